@@ -17,6 +17,8 @@ mod golden;
 mod hf;
 mod items;
 mod layouts;
+#[cfg(target_os = "linux")]
+mod level;
 mod loops;
 mod memory;
 mod mesh;

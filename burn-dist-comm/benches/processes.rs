@@ -151,7 +151,7 @@ fn main() {
         Some("ours") => {
             let world = World::over(|| Mpi::init(|| None)).expect("MPI");
             ours(&world);
-            return world.finish(PATIENCE);
+            return world.finish(PATIENCE).expect("all end");
         }
         Some("plain") => return plain(),
         _ => {}

@@ -46,9 +46,19 @@ impl Votes {
     /// # Errors
     /// If one of them is late or has left.
     pub fn any(&self, here: bool) -> Result<bool, CommError> {
-        let vote = Block::from(vec![u8::from(here)]);
+        Ok(self.most(u8::from(here))? != 0)
+    }
+
+    /// Returns the largest number that any process says.
+    ///
+    /// # Communication
+    /// Waits for the others; one byte.
+    /// # Errors
+    /// If one of them is late or has left.
+    pub fn most(&self, here: u8) -> Result<u8, CommError> {
+        let vote = Block::from(vec![here]);
         let call = Call::all_reduce(&self.group, DType::U8, ReduceOp::Max, vote);
-        Ok(self.here.run(call.labelled("a vote of processes"))?[0] != 0)
+        Ok(self.here.run(call.labelled("a vote of processes"))?[0])
     }
 
     /// Has what stops the ranks of `mesh` in this process end these votes too: who waits here for a process whose ranks

@@ -77,10 +77,14 @@ impl World {
         Self::new(Engine::start(start, LIMITS)?, false)
     }
 
-    /// Ends the engine once everything is sent and the programs of the others end too, or after `patience`: for the
-    /// end of a program. Nothing can be sent afterwards.
-    pub fn finish(&self, patience: Duration) {
-        self.0.engine.finish(patience);
+    /// Ends the engine once everything is sent and the programs of the others end too: for the end of a program. One
+    /// that still works is waited for, however long that takes. Nothing can be sent afterwards.
+    ///
+    /// # Errors
+    /// [`CommError::Connection`] if this program ends alone, and no fault has told why: another process has not
+    /// answered for `patience`, or messages have failed.
+    pub fn finish(&self, patience: Duration) -> Result<(), CommError> {
+        self.0.engine.finish(patience)
     }
 
     /// Waits for the other processes to say who they are.

@@ -10,6 +10,8 @@
 //! resume asks [`restarts`], and one that saves when it is asked to stop has a [`Stop`].
 
 mod address;
+#[cfg(feature = "rendezvous")]
+mod at_end;
 #[cfg(all(feature = "cli", unix))]
 pub mod cli;
 pub mod cluster_env;

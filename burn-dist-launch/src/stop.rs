@@ -1,9 +1,10 @@
 //! Being asked to stop: by a person (SIGINT, Ctrl-C), or by what has started the program (SIGTERM: Slurm, Kubernetes,
 //! systemd, `burn-dist run`).
 
+use burn_dist_comm::{CommError, Votes};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Signals that come closer together are one: a launcher passes on what the system has sent to the program too.
@@ -22,7 +23,7 @@ const SIGNALS: [i32; 2] = [SIGINT, SIGTERM];
 /// ```
 /// let stop = burn_dist_launch::Stop::on_signals()?;
 /// for step in 1..=3 {
-///     // Several processes hear of it at different steps, and decide together: `World::votes`.
+///     // Several processes hear of it at different steps, or one alone does: they ask `stop.agree(&votes)?` instead.
 ///     if stop.is_asked() {
 ///         break;
 ///     }
@@ -39,6 +40,8 @@ struct Asked {
     signal: AtomicI32,
     /// When that came; the far future before.
     at_ms: AtomicU64,
+    /// The code that all processes end with, once they have agreed on one; 0 before.
+    agreed: AtomicU8,
 }
 
 impl Asked {
@@ -46,6 +49,7 @@ impl Asked {
         Self {
             signal: AtomicI32::new(0),
             at_ms: AtomicU64::new(u64::MAX),
+            agreed: AtomicU8::new(0),
         }
     }
 
@@ -104,12 +108,28 @@ impl Stop {
         self.exit_code().is_some()
     }
 
+    /// Whether a signal has asked any of the processes: all of them stop then, and end with the same code, also those
+    /// that no signal has reached. Where it was SIGINT here and SIGTERM there, that is SIGTERM's.
+    ///
+    /// # Communication
+    /// Waits for the others; one byte.
+    /// # Errors
+    /// If one of them is late or has left.
+    pub fn agree(&self, votes: &Votes) -> Result<bool, CommError> {
+        let code = votes.most(self.exit_code().unwrap_or(0))?;
+        // No signal: one that comes later is the first here, and hurries nothing.
+        self.0.agreed.store(code, Ordering::SeqCst);
+        Ok(code != 0)
+    }
+
     /// Returns what the program is to end with, as shells report signals, if one has asked: 130 for SIGINT, 143 for
-    /// SIGTERM.
+    /// SIGTERM; what all processes have [agreed](Self::agree) on, if they have.
     pub fn exit_code(&self) -> Option<u8> {
-        match self.0.signal.load(Ordering::SeqCst) {
-            0 => None,
-            signal => u8::try_from(128 + signal).ok(),
+        let agreed = self.0.agreed.load(Ordering::SeqCst);
+        match (agreed, self.0.signal.load(Ordering::SeqCst)) {
+            (0, 0) => None,
+            (0, signal) => u8::try_from(128 + signal).ok(),
+            (agreed, _) => Some(agreed),
         }
     }
 }
@@ -153,5 +173,41 @@ mod tests {
         let stop = Stop::new();
         stop.ask();
         assert_eq!(stop.exit_code(), Some(130));
+    }
+
+    #[test]
+    fn all_processes_end_with_the_code_of_the_signal_that_reached_one() {
+        // (the signal of each process, the code of all)
+        for (signals, code) in [
+            ([0, SIGTERM], Some(143)),
+            ([SIGTERM, 0], Some(143)),
+            ([0, SIGINT], Some(130)),
+            ([SIGINT, SIGTERM], Some(143)),
+            ([0, 0], None),
+        ] {
+            let worlds = burn_dist_comm::World::simulated(2);
+            let found: Vec<_> = std::thread::scope(|scope| {
+                let run = |world: burn_dist_comm::World, signal: i32| {
+                    let (votes, stop) = (world.votes().unwrap(), Stop::new());
+                    if signal != 0 {
+                        stop.0.hear(signal, 0);
+                    }
+                    let is_asked = stop.agree(&votes).unwrap();
+                    // What the launcher passes on later is the first signal of a process that had none.
+                    let hurried = (signal == 0).then(|| stop.0.hear(SIGTERM, 5000)).flatten();
+                    (is_asked, stop.exit_code().filter(|_| is_asked), hurried)
+                };
+                let threads = worlds.into_iter().zip(signals);
+                let threads: Vec<_> = threads
+                    .map(|(world, signal)| scope.spawn(move || run(world, signal)))
+                    .collect();
+                threads
+                    .into_iter()
+                    .map(|thread| thread.join().unwrap())
+                    .collect()
+            });
+            let expected = (code.is_some(), code, None);
+            assert_eq!(found, [expected, expected], "{signals:?}");
+        }
     }
 }

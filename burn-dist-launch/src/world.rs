@@ -20,7 +20,8 @@ const WITHOUT_MPI: &str =
 /// [launcher](super::Launcher); `None` if it was started alone.
 ///
 /// The first call connects them, and later ones return the same. Where the launcher is one of MPI's, messages go over
-/// MPI, which is finalised when the program ends. Elsewhere, without the feature `mpi`, or with
+/// MPI, which is finalised when the program ends: together with the others, whose programs it waits for. If one of
+/// them is silent for 30 s then, that is said on stderr, and the program ends with 75. Elsewhere, without the feature `mpi`, or with
 /// `BURN_DIST_TRANSPORT=tcp`, the processes meet at a [rendezvous](super::rendezvous) and connect over TCP, which
 /// carry what processes say to each other, but no tensors of more than a MiB: for ranks that each have a GPU of their
 /// own and communicate with NCCL.
@@ -56,26 +57,31 @@ use connect::launched;
 #[cfg(feature = "rendezvous")]
 mod connect {
     use super::{ClusterEnv, TRANSPORT};
+    use crate::at_end::at_end;
     use crate::join;
     use crate::join::JoinError;
     use crate::tcp::Tcp;
     use burn_dist_comm::{StartError, World};
+    use std::io::Write;
     use std::sync::OnceLock;
     use std::time::Duration;
 
     pub(super) fn launched(env: &ClusterEnv) -> Result<World, StartError> {
-        /// How long the end of the program waits for the others to take what was sent to them.
-        const PATIENCE: Duration = Duration::from_secs(10);
+        /// How long another process may be silent once the program of this one has ended: as a collective may take.
+        const PATIENCE: Duration = Duration::from_secs(30);
         static ENDING: OnceLock<World> = OnceLock::new();
-        extern "C" fn end() {
-            if let Some(world) = ENDING.get() {
-                world.finish(PATIENCE);
-            }
+        fn end() -> Option<u8> {
+            let error = ENDING.get()?.finish(PATIENCE).err()?;
+            // Whoever has closed it does not read it.
+            let _ = writeln!(
+                std::io::stderr(),
+                "error: at the end of the program: {error}"
+            );
+            Some(error.exit_code())
         }
         let world = connected(env)?;
         let world = ENDING.get_or_init(|| world);
-        // SAFETY: the function touches nothing that ends before it: a static, and a thread that waits for it.
-        unsafe { libc::atexit(end) };
+        at_end!(end);
         Ok(world.clone())
     }
 

@@ -18,7 +18,7 @@ use crate::mesh::{Links, Rank, Topology};
 use crate::passes::float8::Float8Layer;
 use crate::passes::redundancy::Redundancy;
 use crate::plan::Plan;
-use crate::{Accumulation, Checkpoint};
+use crate::{Accumulation, ActivationCheckpoint};
 
 /// What is asked of windows beside what they do.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -149,7 +149,7 @@ impl Explanation {
         Self {
             mesh,
             accumulation: Accumulation::default().to_string(),
-            checkpoint: Checkpoint::default().to_string(),
+            checkpoint: ActivationCheckpoint::default().to_string(),
             ..Self::default()
         }
     }

@@ -85,8 +85,8 @@ pub use passes::redundancy::{AxisRedundancy, FewRows, Redundancy};
 pub use pipeline::ScheduleKind;
 pub use planner::{plan, text_after};
 pub use policy::{
-    Accumulation, AsyncTp, Checkpoint, ContextParallel, Float, Float8, Fp8, Offload, Policy,
-    Precision, Reshard, Scaling, Scope, ShardStrategy, UnitPolicy,
+    Accumulation, ActivationCheckpoint, AsyncTp, ContextParallel, Float, Float8, Fp8, Offload,
+    Policy, Precision, Reshard, Scaling, Scope, ShardStrategy, UnitPolicy,
 };
 pub use storage::Storage;
 

@@ -1,5 +1,10 @@
 //! Files of others: none that is read whole is longer than its reader says, whatever its name leads to, and panics of
-//! libraries that read one are errors.
+//! libraries that read one are errors. Files of a run: whole, or as they were before.
+
+mod whole;
+
+pub(crate) use whole::sweep;
+pub use whole::{Unwritten, write_whole};
 
 use std::fs::File;
 use std::io::{self, BufRead, Read};

@@ -310,7 +310,8 @@ fn hostile_files_take_no_memory_out_of_proportion() {
 fn every_place_that_reads_a_file_belongs_to_a_reader() {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     // Parquet's bytes come from a source.
-    hostile::check_sources(&src, READERS, &[]);
+    // What a process has left of a file is opened to be locked, and not read.
+    hostile::check_sources(&src, READERS, &["files/whole.rs"]);
 }
 
 /// The way back over what is blank is read in blocks.

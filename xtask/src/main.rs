@@ -3,6 +3,8 @@
 mod check;
 mod features;
 mod kernels;
+#[cfg(unix)]
+mod trials;
 mod workspace;
 
 use std::env;
@@ -23,7 +25,16 @@ cargo xtask check [STEPS]
 cargo xtask kernels [ARGUMENTS OF TESTS]
 
   Compiles every kernel in CUDA for the GPUs it is meant for and checks its machine code, and runs kernels emulated on
-  the host. Needs Python's pip, a C++ compiler, and PyPI once; no GPU."
+  the host. Needs Python's pip, a C++ compiler, and PyPI once; no GPU.
+
+cargo xtask trials faults [PART OF A NAME] | resumes [COUNT [SEED]] | steps [COUNT]
+
+  Builds llama and burn-dist, and tries what becomes of training runs in two processes; the last line is JSON. Needs
+  Linux and Open MPI. faults (40 min): SIGKILL, SIGSTOP and SIGTERM to each process at rendezvous, planning, step, save
+  and exit, under mpirun and burn-dist run; each run has to end within 35 s with the code and the error that the guide
+  has for it, and to leave no process, nor a file that the next start does not remove. A trial is named like
+  /mpirun/save/stop/1. resumes: 20 runs that are killed at random moments go on, and become bit by bit the run that was
+  not killed. steps: memory and threads over 20,000 of them."
     )
 }
 
@@ -32,6 +43,8 @@ fn main() -> ExitCode {
     let done = match arguments.split_first() {
         Some((command, steps)) if command == "check" => check::check(steps),
         Some((command, rest)) if command == "kernels" => kernels::kernels(rest),
+        #[cfg(unix)]
+        Some((command, rest)) if command == "trials" => trials::trials(rest),
         Some((help, _)) if ["help", "--help", "-h"].contains(&help.as_str()) => {
             println!("{}", usage());
             return ExitCode::SUCCESS;

@@ -121,7 +121,7 @@ mod over_mpi {
             println!("KEPT {name}");
         }
         let world = WORLD.get().expect("every promise connects");
-        world.finish(PATIENT);
+        world.finish(PATIENT).unwrap();
     }
 
     #[test]

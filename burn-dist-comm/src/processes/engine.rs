@@ -10,9 +10,9 @@
 use super::membership::Introduced;
 use super::peer::Peer;
 use super::progress::{Progress, Status};
-use crate::StartError;
 use crate::sync::lock;
 use crate::transport::Transport;
+use crate::{CommError, StartError};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
@@ -121,6 +121,7 @@ impl Shared {
                     (false, false) => IDLE_NAP_MAX,
                 };
                 if progress.is_over() {
+                    progress.tell_early_end();
                     // It ends in the thread in which it began.
                     match progress.is_deserted() {
                         // Ending MPI would wait for processes that are gone.
@@ -314,24 +315,74 @@ impl Engine {
         }
     }
 
-    /// Ends the engine once everything is sent and the programs of the others end too, or after `patience`: what is
-    /// still to be sent then is given up. After a fault patience is short, because others may hang.
-    pub(crate) fn finish(&self, patience: Duration) {
-        self.command(Progress::end);
+    /// The other processes as people find them: one of them, if there are several.
+    fn others(&self) -> String {
+        const SHOWN: usize = 8;
+        let named = |peers: &[Arc<Peer>]| {
+            let all = (0..)
+                .zip(peers)
+                .filter(|(process, _)| *process != self.process);
+            let all: Vec<_> = all
+                .map(|(process, peer)| format!("process {process} ({peer})"))
+                .collect();
+            match all.len() {
+                0..=SHOWN => all.join(" or "),
+                more => format!(
+                    "{} or one of {} more",
+                    all[..SHOWN].join(", "),
+                    more - SHOWN
+                ),
+            }
+        };
+        self.status.introduced.look(|state| match state {
+            Introduced::All(peers) => named(peers),
+            Introduced::Waiting(_) | Introduced::Failed(_) => "another process".into(),
+        })
+    }
+
+    /// Ends the engine once everything is sent and the programs of the others end too: who still works answers, and is
+    /// waited for. After a fault it waits no longer than a moment, because others may hang.
+    ///
+    /// # Errors
+    /// [`CommError::Connection`], if it ends before the others, without a fault: one of them has not answered for
+    /// `patience`, messages have failed, or what carries them does not end.
+    pub(crate) fn finish(&self, patience: Duration) -> Result<(), CommError> {
+        self.command(move |progress| progress.end(patience));
         self.command(Progress::quit);
         self.wake();
         let start = Instant::now();
-        let patience = match self.status.has_stopped.load(Ordering::Relaxed) {
-            true => patience.min(AFTER_FAULT),
-            false => patience,
-        };
+        let has_fault = || self.status.has_stopped.load(Ordering::Relaxed);
         let is_running = || {
             self.thread
                 .as_ref()
                 .is_some_and(|thread| !thread.is_finished())
         };
-        while is_running() && start.elapsed() < patience {
-            std::thread::sleep(NAP);
+        let (mut turns, mut turned, mut nap) = (0, start, NAP);
+        while is_running() {
+            let now = Instant::now();
+            if has_fault() && now - start > AFTER_FAULT {
+                return Ok(());
+            }
+            let seen = self.status.turns.load(Ordering::Relaxed);
+            if std::mem::replace(&mut turns, seen) != seen {
+                turned = now;
+            }
+            if now - turned > patience {
+                return Err(CommError::Connection {
+                    reason: format!(
+                        "what carries them has not ended within {:.0} s, for which it waits for all: {} is stopped, \
+                         hangs, or is cut off",
+                        patience.as_secs_f64(),
+                        self.others()
+                    ),
+                });
+            }
+            std::thread::sleep(nap);
+            nap = (nap * 2).min(IDLE_NAP_MAX);
+        }
+        match lock(&self.status.early_end).take() {
+            Some(reason) if !has_fault() => Err(CommError::Connection { reason }),
+            _ => Ok(()),
         }
     }
 }

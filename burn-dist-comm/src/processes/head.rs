@@ -18,8 +18,12 @@ pub(super) enum Head {
     Left { mesh: u64, rank: u32 },
     /// All ranks are to stop.
     Stop { mesh: u64, cause: Cause },
-    /// The program of the sender ends: its last message.
+    /// The program of the sender ends: it needs nothing any more, and only asks.
     Bye,
+    /// Asks whether the receiver is still there.
+    Ask,
+    /// It is.
+    Here,
     /// Who the sender is: its first message, of the same form in every version.
     Hello {
         pid: u32,
@@ -52,6 +56,8 @@ const STOP: u8 = 2;
 const WINDOW: u8 = 3;
 const HELLO: u8 = 4;
 const BYE: u8 = 5;
+const ASK: u8 = 6;
+const HERE: u8 = 7;
 
 /// The longest text in a head; longer ones are cut.
 const TEXT_BYTES_MAX: usize = 4096;
@@ -131,6 +137,8 @@ impl Head {
                 to_bytes(STOP, &numbers, &cause.reason)
             }
             Self::Bye => to_bytes(BYE, &[], ""),
+            Self::Ask => to_bytes(ASK, &[], ""),
+            Self::Here => to_bytes(HERE, &[], ""),
             Self::Hello { pid, version, host } => {
                 let mut head = to_bytes(HELLO, &[], &format!("{version} {host}"));
                 head.splice(1..1, pid.to_le_bytes());
@@ -179,6 +187,8 @@ impl Head {
                 }
             }
             BYE if rest.is_empty() => Self::Bye,
+            ASK if rest.is_empty() => Self::Ask,
+            HERE if rest.is_empty() => Self::Here,
             HELLO => {
                 let (pid, rest) = rest.split_first_chunk()?;
                 let text = text(rest)?;
@@ -225,6 +235,8 @@ mod tests {
             }),
             any::<(u64, u32)>().prop_map(|(mesh, rank)| Head::Left { mesh, rank }),
             Just(Head::Bye),
+            Just(Head::Ask),
+            Just(Head::Here),
             (any::<(u64, u32, u8)>(), ".{0,80}").prop_map(
                 |((mesh, process, exit_code), reason)| {
                     let cause = Cause {

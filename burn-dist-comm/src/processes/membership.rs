@@ -25,7 +25,7 @@ enum Presence {
     /// It has not introduced itself.
     Silent,
     Here,
-    /// It has said goodbye: its program ends, it needs nothing any more, and says nothing.
+    /// It has said goodbye: its program ends, it needs nothing any more, and only asks.
     Gone,
     /// It has ended without waiting for the others.
     Lost,
@@ -83,7 +83,7 @@ impl Membership {
         self.peers[process as usize] = Some(Arc::new(peer));
     }
 
-    /// The program of a process ends: its last message.
+    /// The program of a process ends.
     pub(super) fn bye(&mut self, process: u32) {
         if let Some(presence @ (Presence::Silent | Presence::Here)) =
             self.presence.get_mut(process as usize)
@@ -134,6 +134,14 @@ impl Membership {
     pub(super) fn others(&self) -> impl Iterator<Item = u32> {
         let all = 0..self.presence.len() as u32;
         all.filter(|process| *process != self.process && self.takes_messages(*process))
+    }
+
+    /// Returns a process, as people find it.
+    pub(super) fn named(&self, process: u32) -> String {
+        match self.peers.get(process as usize) {
+            Some(Some(peer)) => format!("process {process} ({peer})"),
+            _ => format!("process {process}"),
+        }
     }
 
     /// The processes that have ended without waiting for the others.

@@ -101,7 +101,7 @@ impl Mesh {
                 self.left.insert(Rank(rank));
                 self.depart(from);
             }
-            Head::Hello { .. } | Head::Bye => {}
+            Head::Hello { .. } | Head::Bye | Head::Ask | Head::Here => {}
         }
     }
 

@@ -13,6 +13,7 @@
 //! | --- | --- |
 //! | `membership` | who is there, has said goodbye, has ended |
 //! | `agreement` | whether all processes run the same windows |
+//! | `farewell` | the end of a program: who is waited for, and who does not answer |
 //! | `faults` | the first fault wins, and everyone is told once |
 //! | `mesh`, `calls` | all of it for one mesh: calls on their way, and inputs that came before their call |
 //!
@@ -30,6 +31,7 @@ mod agreement;
 mod answer;
 mod calls;
 mod engine;
+mod farewell;
 mod faults;
 mod head;
 mod membership;

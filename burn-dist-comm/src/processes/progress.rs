@@ -4,6 +4,7 @@
 
 use super::answer::Answer;
 use super::engine::{Commands, Limits};
+use super::farewell::Farewell;
 use super::head::{Head, InputId};
 use super::membership::{Introduced, Membership, VERSION};
 use super::mesh::{Mesh, Out};
@@ -17,8 +18,8 @@ use crate::sync::{AtomicBool, AtomicUsize, Ordering, lock};
 use crate::transport::{Destination, Message, Transport};
 use crate::{Block, StartError};
 use rustc_hash::FxHashMap;
-use std::sync::{Arc, Weak};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
 
 /// What other threads see of the engine without driving it.
 #[derive(Default)]
@@ -28,6 +29,10 @@ pub(super) struct Status {
     pub has_stopped: AtomicBool,
     /// Bytes that had not left this process after the last turn.
     pub unsent_bytes: AtomicUsize,
+    /// How often the engine has had a look.
+    pub turns: AtomicUsize,
+    /// Why the engine has ended before the programs of the others, if it has.
+    pub early_end: Mutex<Option<String>>,
 }
 
 /// Returns what sends messages to those processes that are there.
@@ -47,8 +52,8 @@ pub(super) struct Progress {
     status: Arc<Status>,
     /// Whether nobody needs it any more.
     quits: bool,
-    /// Whether the program ends, of which the others know.
-    is_ending: bool,
+    /// The end of the program, of which the others know.
+    farewell: Option<Farewell>,
     /// Why no messages arrive any more.
     failed: Option<String>,
     early_bytes_max: usize,
@@ -69,7 +74,7 @@ impl Progress {
             watch: Watch::new(),
             status,
             quits: false,
-            is_ending: false,
+            farewell: None,
             failed: None,
             early_bytes_max: limits.early_bytes_max,
             meshes: FxHashMap::default(),
@@ -89,6 +94,7 @@ impl Progress {
     /// Does what there is to do; whether there was anything.
     pub(super) fn turn(&mut self, commands: &Commands) -> bool {
         let mut found = false;
+        self.status.turns.fetch_add(1, Ordering::Relaxed);
         let next = || lock(commands).pop_front();
         while let Some(command) = next() {
             found = true;
@@ -124,6 +130,7 @@ impl Progress {
         } else if self.watch.is_watching() || self.membership.is_waiting() {
             found = self.look(Instant::now());
         }
+        self.ask(Instant::now());
         let unsent_bytes = self.transport.unsent_bytes();
         self.status
             .unsent_bytes
@@ -143,6 +150,16 @@ impl Progress {
         lost.is_some()
     }
 
+    /// At the end of the program, asks those that are waited for whether they are still there.
+    fn ask(&mut self, now: Instant) {
+        let Some(farewell) = &mut self.farewell else {
+            return;
+        };
+        if farewell.look(self.membership.others(), now) && self.failed.is_none() {
+            self.tell_all(&Head::Ask, Membership::takes_messages);
+        }
+    }
+
     fn is_sending(&self) -> bool {
         self.status.unsent_bytes.load(Ordering::Relaxed) > 0
     }
@@ -150,13 +167,43 @@ impl Progress {
     /// Whether nobody needs it any more, and all is sent that can be. If the program ends, so have the others': what
     /// they send last would find nobody, and wait.
     pub(super) fn is_over(&self) -> bool {
-        let is_awaited = self.is_ending && self.membership.others().next().is_some();
-        self.quits && !((self.is_sending() || is_awaited) && self.failed.is_none())
+        let is_awaited = self.farewell.is_some() && self.membership.others().next().is_some();
+        self.quits && (self.is_cut_off() || !(self.is_sending() || is_awaited))
+    }
+
+    /// Whether nothing more comes of waiting for the others.
+    fn is_cut_off(&self) -> bool {
+        self.failed.is_some() || !self.silent().is_empty()
+    }
+
+    /// The processes that do not answer at the end of the program.
+    fn silent(&self) -> &[u32] {
+        self.farewell.as_ref().map_or(&[], Farewell::silent)
     }
 
     /// Whether processes are gone that did not take their leave.
     pub(super) fn is_deserted(&self) -> bool {
-        self.failed.is_some() || self.membership.lost().next().is_some()
+        self.is_cut_off() || self.membership.lost().next().is_some()
+    }
+
+    /// Says why the program ends before those of the others, if it does.
+    pub(super) fn tell_early_end(&self) {
+        let Some(farewell) = &self.farewell else {
+            return;
+        };
+        if self.membership.others().next().is_none() {
+            return;
+        }
+        let reason = match (&self.failed, farewell.silent()) {
+            (Some(reason), _) => reason.clone(),
+            (None, []) => return,
+            (None, [first, ..]) => format!(
+                "this one has ended, and {} has not answered for {:.0} s: it is stopped, hangs, or is cut off",
+                self.membership.named(*first),
+                farewell.patience().as_secs_f64()
+            ),
+        };
+        *lock(&self.status.early_end) = Some(reason);
     }
 
     /// Whether bytes are on their way, and need to be seen to.
@@ -239,14 +286,15 @@ impl Progress {
         }
     }
 
-    /// The program ends, whatever holds its meshes.
-    pub(super) fn end(&mut self) {
+    /// The program ends, whatever holds its meshes; the others may be silent for `patience` until theirs do.
+    pub(super) fn end(&mut self, patience: Duration) {
         self.on_meshes(|mesh, out| {
             if !mesh.is_over() {
                 mesh.end(out);
             }
         });
-        self.is_ending = true;
+        let num_processes = self.transport.num_processes();
+        self.farewell = Some(Farewell::new(num_processes, patience, Instant::now()));
         // Those that have said goodbye wait for this.
         self.tell_all(&Head::Bye, |membership, process| {
             membership.lost().all(|lost| lost != process)
@@ -258,14 +306,30 @@ impl Progress {
         self.quits = true;
     }
 
+    /// Tells a process that this one is still there. Once its program ends too, its goodbye does.
+    fn answer(&mut self, process: u32) {
+        if self.farewell.is_none() && self.failed.is_none() {
+            self.transport.send(Message {
+                process,
+                head: Head::Here.to_bytes(),
+                body: Block::empty(),
+            });
+        }
+    }
+
     /// Takes a message of a process.
     fn receive(&mut self, head: Head, from: u32, body: Block) {
+        if let Some(farewell) = &mut self.farewell {
+            farewell.hear(from, Instant::now());
+        }
         let number = match &head {
             Head::Input(InputId { mesh, .. })
             | Head::Left { mesh, .. }
             | Head::Stop { mesh, .. }
             | Head::Window { mesh, .. } => *mesh,
             Head::Bye => return self.membership.bye(from),
+            Head::Here => return,
+            Head::Ask => return self.answer(from),
             Head::Hello { pid, version, host } => {
                 let (host, pid) = (host.clone(), *pid);
                 let peer = Peer { host, pid };

@@ -520,7 +520,7 @@ fn programs_end_together() {
         for (engine, process) in engines.zip(0..) {
             scope.spawn(move || {
                 std::thread::sleep(Duration::from_millis(100 * process));
-                engine.finish(PATIENT);
+                engine.finish(PATIENT).unwrap();
                 let took = start.elapsed();
                 assert!(
                     took >= Duration::from_millis(200),
@@ -530,6 +530,92 @@ fn programs_end_together() {
             });
         }
     });
+}
+
+#[test]
+fn the_end_waits_for_who_works_and_names_who_does_not_answer() {
+    let patience = Duration::from_millis(300);
+    let engines = Channels::connect(3, None).into_iter();
+    let mut engines: Vec<_> = engines
+        .map(|channels| Engine::start(move || Ok(channels), LIMITS).unwrap())
+        .collect();
+    for engine in &engines {
+        engine.peers(PATIENT).unwrap();
+    }
+    // Process 2 works for longer than anybody may be silent.
+    std::thread::scope(|scope| {
+        let [first, second, third] = &engines[..] else {
+            panic!("three");
+        };
+        scope.spawn(|| first.finish(patience).unwrap());
+        scope.spawn(|| second.finish(patience).unwrap());
+        std::thread::sleep(5 * patience);
+        third.finish(patience).unwrap();
+    });
+    engines.clear();
+
+    // Process 1 is stopped once it is known.
+    let is_stopped = Arc::<AtomicBool>::default();
+    let transports = Channels::connect(2, None).into_iter().zip(0..);
+    let engines = transports.map(|(channels, process)| {
+        let is_stopped = (process == 1).then(|| Arc::clone(&is_stopped));
+        let transport = Stoppable {
+            channels,
+            is_stopped,
+        };
+        Engine::start(move || Ok(transport), LIMITS).unwrap()
+    });
+    let engines: Vec<_> = engines.collect();
+    for engine in &engines {
+        engine.peers(PATIENT).unwrap();
+    }
+    is_stopped.store(true, Ordering::Relaxed);
+    let error = engines[0].finish(patience).unwrap_err();
+    assert_eq!(error.exit_code(), 75);
+    let error = error.to_string();
+    let named = format!("process 1 ({}) has not answered", Peer::this());
+    assert!(error.contains(&named), "{error}");
+    is_stopped.store(false, Ordering::Relaxed);
+}
+
+/// A transport whose process can be stopped: it takes nothing then, and says nothing.
+struct Stoppable {
+    channels: Channels,
+    is_stopped: Option<Arc<AtomicBool>>,
+}
+
+impl Transport for Stoppable {
+    fn send(&mut self, message: Message) {
+        self.channels.send(message);
+    }
+
+    fn receive(&mut self, matcher: Matcher) -> Result<Option<Message>, String> {
+        let is_stopped = self.is_stopped.as_ref();
+        match is_stopped.is_some_and(|is_stopped| is_stopped.load(Ordering::Relaxed)) {
+            true => Ok(None),
+            false => self.channels.receive(matcher),
+        }
+    }
+
+    fn unsent_bytes(&mut self) -> usize {
+        self.channels.unsent_bytes()
+    }
+
+    fn is_receiving(&self) -> bool {
+        self.channels.is_receiving()
+    }
+
+    fn is_for_all_threads(&self) -> bool {
+        self.channels.is_for_all_threads()
+    }
+
+    fn process(&self) -> u32 {
+        self.channels.process()
+    }
+
+    fn num_processes(&self) -> usize {
+        self.channels.num_processes()
+    }
 }
 
 #[test]

@@ -8,12 +8,13 @@
 use super::signals::not_ignored;
 use super::starters::status_text;
 use crate::ClusterEnv;
-use burn_dist_comm::lock;
+use crate::folder::in_shared_memory;
+use burn_dist_comm::{EXIT_TEMPORARY, lock};
 use nix::cmsg_space;
 use nix::errno::Errno;
 use nix::libc::{
-    SIGBUS, SIGFPE, SIGHUP, SIGILL, SIGINT, SIGKILL, SIGQUIT, SIGSEGV, SIGTERM, SIGUSR1, SIGUSR2,
-    SIGWINCH,
+    SIGBUS, SIGCONT, SIGFPE, SIGHUP, SIGILL, SIGINT, SIGKILL, SIGQUIT, SIGSEGV, SIGTERM, SIGUSR1,
+    SIGUSR2, SIGWINCH,
 };
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
@@ -35,6 +36,8 @@ use std::sync::{Arc, Mutex};
 pub(super) enum End {
     Exited(i32),
     Signalled(i32),
+    /// This signal has stopped it, and it still stood when all others had long ended.
+    Stopped(i32),
     /// It was never there: an exit code, and why.
     NotStarted(i32, String),
     /// Its supervisor is gone without a word.
@@ -53,7 +56,7 @@ impl End {
         match self {
             Self::Signalled(signal) => [SIGKILL, SIGSEGV, SIGBUS, SIGILL, SIGFPE].contains(signal),
             Self::MpirunGone(status) => status.signal().is_some(),
-            Self::Exited(_) | Self::NotStarted(..) | Self::Vanished => false,
+            Self::Exited(_) | Self::Stopped(_) | Self::NotStarted(..) | Self::Vanished => false,
         }
     }
 
@@ -62,6 +65,8 @@ impl End {
         let code = match self {
             Self::Exited(code) | Self::NotStarted(code, _) => *code,
             Self::Signalled(signal) => 128 + signal,
+            // Another start may go better, as with any process that is late.
+            Self::Stopped(_) => EXIT_TEMPORARY.into(),
             Self::Vanished | Self::MpirunGone(_) => 125,
         };
         u8::try_from(code).unwrap_or(1)
@@ -72,10 +77,12 @@ impl fmt::Display for End {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Exited(code) => write!(f, "with exit code {code}"),
-            Self::Signalled(signal) => match nix::sys::signal::Signal::try_from(*signal) {
-                Ok(named) => write!(f, "killed by signal {signal} ({named})"),
-                Err(_) => write!(f, "killed by signal {signal}"),
-            },
+            Self::Signalled(signal) => write!(f, "killed by {}", named(*signal)),
+            Self::Stopped(signal) => write!(
+                f,
+                "stopped by {}: it stood still when all others had ended",
+                named(*signal)
+            ),
             Self::NotStarted(_, reason) => write!(f, "before it started: {reason}"),
             Self::Vanished => f.write_str("without a word: its supervisor was killed"),
             Self::MpirunGone(status) => {
@@ -86,11 +93,27 @@ impl fmt::Display for End {
     }
 }
 
+/// A signal by its number and its name.
+fn named(signal: i32) -> String {
+    match nix::sys::signal::Signal::try_from(signal) {
+        Ok(named) => format!("signal {signal} ({named})"),
+        Err(_) => format!("signal {signal}"),
+    }
+}
+
 /// What a supervisor says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Word {
-    Here { rank: usize },
-    Started { pid: u32 },
+    Here {
+        rank: usize,
+    },
+    Started {
+        pid: u32,
+    },
+    /// The program stands still, by this signal.
+    Stopped(i32),
+    /// It goes on.
+    GoesOn,
     Ended(End),
 }
 
@@ -99,13 +122,17 @@ impl Word {
         match self {
             Self::Here { rank } => format!("here {rank}\n"),
             Self::Started { pid } => format!("started {pid}\n"),
+            Self::Stopped(signal) => format!("stopped {signal}\n"),
+            Self::GoesOn => "goes on\n".into(),
             Self::Ended(End::Exited(code)) => format!("exited {code}\n"),
             Self::Ended(End::Signalled(signal)) => format!("signalled {signal}\n"),
             Self::Ended(End::NotStarted(code, reason)) => {
                 format!("not-started {code} {}\n", reason.replace('\n', " "))
             }
             // What the launcher finds by itself, when a supervisor says no more.
-            Self::Ended(End::Vanished | End::MpirunGone(_)) => "vanished\n".into(),
+            Self::Ended(End::Vanished | End::MpirunGone(_) | End::Stopped(_)) => {
+                "vanished\n".into()
+            }
         }
     }
 
@@ -118,6 +145,8 @@ impl Word {
             "started" => Self::Started {
                 pid: rest.parse().ok()?,
             },
+            "stopped" => Self::Stopped(rest.parse().ok()?),
+            "goes" if rest == "on" => Self::GoesOn,
             "exited" => Self::Ended(End::Exited(rest.parse().ok()?)),
             "signalled" => Self::Ended(End::Signalled(rest.parse().ok()?)),
             "not-started" => {
@@ -284,7 +313,9 @@ pub fn supervise(socket: &Path, program: &[OsString]) -> io::Result<()> {
             return Err(error);
         }
     };
-    let end = wait(pid, &running);
+    let end = wait(pid, &running, |word| {
+        let _ = say.write_all(word.to_line().as_bytes());
+    });
     let _ = say.write_all(Word::Ended(end).to_line().as_bytes());
     let _ = obeying.join();
     Ok(())
@@ -301,6 +332,11 @@ fn send(running: &Mutex<Running>, signal: i32) {
     if !running.is_over {
         // SAFETY: a system call; the group is that of our child, which has not been waited for.
         unsafe { nix::libc::kill(-running.pid.as_raw(), signal) };
+        if [SIGTERM, SIGINT, SIGHUP].contains(&signal) {
+            // One that was stopped hears no other signal before this one.
+            // SAFETY: as above.
+            unsafe { nix::libc::kill(-running.pid.as_raw(), SIGCONT) };
+        }
     }
 }
 
@@ -315,16 +351,30 @@ fn obey(mut launcher: UnixStream, running: &Mutex<Running>, socket: &Path) {
         }
     }
     send(running, SIGKILL);
-    // What the launcher has left: its socket, and the folder, once nothing else is in it.
+    // What the launcher has left: its socket, and the folder, once nothing else is in it; and the memory that `mpirun`
+    // does not tidy up.
     let _ = std::fs::remove_file(socket);
-    let _ = socket.parent().map(std::fs::remove_dir);
+    if let Some(folder) = socket.parent() {
+        let _ = std::fs::remove_dir(folder);
+        let _ = in_shared_memory(folder).and_then(std::fs::remove_dir_all);
+    }
 }
 
-/// Waits for the program, and ends what it has left in its process group.
-fn wait(pid: Pid, running: &Mutex<Running>) -> End {
+/// Waits for the program, and ends what it has left in its process group; tells of it standing still meanwhile.
+fn wait(pid: Pid, running: &Mutex<Running>, mut tell: impl FnMut(Word)) -> End {
+    const STANDS: WaitPidFlag = WaitPidFlag::WSTOPPED.union(WaitPidFlag::WCONTINUED);
     loop {
         // It stays a zombie, so that its number is its own until the lock is held.
-        match waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT) {
+        let all = WaitPidFlag::WEXITED | STANDS | WaitPidFlag::WNOWAIT;
+        match waitid(Id::Pid(pid), all) {
+            Ok(WaitStatus::Stopped(..) | WaitStatus::Continued(_)) => {
+                // Taken now; it may have gone on, or ended, since.
+                match waitid(Id::Pid(pid), STANDS | WaitPidFlag::WNOHANG) {
+                    Ok(WaitStatus::Stopped(_, signal)) => tell(Word::Stopped(signal as i32)),
+                    Ok(WaitStatus::Continued(_)) => tell(Word::GoesOn),
+                    _ => {}
+                }
+            }
             Ok(_) => break,
             Err(Errno::EINTR) => {}
             Err(_) => return End::Vanished,
@@ -368,6 +418,8 @@ mod tests {
         for word in [
             Word::Here { rank: 3 },
             Word::Started { pid: 77 },
+            Word::Stopped(19),
+            Word::GoesOn,
             Word::Ended(End::Exited(3)),
             Word::Ended(End::Signalled(9)),
             Word::Ended(End::NotStarted(127, "cannot run x: not there".into())),
@@ -414,11 +466,13 @@ mod tests {
             End::Exited(0),
             End::Exited(3),
             End::Signalled(9),
+            End::Stopped(19),
             End::NotStarted(127, String::new()),
             End::Vanished,
             End::MpirunGone(ExitStatus::from_raw(9)),
         ];
-        assert_eq!(codes.map(|end| end.exit_code()), [0, 3, 137, 127, 125, 125]);
+        let expected = [0, 3, 137, 75, 127, 125, 125];
+        assert_eq!(codes.map(|end| end.exit_code()), expected);
         assert_eq!(
             End::Signalled(9).to_string(),
             "killed by signal 9 (SIGKILL)"

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::mesh::{AxisIndex, MeshShape};
 use crate::policy::{Policy, ShardStrategy};
 
-/// What a value belongs to, as far as policies are concerned: a parameter, or a unit.
+/// The owner of a value, as far as policies are concerned: a parameter, or a unit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Owner {
     /// Its policy.

@@ -18,8 +18,10 @@ mod tests;
 mod written;
 
 use parser::Parser;
-pub use written::LayoutText;
-use written::{AxisText, DimText, FactorText, PartialText, UNSIZED};
+use written::UNSIZED;
+pub use written::{
+    AxisParts, AxisText, DimText, FactorParts, FactorText, LayoutParts, LayoutText, PartialText,
+};
 
 impl Layout {
     /// Returns the canonical text form, which names axes and leaves out what the shape says; `{:#}` writes the size of
@@ -56,6 +58,52 @@ impl LayoutText {
             Some(star) => read.fail(star, "only parameters rest: leave the `*` out".to_owned()),
             None => Ok(read),
         }
+    }
+
+    /// Returns the layout of an activation that was read before: [`LayoutText::parse`] of its text.
+    pub fn from_parts(parts: &LayoutParts<'_>) -> Self {
+        let axes = |axes: &[AxisParts<'_>]| {
+            let axes = axes.iter().map(|(column, name)| AxisText {
+                column: *column,
+                name: (*name).into(),
+                rests: false,
+            });
+            axes.collect::<Vec<_>>()
+        };
+        let factor = |(column, size, of): &FactorParts<'_>| FactorText {
+            column: *column,
+            size: *size,
+            axes: axes(of),
+        };
+        let dims = parts.dims.iter().map(|(column, factors)| DimText {
+            column: *column,
+            factors: factors.iter().map(factor).collect(),
+        });
+        let partial = parts.partial.iter().map(|(op, of)| PartialText {
+            op: *op,
+            axes: axes(of),
+        });
+        Self {
+            text: parts.text.into(),
+            dims: dims.collect(),
+            end: parts.end,
+            partial: partial.collect(),
+        }
+    }
+
+    /// Returns the column of the `]`.
+    pub fn end(&self) -> usize {
+        self.end
+    }
+
+    /// Returns what is written of each dim.
+    pub fn dims(&self) -> &[DimText] {
+        &self.dims
+    }
+
+    /// Returns the operations whose terms ranks hold, with their axes.
+    pub fn partial(&self) -> &[PartialText] {
+        &self.partial
     }
 
     /// Reads any layout.

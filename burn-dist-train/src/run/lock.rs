@@ -5,6 +5,7 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 
 use super::{Begin, RunError, RunFolder};
+use crate::files;
 
 /// That this program has a [`RunFolder`], for as long as this lives.
 #[derive(Debug)]
@@ -46,6 +47,8 @@ impl RunLock {
         if let (Begin::New, Some(found)) = (begin, found.clone()) {
             return Err(RunError::Begun { found });
         }
+        // What programs have left that ended while they wrote it.
+        files::sweep(root, |_| true);
         let text = format!(
             "process {} on {}\n",
             std::process::id(),
@@ -133,6 +136,20 @@ mod tests {
             assert!(error.contains("is of an earlier run"), "{error}");
             assert!(folder.lock(Begin::OrGoOn).unwrap().goes_on());
         }
+    }
+
+    #[test]
+    fn what_ended_programs_have_left_goes_with_the_lock() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = RunFolder::at(root.path());
+        let left = root.path().join(".loss.png.1.partial");
+        let lock = folder.lock(Begin::New).unwrap();
+        std::fs::write(&left, "half").unwrap();
+        refused(&folder, Begin::OrGoOn);
+        assert!(left.exists(), "who is refused touches nothing");
+        drop(lock);
+        folder.lock(Begin::New).unwrap();
+        assert!(!left.exists());
     }
 
     #[test]

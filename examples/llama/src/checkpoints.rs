@@ -533,9 +533,13 @@ fn damage<B: MeshBackend>(
 /// Makes the folder and writes to it, so that a run does not find out after hours.
 fn check_writable(root: &Path) -> std::io::Result<()> {
     std::fs::create_dir_all(root)?;
-    let probe = root.join(format!(".tmp-probe-{}", std::process::id()));
-    std::fs::create_dir(&probe)?;
-    std::fs::remove_dir(&probe)
+    // All processes may try it at once, and what a killed one has left goes with the next.
+    let probe = root.join(".tmp-probe");
+    std::fs::File::create(&probe)?;
+    match std::fs::remove_file(&probe) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
 }
 
 #[cfg(test)]

@@ -7,10 +7,10 @@ use std::ops::Range;
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use burn_dist::train::files::write_whole;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
-use crate::files::write_whole;
 use canvas::Canvas;
 pub use memory::{MemoryPlot, write_memory};
 

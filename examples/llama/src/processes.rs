@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use burn_dist::comm::{CommError, Votes, World};
+use burn_dist::launch::{CommError, Stop, Votes, World};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -79,7 +79,20 @@ impl Processes {
         border(self.process())..border(self.process() + 1)
     }
 
-    /// Whether `here` is true in any process: a signal may reach them in different steps.
+    /// Whether a signal has asked any process to stop; they end with the same code then.
+    ///
+    /// # Communication
+    /// Waits for the others.
+    /// # Errors
+    /// If another process is late or has ended.
+    pub fn stop(&self, stop: &Stop) -> anyhow::Result<bool> {
+        match &self.0 {
+            Some(several) => Ok(stop.agree(&several.votes)?),
+            None => Ok(stop.is_asked()),
+        }
+    }
+
+    /// Whether `here` is true in any process.
     ///
     /// # Communication
     /// Waits for the others.

@@ -5,10 +5,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
-use burn_dist::run::RankTimes;
+use burn_dist::report::RankTimes;
+use burn_dist::train::files::write_whole;
 use serde::{Deserialize, Serialize};
-
-use crate::files::write_whole;
 
 /// Memory of one rank.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

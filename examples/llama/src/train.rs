@@ -312,7 +312,7 @@ where
         before = after;
         let tokens_per_second = trace.tokens_per_second().unwrap_or(0.0);
         progress.step(done, loss, tokens_per_second, &before.memory);
-        trace.interrupted = mesh.processes().any(phase.stop.is_asked())?;
+        trace.interrupted = mesh.processes().stop(phase.stop)?;
         let validation = match held_out.filter(|_| loss.is_finite()) {
             Some(held_out) => {
                 let found = held_out.loss(&model.valid(), recipe.accumulate, device, mesh)?;

@@ -7,7 +7,7 @@
 
 mod components;
 mod names;
-mod scopes;
+pub(crate) mod scopes;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

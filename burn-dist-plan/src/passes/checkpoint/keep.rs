@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 
 use super::rewrite::Section;
 use super::visits::Visits;
-use crate::Checkpoint;
+use crate::ActivationCheckpoint;
 use crate::facts::flow::{Flow, reduces, work};
 use crate::ir::{Common, Op, Program, Slot, Work};
 use crate::mesh::MeshShape;
@@ -20,15 +20,17 @@ pub(super) fn keep<O: Op>(
     let mut budgets: BTreeMap<(u64, usize), Vec<&mut Section>> = BTreeMap::new();
     for section in sections.iter_mut() {
         match section.policy {
-            Checkpoint::None | Checkpoint::Full | Checkpoint::EveryNth(_) => {}
-            Checkpoint::Selective => {
+            ActivationCheckpoint::None
+            | ActivationCheckpoint::Full
+            | ActivationCheckpoint::EveryNth(_) => {}
+            ActivationCheckpoint::Selective => {
                 for step in section.closure(program, flow) {
                     if is_costly(&program.steps[step], flow, step) {
                         section.kept.extend(&flow.ends[step].writes);
                     }
                 }
             }
-            Checkpoint::Bytes(budget) => {
+            ActivationCheckpoint::Bytes(budget) => {
                 let key = (budget, section.pass);
                 budgets.entry(key).or_default().push(section);
             }
@@ -264,7 +266,7 @@ impl Dominators {
 /// Returns the stretches that are made again.
 pub(super) fn sections(visits: &Visits) -> Vec<Section> {
     // The number of each unit among those of its policy.
-    let mut units: HashMap<Checkpoint, usize> = HashMap::new();
+    let mut units: HashMap<ActivationCheckpoint, usize> = HashMap::new();
     let numbers = visits.policies.iter().map(|policy| {
         let number = units.entry(*policy).or_default();
         *number += 1;
@@ -278,9 +280,11 @@ pub(super) fn sections(visits: &Visits) -> Vec<Section> {
         };
         let policy = visits.policies[unit];
         let chosen = match policy {
-            Checkpoint::None => false,
-            Checkpoint::Full | Checkpoint::Selective | Checkpoint::Bytes(_) => true,
-            Checkpoint::EveryNth(n) => numbers[unit].is_multiple_of(n.get()),
+            ActivationCheckpoint::None => false,
+            ActivationCheckpoint::Full
+            | ActivationCheckpoint::Selective
+            | ActivationCheckpoint::Bytes(_) => true,
+            ActivationCheckpoint::EveryNth(n) => numbers[unit].is_multiple_of(n.get()),
         };
         if chosen {
             sections.push(Section::new(index, policy));
@@ -329,7 +333,7 @@ mod tests {
             g = gx;
         }
         b.under(Policy {
-            checkpoint: Checkpoint::Bytes(64),
+            checkpoint: ActivationCheckpoint::Bytes(64),
             ..Policy::default()
         })
     }

@@ -34,7 +34,7 @@ use crate::facts::Facts;
 use crate::facts::flow::Flow;
 use crate::ir::{Op, Program};
 use crate::mesh::MeshShape;
-use crate::policy::Checkpoint;
+use crate::policy::ActivationCheckpoint;
 
 pub use report::Recomputed;
 
@@ -45,7 +45,7 @@ pub(super) fn checkpoint<O: Op>(
     mesh: &MeshShape,
 ) -> Recomputed {
     let mut tags = program.values.iter().filter_map(|value| value.tag.as_ref());
-    if tags.all(|tag| tag.policy.checkpoint == Checkpoint::None) {
+    if tags.all(|tag| tag.policy.checkpoint == ActivationCheckpoint::None) {
         return Recomputed::default();
     }
     let flow = Flow::new(program, facts, mesh);

@@ -1,8 +1,8 @@
-//! What became of activations.
+//! The count of activations made again.
 
 use serde::Serialize;
 
-/// What checkpointing did to a window.
+/// The visits and steps of a window that are run again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Recomputed {
     /// Passes forward through a unit whose values are made again.

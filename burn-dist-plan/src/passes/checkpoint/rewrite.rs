@@ -7,14 +7,14 @@ use super::visits::Visits;
 use crate::facts::flow::{Flow, StepIndex, is_collective};
 use crate::ir::{Common, Move, Op, OpIndex, Program, Slot, redirect, rename};
 use crate::layout::Layout;
-use crate::policy::Checkpoint;
+use crate::policy::ActivationCheckpoint;
 
 /// A forward segment whose values are made again.
 #[derive(Clone, Debug)]
 pub(super) struct Section {
     pub segment: usize,
     /// What is made again of it.
-    pub policy: Checkpoint,
+    pub policy: ActivationCheckpoint,
     pub pass: usize,
     /// What the segment makes and the backward uses.
     pub far: Vec<Slot>,
@@ -27,7 +27,7 @@ pub(super) struct Section {
 }
 
 impl Section {
-    pub(super) fn new(segment: usize, policy: Checkpoint) -> Self {
+    pub(super) fn new(segment: usize, policy: ActivationCheckpoint) -> Self {
         Self {
             segment,
             policy,

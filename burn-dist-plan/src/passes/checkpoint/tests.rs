@@ -13,14 +13,14 @@ use crate::toy::{self, Builder, Kind, Toy};
 const SIZE: usize = 8;
 const SHAPE: [usize; 2] = [SIZE, SIZE];
 
-fn param(b: &mut Builder, unit: Option<&str>, checkpoint: Checkpoint) -> u32 {
+fn param(b: &mut Builder, unit: Option<&str>, checkpoint: ActivationCheckpoint) -> u32 {
     let path = format!("{}.weight", unit.unwrap_or("rest"));
     let mut spec = Builder::spec(&path, &SHAPE, unit);
     spec.policy = policy(checkpoint);
     b.param(spec)
 }
 
-fn policy(checkpoint: Checkpoint) -> Arc<Policy> {
+fn policy(checkpoint: ActivationCheckpoint) -> Arc<Policy> {
     Arc::new(Policy {
         checkpoint,
         ..Policy::default()
@@ -49,14 +49,14 @@ fn backward(b: &mut Builder, g: u32, w: u32, [x, e, mask]: [u32; 3]) -> (u32, u3
 }
 
 /// Returns the program before and after, and what was done; units that say nothing themselves are of `model`.
-fn rewritten(b: &Builder, model: Checkpoint) -> (Program<Toy>, Program<Toy>, Recomputed) {
+fn rewritten(b: &Builder, model: ActivationCheckpoint) -> (Program<Toy>, Program<Toy>, Recomputed) {
     let mut window = b.window.clone();
     for input in &mut window.inputs {
         if let InputState::Placed {
             role: Role::Parameter(spec),
             ..
         } = &mut input.state
-            && spec.policy.checkpoint == Checkpoint::None
+            && spec.policy.checkpoint == ActivationCheckpoint::None
         {
             Arc::make_mut(spec).policy = policy(model);
         }
@@ -85,14 +85,14 @@ fn step(
         .map(|(index, unit)| {
             let marked = mark == Some(index);
             let own = if marked {
-                Checkpoint::Full
+                ActivationCheckpoint::Full
             } else {
-                Checkpoint::None
+                ActivationCheckpoint::None
             };
             param(&mut b, *unit, own)
         })
         .collect();
-    let head = param(&mut b, None, Checkpoint::None);
+    let head = param(&mut b, None, ActivationCheckpoint::None);
     let mut gradients: Vec<Option<u32>> = vec![None; weights.len()];
     for _ in 0..microbatches {
         let mut x = b.placed(&SHAPE, crate::layout::Layout::replicated(&SHAPE));
@@ -212,7 +212,7 @@ fn what_is_stored_stays_the_same_function() {
 #[test]
 fn a_unit_is_made_again_from_its_border() {
     let window = step("", &[Some("0"), Some("1")], &[0, 1], 1, None);
-    let (before, after, done) = rewritten(&window, Checkpoint::Full);
+    let (before, after, done) = rewritten(&window, ActivationCheckpoint::Full);
     assert_eq!((done.visits, done.visits_seen), (2, 2));
     // Per unit: the product, its exponential, the mask. The sum is what the next unit takes.
     assert_eq!(done.ops, 2 * 3);
@@ -237,19 +237,19 @@ fn a_unit_is_made_again_from_its_border() {
 #[test]
 fn products_are_kept_by_selective_and_by_bytes() {
     let window = step("", &[Some("0"), Some("1")], &[0, 1], 1, None);
-    let (before, after, _) = rewritten(&window, Checkpoint::Selective);
+    let (before, after, _) = rewritten(&window, ActivationCheckpoint::Selective);
     assert_eq!(count(&after, "matmul"), count(&before, "matmul"));
     assert_eq!(count(&after, "exp"), count(&before, "exp") + 2);
     let bytes = (SIZE * SIZE * 4) as u64;
     for (budget, products) in [(0, 2), (bytes - 1, 2), (bytes, 1), (2 * bytes, 0)] {
-        let (before, after, _) = rewritten(&window, Checkpoint::Bytes(budget));
+        let (before, after, _) = rewritten(&window, ActivationCheckpoint::Bytes(budget));
         assert_eq!(
             count(&after, "matmul"),
             count(&before, "matmul") + products,
             "{budget}"
         );
     }
-    let (_, _, done) = rewritten(&window, Checkpoint::Bytes(1 << 20));
+    let (_, _, done) = rewritten(&window, ActivationCheckpoint::Bytes(1 << 20));
     assert_eq!(done.ops, 0, "a budget for everything keeps everything");
 }
 
@@ -263,7 +263,7 @@ fn a_gathered_parameter_serves_the_clones_and_the_backward() {
             .count()
     };
     let window = step("fsdp=2", &[Some("0"), Some("1")], &[0, 1], 1, None);
-    let (before, after, _) = rewritten(&window, Checkpoint::Full);
+    let (before, after, _) = rewritten(&window, ActivationCheckpoint::Full);
     // So short a window keeps its gathered parameters: none is gathered again.
     assert_eq!(gathers(&after), gathers(&before));
 }
@@ -277,9 +277,9 @@ fn only_marked_units_without_a_policy() {
         1,
         Some(1),
     );
-    let (.., done) = rewritten(&window, Checkpoint::None);
+    let (.., done) = rewritten(&window, ActivationCheckpoint::None);
     assert_eq!((done.visits, done.visits_seen, done.ops), (1, 3, 3));
-    let (before, after, _) = rewritten(&window, Checkpoint::Selective);
+    let (before, after, _) = rewritten(&window, ActivationCheckpoint::Selective);
     assert_eq!(
         count(&after, "matmul"),
         count(&before, "matmul") + 1,
@@ -303,18 +303,18 @@ fn every_second_unit() {
 #[test]
 fn a_model_without_units_has_nothing_to_make_again() {
     let window = step("", &[None, None], &[0, 1], 1, None);
-    let (.., done) = rewritten(&window, Checkpoint::Full);
+    let (.., done) = rewritten(&window, ActivationCheckpoint::Full);
     assert_eq!(done, Recomputed::default());
 }
 
 #[test]
 fn policies_have_a_text_form() {
     for text in ["none", "full", "every=3", "selective", "bytes=1048576"] {
-        let policy: Checkpoint = text.parse().expect("a policy");
+        let policy: ActivationCheckpoint = text.parse().expect("a policy");
         assert_eq!(policy.to_string(), text);
     }
     for text in ["", "all", "every", "every=0", "bytes=-1", "full=2"] {
-        let error = text.parse::<Checkpoint>().expect_err(text);
+        let error = text.parse::<ActivationCheckpoint>().expect_err(text);
         assert!(error.to_string().contains("every=N with N of at least 1"));
     }
 }

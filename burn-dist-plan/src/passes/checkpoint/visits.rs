@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::facts::flow::{Flow, Owner, StepIndex};
 use crate::ir::{Common, Op, Program, Slot};
-use crate::policy::{Checkpoint, Policy};
+use crate::policy::{ActivationCheckpoint, Policy};
 
 /// Number of a unit, in order of its first visit.
 pub(super) type UnitIndex = usize;
@@ -29,7 +29,7 @@ pub(super) struct Segment {
 pub(super) struct Visits {
     pub segments: Vec<Segment>,
     /// Which activations of each unit are made again.
-    pub policies: Vec<Checkpoint>,
+    pub policies: Vec<ActivationCheckpoint>,
 }
 
 impl Visits {
@@ -100,9 +100,9 @@ pub(super) fn visits<O: Op>(program: &Program<O>, flow: &Flow) -> Visits {
 
 /// Finds the visits. A step that makes a parameter, or something of parameters alone, is no visit: it is an update, or
 /// a preparation for the step that is.
-fn runs<O: Op>(program: &Program<O>, flow: &Flow) -> (Vec<Visit>, Vec<Checkpoint>) {
+fn runs<O: Op>(program: &Program<O>, flow: &Flow) -> (Vec<Visit>, Vec<ActivationCheckpoint>) {
     let mut units: HashMap<(&str, &Policy), UnitIndex> = HashMap::new();
-    let mut policies: Vec<Checkpoint> = Vec::new();
+    let mut policies: Vec<ActivationCheckpoint> = Vec::new();
     let mut runs: Vec<Visit> = Vec::new();
     for (index, (step, ends)) in program.steps.iter().zip(&flow.ends).enumerate() {
         let prepares = ends

@@ -5,7 +5,7 @@ use crate::ir::{Float8Op, Float8Store, Ways};
 use crate::ir::{Pipeline, Stage, Window};
 use crate::memory::MemoryClass;
 use crate::mesh::DType;
-use crate::policy::{Checkpoint, Float, Float8, Policy, Precision, Scaling};
+use crate::policy::{ActivationCheckpoint, Float, Float8, Policy, Precision, Scaling};
 use crate::tests::MESHES;
 use crate::toy::{Builder, Kind, Toy, options, planned, whole};
 use crate::{Facts, PlanOptions, ScheduleKind, plan, text_after};
@@ -97,7 +97,7 @@ fn every_mesh_gives_what_one_device_gives() {
     ];
     for mesh in MESHES {
         for (recipe, rows, sizes) in cases {
-            for checkpoint in [Checkpoint::None, Checkpoint::Full] {
+            for checkpoint in [ActivationCheckpoint::None, ActivationCheckpoint::Full] {
                 let float8: Float8 = recipe.parse().expect("a recipe");
                 let b = step_of(mesh, rows, sizes).under(Policy {
                     checkpoint,
@@ -121,7 +121,7 @@ fn every_mesh_gives_what_one_device_gives() {
 fn by_rows_and_by_columns_are_the_same_values() {
     for mesh in MESHES {
         for recipe in ["tensorwise", "rowwise", "blockwise128,gather=off"] {
-            for checkpoint in [Checkpoint::None, Checkpoint::Full] {
+            for checkpoint in [ActivationCheckpoint::None, ActivationCheckpoint::Full] {
                 let b = step_of(mesh, 12, [144, 272, 16]).under(Policy {
                     checkpoint,
                     ..policy(recipe.parse().expect("a recipe"))
@@ -499,7 +499,7 @@ fn units_are_made_again_whatever_their_products_are_computed_in() {
     for mesh in ["", "fsdp=2", "fsdp=2,tp=2"] {
         let recomputed = |float8: Option<&str>| {
             let b = blocks(mesh, 4, false).under(Policy {
-                checkpoint: Checkpoint::Full,
+                checkpoint: ActivationCheckpoint::Full,
                 float8: float8.map(|recipe| recipe.parse().expect("a recipe")),
                 ..Policy::default()
             });
@@ -562,7 +562,7 @@ fn no_cast_is_left_that_nothing_reads() {
 fn stages_make_again_what_a_backward_comes_to() {
     let activations = |float8: Option<&str>| {
         let b = blocks("pp=2", 8, true).under(Policy {
-            checkpoint: Checkpoint::Full,
+            checkpoint: ActivationCheckpoint::Full,
             float8: float8.map(|recipe| recipe.parse().expect("a recipe")),
             ..Policy::default()
         });

@@ -9,10 +9,11 @@ use burn::tensor::backend::Backend;
 use burn_dist::Float;
 use burn_dist::checkpoint::NonFinite;
 use burn_dist::clock::{Hardware, Simulation};
+use burn_dist::explanation::Ask;
 use burn_dist::launch::Stop;
 use burn_dist::layout::Rows;
-use burn_dist::plan::explain::Ask;
-use burn_dist::plan::schedule::Timeline;
+use burn_dist::schedule::Timeline;
+use burn_dist::train::files::write_whole;
 use burn_dist::train::metrics::{Event, Inbox};
 use burn_dist::train::run::{Begin, RunFolder, RunLock};
 use tracing_subscriber::layer::SubscriberExt;
@@ -26,7 +27,6 @@ use crate::data::batch::RandomTokens;
 use crate::data::held_out::HeldOut;
 use crate::data::rng::Rng;
 use crate::data::tokenizer::Text;
-use crate::files::write_whole;
 use crate::hf::{self, Origin};
 use crate::mesh::{Explanation, IN_HOST_MEMORY, Mesh, TrainBackend};
 use crate::metrics::{RunMetrics, Wanted};
@@ -689,11 +689,9 @@ impl<'a> Session<'a> {
         if let (true, Some(way_on)) = (report.interrupted, keeper.way_on()) {
             say!("{way_on}");
         }
-        Ok(match report.interrupted {
-            // Another process may have been asked.
-            true => End::Interrupted(self.stop.exit_code().unwrap_or(130)),
-            false => End::Done,
-        })
+        // Whoever was asked after the last step has done all.
+        let code = self.stop.exit_code().filter(|_| report.interrupted);
+        Ok(code.map_or(End::Done, End::Interrupted))
     }
 
     /// With `--trace`, writes what the ranks of this process did when, in a file of its own.
