@@ -30,6 +30,8 @@ mod rewrite;
 mod tests;
 mod visits;
 
+use super::{Context, Report, State};
+use crate::error::PlanError;
 use crate::facts::Facts;
 use crate::facts::flow::Flow;
 use crate::ir::{Op, Program};
@@ -38,12 +40,20 @@ use crate::policy::ActivationCheckpoint;
 
 pub use report::Recomputed;
 
+/// The pass: see [`PASSES`](super::PASSES).
+pub(super) fn pass<O: Op>(
+    state: &mut State<'_, O>,
+    context: &Context<'_>,
+) -> Result<Report, PlanError> {
+    let mut report = Report::default();
+    for program in &mut state.programs {
+        report.recomputed += checkpoint(program, &state.facts, context.mesh);
+    }
+    Ok(report)
+}
+
 /// Rewrites the program so that the forward's values are made again where the policies of units say so.
-pub(super) fn checkpoint<O: Op>(
-    program: &mut Program<O>,
-    facts: &Facts,
-    mesh: &MeshShape,
-) -> Recomputed {
+fn checkpoint<O: Op>(program: &mut Program<O>, facts: &Facts, mesh: &MeshShape) -> Recomputed {
     let mut tags = program.values.iter().filter_map(|value| value.tag.as_ref());
     if tags.all(|tag| tag.policy.checkpoint == ActivationCheckpoint::None) {
         return Recomputed::default();
