@@ -37,7 +37,7 @@ const EXCEPTIONS: &[(&str, usize, usize)] = &[
     ("burn-dist-launch", 39, 114),
     ("burn-dist-macros", 4, 17),
     ("burn-dist-mesh", 14, 30),
-    ("burn-dist-plan", 113, 434),
+    ("burn-dist-plan", 113, 433),
     ("burn-dist-train", 27, 98),
     ("burn-dist-engine/src/ops", 17, 41),
     ("burn-dist-engine/src/record", 32, 38),
