@@ -1,4 +1,4 @@
-//! The passes of the planner, in one table. Each is a file or folder of its name, and knows no other.
+//! The passes of the planner, in one table. Each is a file or folder of its name.
 
 pub(crate) mod async_tp;
 pub(crate) mod checkpoint;
@@ -21,7 +21,7 @@ use crate::ir::Op;
 pub(crate) use report::Report;
 pub(crate) use state::{Context, State};
 
-/// What a pass works on.
+/// The part of a plan that a pass works on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum On {
     /// All of the window at once.

@@ -6,8 +6,8 @@ use std::fmt::{self, Write};
 
 use crate::ir::levels::{Level, levels};
 use crate::ir::{
-    CollectiveTask, Common, InputState, LocalStep, Mark, Move, OnNodes, Op, Program, Role, Slot,
-    Task, Tensor, Transfer, ValueIndex, collective,
+    CollectiveTask, InputState, LocalStep, Mark, Move, OnNodes, Op, Program, ProgramStep, Role,
+    Slot, Task, Tensor, Transfer, ValueIndex, collective,
 };
 use crate::layout::redistribute::StepKind;
 use crate::mesh::MeshShape;
@@ -149,18 +149,18 @@ fn program<O: Op>(
     };
     for step in &program.steps {
         match step {
-            Common::Load { value, slot } => {
+            ProgramStep::Load { value, slot } => {
                 writeln!(out, "s{slot} = load %{value}  {}", layout(*slot))?;
             }
-            Common::Upload { value, slot } => {
+            ProgramStep::Upload { value, slot } => {
                 writeln!(out, "s{slot} = upload %{value}  {}", layout(*slot))?;
             }
-            Common::Random { stream, slot, .. } => {
+            ProgramStep::Random { stream, slot, .. } => {
                 writeln!(out, "s{slot} = random stream {stream}  {}", layout(*slot))?;
             }
-            Common::Local(step) => writeln!(out, "{}", local(step))?,
-            Common::Move(step) => writeln!(out, "{}", moved(step))?,
-            Common::Chunked(step) => {
+            ProgramStep::Local(step) => writeln!(out, "{}", local(step))?,
+            ProgramStep::Move(step) => writeln!(out, "{}", moved(step))?,
+            ProgramStep::Chunked(step) => {
                 let parts = mesh.size(step.axis);
                 writeln!(out, "in {parts} chunks along {}", mesh.name(step.axis))?;
                 let mut lines: Vec<String> = step.steps.iter().map(local).collect();
@@ -170,19 +170,19 @@ fn program<O: Op>(
                     writeln!(out, "  {line}")?;
                 }
             }
-            Common::Launch { group, moves } => {
+            ProgramStep::Launch { group, moves } => {
                 writeln!(out, "launch {group}")?;
                 for step in moves {
                     writeln!(out, "  {}", moved(step))?;
                 }
             }
-            Common::Finish { group, to } => {
+            ProgramStep::Finish { group, to } => {
                 writeln!(out, "finish {group}: {}", list(to.iter().copied(), 's'))?;
             }
-            Common::Store { slot, value } => writeln!(out, "store s{slot} as %{value}")?,
-            Common::Read { slot, read } => writeln!(out, "read {read}: s{slot}")?,
-            Common::Send(Transfer { slot, to, .. }) => writeln!(out, "send s{slot} to {to}")?,
-            Common::Receive(Transfer { slot, from, .. }) => {
+            ProgramStep::Store { slot, value } => writeln!(out, "store s{slot} as %{value}")?,
+            ProgramStep::Read { slot, read } => writeln!(out, "read {read}: s{slot}")?,
+            ProgramStep::Send(Transfer { slot, to, .. }) => writeln!(out, "send s{slot} to {to}")?,
+            ProgramStep::Receive(Transfer { slot, from, .. }) => {
                 writeln!(out, "s{slot} = recv from {from}  {}", layout(*slot))?;
             }
         }

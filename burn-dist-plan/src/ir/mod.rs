@@ -6,7 +6,7 @@
 //! | `float8` | operations of float8 training, which the planner alone makes |
 //! | `param`, `stage`, `owner`, `role` | what is known of a parameter, and of what belongs to one |
 //! | `window` | recorded operations in canonical form |
-//! | `values`, `step`, `chunked`, `cut`, `program` | the program common to all ranks: values with their versions, slots, steps |
+//! | `values`, `step`, `chunked`, `cut`, `program` | the program of all ranks: values, slots, steps |
 //! | `collective`, `levels` | which collective a step is, and its stages over several nodes |
 //! | `task` | what one rank does |
 //! | `rename`, `flops` | operands of an operation rewritten; its work |
@@ -44,7 +44,7 @@ pub(crate) use op::{
 pub(crate) use owner::Owner;
 pub use param::{ParamRole, ParamSpec, Style};
 pub use program::{Accumulated, Runs};
-pub(crate) use program::{Common, Outlives, Program};
+pub(crate) use program::{Outlives, Program, ProgramStep};
 pub(crate) use rename::{redirect, rename};
 pub use role::{Phase, Role};
 pub use stage::{Pipeline, ScheduleChoice, Stage};

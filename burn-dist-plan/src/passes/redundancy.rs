@@ -16,7 +16,7 @@ use super::{Context, Report, State};
 use crate::error::PlanError;
 use crate::facts::Facts;
 use crate::ir::flops::flops;
-use crate::ir::{Common, LocalStep, Op, Program, collective, is_product};
+use crate::ir::{LocalStep, Op, Program, ProgramStep, collective, is_product};
 use crate::mesh::{AxisIndex, MeshShape};
 use crate::rule::OpRule;
 
@@ -53,7 +53,7 @@ fn shared<O: Op>(program: &Program<O>) -> Vec<Axes> {
     };
     for (index, step) in program.steps.iter().enumerate().rev() {
         match step {
-            Common::Local(step) => {
+            ProgramStep::Local(step) => {
                 let made = step.op.outputs().map(|out| needed[out.id as usize]);
                 let made = made.fold(None, |all, axes| match (all, axes) {
                     (Some(all), Some(axes)) => Some(all & axes),
@@ -65,14 +65,16 @@ fn shared<O: Op>(program: &Program<O>) -> Vec<Axes> {
                     need(&mut needed, input.id, axes);
                 }
             }
-            Common::Move(step) => {
+            ProgramStep::Move(step) => {
                 let axes = match collective(&step.step.kind) {
                     Some(_) => 0,
                     None => needed[step.to as usize].unwrap_or(0),
                 };
                 need(&mut needed, step.from, axes);
             }
-            Common::Store { slot, .. } | Common::Read { slot, .. } => need(&mut needed, *slot, 0),
+            ProgramStep::Store { slot, .. } | ProgramStep::Read { slot, .. } => {
+                need(&mut needed, *slot, 0)
+            }
             _ => {}
         }
     }
@@ -131,7 +133,9 @@ pub(super) fn redundancy<O: Op>(
     // What is met a second time is made again for the backward.
     let mut is_made = vec![false; facts.phases.len()];
     for (index, (step, shared)) in program.steps.iter().zip(shared).enumerate() {
-        let Common::Local(step) = step else { continue };
+        let ProgramStep::Local(step) = step else {
+            continue;
+        };
         let of_all = flops(&step.op, &step.rule) * times(index);
         if of_all == 0.0 || is_update(step, program, facts) {
             continue;

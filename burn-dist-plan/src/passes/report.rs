@@ -1,4 +1,4 @@
-//! What passes tell of a window.
+//! The report of passes.
 
 use super::async_tp::Overlap;
 use super::checkpoint::Recomputed;
@@ -6,7 +6,7 @@ use super::float8::Float8Layer;
 use super::redundancy::Redundancy;
 use crate::memory::MemoryPlan;
 
-/// What passes tell of a window: each of what it has done.
+/// A report on a window: each pass fills in the fields about what it has done.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     /// Linear layers whose units ask for float8.
@@ -18,7 +18,7 @@ pub(crate) struct Report {
     pub scheduled: Option<String>,
     /// Collectives along tensor-parallel axes, and whether products run beside them.
     pub overlaps: Vec<Overlap>,
-    /// Of each rank.
+    /// Memory of each rank.
     pub memory: Vec<MemoryPlan>,
 }
 

@@ -33,7 +33,7 @@ use crate::cost::Network;
 use crate::error::PlanError;
 use crate::facts::flow::Flow;
 use crate::facts::stages::{Stages, stages};
-use crate::ir::{Common, InputState, Op, Program, ScheduleChoice, Slot, Transfer, Window};
+use crate::ir::{InputState, Op, Program, ProgramStep, ScheduleChoice, Slot, Transfer, Window};
 use crate::pipeline::{Action, Kind};
 use parts::{Part, count, has_backward};
 use repeat::{Repeated, repeat};
@@ -238,18 +238,18 @@ impl<'a, O: Op> Staged<'a, O> {
             let reads = this.steps.reads(index).iter();
             let from = reads.filter_map(|slot| this.of_slot[*slot as usize]).next();
             let stage = match this.steps.recorded(index) {
-                Common::Load { value, .. } => outside.get(value).copied(),
-                Common::Local(_) | Common::Move(_) => {
+                ProgramStep::Load { value, .. } => outside.get(value).copied(),
+                ProgramStep::Local(_) | ProgramStep::Move(_) => {
                     // Beyond the last operation, what lives on is brought to where it rests.
                     let [_, of_op] = this.steps.ops(index);
                     let of_op = of_op.filter(|op| *op != end);
                     let stage = of_op.map_or(from, |op| parts[op as usize].stage);
                     // What every stage makes that needs it, each stage moves as well.
-                    let is_made = matches!(this.steps.recorded(index), Common::Local(_));
+                    let is_made = matches!(this.steps.recorded(index), ProgramStep::Local(_));
                     stage.filter(|_| from.is_some() || is_made)
                 }
-                Common::Store { value, .. } => stages.homes[*value as usize],
-                Common::Read { read, .. } if !everyone_reads => {
+                ProgramStep::Store { value, .. } => stages.homes[*value as usize],
+                ProgramStep::Read { read, .. } if !everyone_reads => {
                     let (_, value) = program.reads[*read as usize];
                     Some(stages.reader(value))
                 }
@@ -283,17 +283,19 @@ impl<'a, O: Op> Staged<'a, O> {
                 continue;
             }
             let when = match self.steps.recorded(index) {
-                Common::Load { slot, .. } if self.wanted.contains_key(slot) => When::First,
-                Common::Local(_) | Common::Move(_) if stage.is_none() => continue,
-                Common::Local(_) if self.with_need[index] && !self.is_wanted(index) => continue,
-                Common::Local(_) | Common::Move(_) => {
+                ProgramStep::Load { slot, .. } if self.wanted.contains_key(slot) => When::First,
+                ProgramStep::Local(_) | ProgramStep::Move(_) if stage.is_none() => continue,
+                ProgramStep::Local(_) if self.with_need[index] && !self.is_wanted(index) => {
+                    continue;
+                }
+                ProgramStep::Local(_) | ProgramStep::Move(_) => {
                     // What is made for another coordinate is made with its own operation.
                     let ops = self.steps.ops(index).into_iter().flatten();
                     let mut whens = ops.map(|op| whens[op as usize]);
                     let of_action = whens.find(|when| matches!(when, When::Action(_)));
                     of_action.unwrap_or(When::Last)
                 }
-                Common::Upload { .. } | Common::Random { .. } => continue,
+                ProgramStep::Upload { .. } | ProgramStep::Random { .. } => continue,
                 _ => When::Last,
             };
             mine.push((when, index as u32));

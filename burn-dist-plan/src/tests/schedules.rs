@@ -6,7 +6,7 @@ use super::check;
 use super::pipelines::{Model, chunks};
 use crate::cost::Network;
 use crate::facts::flow::Flow;
-use crate::ir::{Common, Program, ScheduleChoice};
+use crate::ir::{Program, ProgramStep, ScheduleChoice};
 use crate::mesh::{Links, Topology};
 use crate::passes::staging::parts::Part;
 use crate::passes::staging::{costs, parts};
@@ -40,7 +40,7 @@ fn held(
 ) -> u64 {
     let flow = Flow::new(program, &planner.state.facts, planner.context.mesh);
     let action = |step: usize| {
-        let step: &Common<Toy> = &program.steps[step];
+        let step: &ProgramStep<Toy> = &program.steps[step];
         let part = parts[step.at()? as usize];
         let (stage, kind, microbatch) = (part.stage?, part.kind?, part.microbatch);
         let is_it = |action: &Action| {
@@ -54,7 +54,7 @@ fn held(
     for root in 0..flow.root.len() {
         let same = (0..flow.root.len()).filter(|slot| flow.root[*slot] as usize == root);
         let uses = same.flat_map(|slot| &flow.uses[slot]).copied();
-        let uses = uses.filter(|step| !matches!(program.steps[*step], Common::Send(_)));
+        let uses = uses.filter(|step| !matches!(program.steps[*step], ProgramStep::Send(_)));
         let Some(mut all) = uses.map(action).collect::<Option<Vec<_>>>() else {
             continue;
         };

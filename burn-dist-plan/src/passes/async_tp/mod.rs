@@ -23,7 +23,7 @@ use super::{Context, Report, State};
 use crate::cost::{DeviceCosts, Network, work_ns};
 use crate::error::PlanError;
 use crate::facts::Visits;
-use crate::ir::{Chunked, Common, LocalStep, Move, OnNodes, Op, Program, Slot};
+use crate::ir::{Chunked, LocalStep, Move, OnNodes, Op, Program, ProgramStep, Slot};
 use crate::layout::redistribute::StepKind;
 use crate::mesh::{Axis, AxisIndex, AxisRole, MeshShape, Rank, Topology};
 use crate::options::PlanOptions;
@@ -80,7 +80,7 @@ impl<'a> Pass<'a> {
         let mut overlaps = Vec::new();
         let mut flow = Flow::new(program);
         for index in 0..program.steps.len() {
-            let Common::Move(moved) = &program.steps[index] else {
+            let ProgramStep::Move(moved) = &program.steps[index] else {
                 continue;
             };
             let Some((kind, axes)) = along(moved) else {

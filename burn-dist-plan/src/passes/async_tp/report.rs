@@ -1,4 +1,4 @@
-//! What became of collectives.
+//! Report: collectives that products run beside, and why others stay as they are.
 
 use serde::Serialize;
 

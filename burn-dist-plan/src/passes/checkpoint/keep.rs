@@ -7,7 +7,7 @@ use super::rewrite::Section;
 use super::visits::Visits;
 use crate::ActivationCheckpoint;
 use crate::facts::flow::{Flow, reduces, work};
-use crate::ir::{Common, Op, Program, Slot, Work};
+use crate::ir::{Op, Program, ProgramStep, Slot, Work};
 use crate::mesh::MeshShape;
 
 /// Decides what is kept inside the sections, as the policy of each says.
@@ -47,8 +47,8 @@ pub(super) fn keep<O: Op>(
     }
 }
 
-fn is_costly<O: Op>(step: &Common<O>, flow: &Flow, index: usize) -> bool {
-    let Common::Local(local) = step else {
+fn is_costly<O: Op>(step: &ProgramStep<O>, flow: &Flow, index: usize) -> bool {
+    let ProgramStep::Local(local) = step else {
         return reduces(step);
     };
     match local.op.traits().work {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::facts;
-use crate::ir::{Common, InputState, Op, Role, Slot, rename};
+use crate::ir::{InputState, Op, ProgramStep, Role, Slot, rename};
 use crate::planner::Planner;
 use crate::policy::Policy;
 use crate::toy::{self, Builder, Kind, Toy};
@@ -134,29 +134,29 @@ fn terms(program: &Program<Toy>, interned: &mut HashMap<String, u64>) -> Vec<(u3
             .map(|slot| *slots.get(slot).expect("made before it is read"))
             .collect();
         let what = match step {
-            Common::Load { value, .. } => format!("load {value}"),
-            Common::Upload { value, .. } => format!("upload {value}"),
-            Common::Random { stream, .. } => format!("random {stream}"),
-            Common::Local(local) => {
+            ProgramStep::Load { value, .. } => format!("load {value}"),
+            ProgramStep::Upload { value, .. } => format!("upload {value}"),
+            ProgramStep::Random { stream, .. } => format!("random {stream}"),
+            ProgramStep::Local(local) => {
                 let mut op = local.op.clone();
                 let zeros = |count| vec![0; count];
                 let (inputs, outputs) = (zeros(op.inputs().count()), zeros(op.outputs().count()));
                 rename(&mut op, &inputs, &outputs);
                 format!("{op:?} {:?} {:?}", local.inputs, local.outputs)
             }
-            Common::Move(step) => format!("{:?}", step.step),
-            Common::Launch { .. }
-            | Common::Finish { .. }
-            | Common::Chunked(_)
-            | Common::Send(_)
-            | Common::Receive(_) => {
+            ProgramStep::Move(step) => format!("{:?}", step.step),
+            ProgramStep::Launch { .. }
+            | ProgramStep::Finish { .. }
+            | ProgramStep::Chunked(_)
+            | ProgramStep::Send(_)
+            | ProgramStep::Receive(_) => {
                 unreachable!("scheduled later")
             }
-            Common::Store { value, .. } => {
+            ProgramStep::Store { value, .. } => {
                 stored.push((*value, inputs[0]));
                 continue;
             }
-            Common::Read { .. } => continue,
+            ProgramStep::Read { .. } => continue,
         };
         for (position, slot) in ends.writes.iter().enumerate() {
             let next = interned.len() as u64;
@@ -170,7 +170,7 @@ fn terms(program: &Program<Toy>, interned: &mut HashMap<String, u64>) -> Vec<(u3
 }
 
 fn count(program: &Program<Toy>, kind: &str) -> usize {
-    let is = |step: &&Common<Toy>| matches!(step, Common::Local(local) if local.op.name() == kind);
+    let is = |step: &&ProgramStep<Toy>| matches!(step, ProgramStep::Local(local) if local.op.name() == kind);
     program.steps.iter().filter(is).count()
 }
 
@@ -220,8 +220,8 @@ fn a_unit_is_made_again_from_its_border() {
         assert_eq!(count(&after, kind), count(&before, kind) + more, "{kind}");
     }
     let randoms = |program: &Program<Toy>| -> Vec<u64> {
-        let stream = |step: &Common<Toy>| match step {
-            Common::Random { stream, .. } => Some(*stream),
+        let stream = |step: &ProgramStep<Toy>| match step {
+            ProgramStep::Random { stream, .. } => Some(*stream),
             _ => None,
         };
         program.steps.iter().filter_map(stream).collect()

@@ -27,8 +27,8 @@ use std::sync::Arc;
 
 use super::{Context, Report, State};
 use crate::ir::{
-    Accumulated, Common, Entry, InputState, Op, OpIndex, Origin, Outlives, Owner, ParamSpec,
-    Program, Reason, Runs, Slot, SlotInfo, Source, Value, ValueIndex, Window,
+    Accumulated, Entry, InputState, Op, OpIndex, Origin, Outlives, Owner, ParamSpec, Program,
+    ProgramStep, Reason, Runs, Slot, SlotInfo, Source, Value, ValueIndex, Window,
 };
 use crate::mesh::DType;
 
@@ -59,7 +59,7 @@ pub(super) struct Propagator<'a, O> {
     /// [`Facts::tied_to`].
     tied: Vec<Option<ValueIndex>>,
     slots: Vec<SlotInfo>,
-    steps: Vec<Common<O>>,
+    steps: Vec<ProgramStep<O>>,
     rules: Vec<Option<Arc<OpRule>>>,
     streams: HashMap<OpIndex, u64>,
     /// The slot into which a value from outside is loaded, else [`Slot::MAX`].
@@ -211,7 +211,7 @@ impl<'a, O: Op> Propagator<'a, O> {
                     value.preferred = layout.clone();
                     let slot = this.add_version(input.value, layout.clone());
                     this.loaded[input.value as usize] = slot;
-                    this.steps.push(Common::Load {
+                    this.steps.push(ProgramStep::Load {
                         value: input.value,
                         slot,
                     });
@@ -229,7 +229,7 @@ impl<'a, O: Op> Propagator<'a, O> {
                                 this.few_rows = this.few_rows.max(few);
                             }
                             let slot = this.add_version(input.value, preferred.clone());
-                            this.steps.push(Common::Upload {
+                            this.steps.push(ProgramStep::Upload {
                                 value: input.value,
                                 slot,
                             });
@@ -318,10 +318,10 @@ impl<'a, O: Op> Propagator<'a, O> {
                 role: self.facts.roles[value as usize].clone(),
                 origin: info.origin.filter(|_| !info.met),
             });
-            self.steps.push(Common::Store { slot, value });
+            self.steps.push(ProgramStep::Store { slot, value });
         }
         for (index, (slot, _)) in reads.iter().enumerate() {
-            self.steps.push(Common::Read {
+            self.steps.push(ProgramStep::Read {
                 slot: *slot,
                 read: index as u32,
             });

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::repeat::Repeated;
-use crate::ir::{Common, Op, Program, Transfer};
+use crate::ir::{Op, Program, ProgramStep, Transfer};
 
 /// A step of a coordinate.
 pub(super) enum Planned {
@@ -32,8 +32,8 @@ impl Split {
                 Some(repeated) => repeated.step(whole, *index as usize),
                 None => whole.steps[*index as usize].clone(),
             },
-            Planned::Send(transfer) => Common::Send(transfer.clone()),
-            Planned::Receive(transfer) => Common::Receive(transfer.clone()),
+            Planned::Send(transfer) => ProgramStep::Send(transfer.clone()),
+            Planned::Receive(transfer) => ProgramStep::Receive(transfer.clone()),
         };
         let steps = self.coords[coord as usize].iter().map(step).collect();
         whole.of_coord(coord, steps)
