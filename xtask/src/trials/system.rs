@@ -43,10 +43,12 @@ fn marked_process(pid: u32, mark: &str) -> Option<Process> {
     let rank = rank.and_then(|rank| String::from_utf8_lossy(rank).parse().ok());
     let state = state(pid)?;
     let program = fs::read_link(folder.join("exe")).ok()?;
+    let program = program.file_name()?.to_string_lossy().into_owned();
     Some(Process {
         pid,
         rank,
-        program: program.file_name()?.to_string_lossy().into_owned(),
+        // As the system names one that was built anew since.
+        program: program.trim_end_matches(" (deleted)").to_string(),
         threads: status(pid, "Threads:")? as usize,
         state,
     })
