@@ -103,7 +103,18 @@ pub(super) fn unused_in_shared_memory() -> BTreeSet<String> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let maps = processes.filter_map(|process| fs::read_to_string(process.path().join("maps")).ok());
     let used: String = maps.collect();
-    let is_unused = |name: &String| !used.contains(&format!("/dev/shm/{name}"));
+    // A launcher has a folder there.
+    let launcher = |name: &String| {
+        name.strip_prefix("burn-dist-")?
+            .split('-')
+            .next()?
+            .parse()
+            .ok()
+    };
+    let is_unused = |name: &String| {
+        let is_mapped = used.contains(&format!("/dev/shm/{name}"));
+        !is_mapped && launcher(name).and_then(state).is_none()
+    };
     found.into_iter().filter(is_unused).collect()
 }
 
