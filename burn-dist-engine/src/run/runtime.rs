@@ -14,7 +14,7 @@ use burn_std::Bytes;
 use super::gpus::{self, Gpus};
 use super::observe::Observers;
 use super::queue::Queue;
-use super::serve::{Job, Reader, Run};
+use super::serve::{Job, Reader, Run, in_own_pool};
 use super::tensors::Tensors;
 use super::times::{Clock, RankTimes};
 use super::trace::{Trace, TraceLog, Tracer};
@@ -330,9 +330,11 @@ impl<B: BackendIr> Runtime<B> {
                     let thread = std::thread::Builder::new()
                         .name(format!("rank {}", rank.0))
                         .spawn(move || {
-                            let ways = (Box::new(comm) as Box<dyn Communicator>, gpus);
-                            let tensors = Tensors::new(device, observers);
-                            Worker::new(rank, turn, ways, of_worker, tensors).serve(queue, threads);
+                            in_own_pool(rank, threads, move || {
+                                let ways = (Box::new(comm) as Box<dyn Communicator>, gpus);
+                                let tensors = Tensors::new(device, observers);
+                                Worker::new(rank, turn, ways, of_worker, tensors).work(&queue);
+                            });
                         });
                     if let Err(error) = &thread {
                         let fault = Fault::Thread {
