@@ -10,11 +10,12 @@ use crate::ir::{
     Task, Tensor, Transfer, ValueIndex, collective,
 };
 use crate::layout::redistribute::StepKind;
+use crate::mesh::MeshShape;
 use crate::passes::State;
 use crate::passes::lower::Lowered;
 
 /// Returns what the passes have made last.
-pub(crate) fn text<O: Op>(state: &State<'_, O>) -> String {
+pub(crate) fn text<O: Op>(state: &State<'_, O>, mesh: &MeshShape) -> String {
     let mut out = String::new();
     let written = if !state.ranks.is_empty() {
         tasks(state, &mut out)
@@ -22,9 +23,9 @@ pub(crate) fn text<O: Op>(state: &State<'_, O>) -> String {
         state
             .programs
             .iter()
-            .try_for_each(|of| program(state, of, &mut out))
+            .try_for_each(|of| program(state, mesh, of, &mut out))
     } else {
-        window(state, &mut out)
+        window(state, mesh, &mut out)
     };
     written.expect("a text takes whatever is written");
     out
@@ -41,12 +42,12 @@ fn role(role: &Role) -> String {
     }
 }
 
-fn window<O: Op>(state: &State<'_, O>, out: &mut String) -> fmt::Result {
-    let (window, facts) = (state.window(), &state.facts);
+fn window<O: Op>(state: &State<'_, O>, mesh: &MeshShape, out: &mut String) -> fmt::Result {
+    let (window, facts) = (&state.window, &state.facts);
     for input in &window.inputs {
         let value = input.value;
         let at = match &input.state {
-            InputState::Placed { layout, .. } => layout.display(state.mesh).to_string(),
+            InputState::Placed { layout, .. } => layout.display(mesh).to_string(),
             InputState::Host { .. } => "host".to_string(),
         };
         let what = role(&facts.roles[value as usize]);
@@ -62,7 +63,7 @@ fn window<O: Op>(state: &State<'_, O>, out: &mut String) -> fmt::Result {
         let name = match op.mark() {
             Some(Mark::Param(spec)) => format!("param {}", spec.path),
             Some(Mark::Redistribute(layout)) => {
-                format!("redistribute to {}", layout.display(state.mesh))
+                format!("redistribute to {}", layout.display(mesh))
             }
             None => op.name().to_string(),
         };
@@ -88,8 +89,12 @@ fn is_last_stage(step: &Move, index: u8) -> bool {
     usize::from(index) + 1 == stages
 }
 
-fn program<O: Op>(state: &State<'_, O>, program: &Program<O>, out: &mut String) -> fmt::Result {
-    let mesh = state.mesh;
+fn program<O: Op>(
+    state: &State<'_, O>,
+    mesh: &MeshShape,
+    program: &Program<O>,
+    out: &mut String,
+) -> fmt::Result {
     if let (Some(axis), 2..) = (mesh.pipeline_axis(), state.programs.len()) {
         writeln!(out, "{} {}:", mesh.name(axis), program.coord)?;
     }

@@ -31,9 +31,9 @@ pub(crate) enum Common<O> {
     },
     Local(Box<LocalStep<O>>),
     Move(Move),
-    /// Operations in chunks, beside a collective (made by `async_tp`).
+    /// Operations in chunks, beside a collective.
     Chunked(Box<Chunked<O>>),
-    /// Starts collectives together (made by `schedule`).
+    /// Starts collectives together.
     Launch {
         group: u32,
         moves: Vec<Move>,
@@ -51,7 +51,7 @@ pub(crate) enum Common<O> {
         slot: Slot,
         read: u32,
     },
-    /// Sends a slot to the ranks of another coordinate, without waiting for them (made by `staging`).
+    /// Sends a slot to the ranks of another coordinate, without waiting for them.
     Send(Transfer),
     /// Waits for a slot that another coordinate sends.
     Receive(Transfer),

@@ -26,6 +26,8 @@
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 
+use super::{Context, Report, State};
+use crate::error::PlanError;
 use crate::facts::flow::{ends, work};
 use crate::ir::levels::{Level, levels, levels_of};
 use crate::ir::{CollectiveKind, Common, Move, OnNodes, Op, Program, Slot, collective, ordered};
@@ -62,8 +64,20 @@ pub(super) struct Hierarchy<'a> {
     groups: RefCell<HashMap<Vec<AxisIndex>, Option<Split>>>,
 }
 
+/// The pass: see [`PASSES`](super::PASSES).
+pub(super) fn pass<O: Op>(
+    state: &mut State<'_, O>,
+    context: &Context<'_>,
+) -> Result<Report, PlanError> {
+    let hierarchy = Hierarchy::new(context.mesh, context.options);
+    for program in &mut state.programs {
+        hierarchy.compose(program);
+    }
+    Ok(Report::default())
+}
+
 impl<'a> Hierarchy<'a> {
-    pub(crate) fn new(mesh: &'a MeshShape, options: &'a PlanOptions) -> Self {
+    fn new(mesh: &'a MeshShape, options: &'a PlanOptions) -> Self {
         let topology = &options.topology;
         let single = topology.num_nodes() < 2;
         let split = |axis| match single {

@@ -1,14 +1,21 @@
 //! From the common program to the tasks of one rank: local shapes, local operations, collectives with their pieces.
 
+mod chunks;
+mod lowered;
 mod shifts;
 mod unneeded;
 
 use std::sync::Arc;
 
+use chunks::RankView;
+pub(crate) use lowered::Lowered;
+
 use crate::mesh::BoolStore;
 use rustc_hash::FxHashMap;
 
+use super::{Context, Report, State};
 use crate::PlanOptions;
+use crate::account::classes;
 use crate::error::PlanError;
 use crate::facts::Visits;
 use crate::ir::levels::stage;
@@ -20,20 +27,48 @@ use crate::ir::{
 use crate::layout::redistribute::{Pieces, StepKind};
 use crate::layout::runs;
 use crate::mesh::{AxisIndex, MeshShape, Rank, ReduceOp, Topology};
-use crate::passes::async_tp::RankView;
 use crate::pipeline::Action;
 use crate::storage::Storage;
 
-/// The tasks of a rank before lifetimes are known.
-pub(crate) struct Lowered<O> {
-    pub plan: RankPlan<O>,
-    /// The number of the unit visit that each task belongs to.
-    pub visits: Vec<u32>,
-    /// The actions in which operations make slots.
-    pub actions: FxHashMap<Slot, Action>,
+/// The pass: see [`PASSES`](super::PASSES).
+pub(super) fn pass<O: Op>(
+    state: &mut State<'_, O>,
+    context: &Context<'_>,
+) -> Result<Report, PlanError> {
+    let &Context { mesh, options } = context;
+    let mut ranks = std::mem::take(&mut state.ranks);
+    let mut collectives = std::mem::take(&mut state.collectives);
+    let axis = state.stages.as_ref().map(|stages| stages.pipeline.axis);
+    for program in &state.programs {
+        let first = collectives.len() as u32;
+        let coord = |rank: &Rank| axis.map_or(0, |axis| mesh.coord(*rank, axis) as u32);
+        let first_rank = mesh.ranks().find(|rank| coord(rank) == program.coord);
+        let first = (first_rank.expect("a stage has ranks"), first);
+        let lowering = Lowering::new(&state.window, program, mesh, options, first)?;
+        let mine = options.ranks.iter();
+        for &rank in mine.filter(|rank| coord(rank) == program.coord) {
+            let is_here = |action: &Action| {
+                let stages = state.stages.as_ref();
+                stages.is_some_and(|stages| stages.coord(action.stage) == program.coord)
+            };
+            let action = |step: &Common<O>| {
+                let ops = [step.at(), step.stage_of()].into_iter().flatten();
+                let mut actions = ops.filter_map(|op| *state.actions.get(op as usize)?);
+                actions.find(is_here)
+            };
+            let mut lowered = lowering.rank(rank, &state.visits, action)?;
+            let classes = classes(&state.window, program, &state.facts, &lowered.plan);
+            lowered.plan.classes = classes.into();
+            ranks.push((rank, lowered));
+        }
+        collectives.extend(lowering.records());
+    }
+    ranks.sort_by_key(|(rank, ..)| *rank);
+    (state.ranks, state.collectives) = (ranks, collectives);
+    Ok(Report::default())
 }
 
-pub(crate) struct Lowering<'a, O> {
+struct Lowering<'a, O> {
     pub window: &'a Window<O>,
     pub program: &'a Program<O>,
     pub mesh: &'a MeshShape,

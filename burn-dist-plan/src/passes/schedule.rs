@@ -15,6 +15,8 @@ use std::collections::HashMap;
 use crate::ir::{Common, Move, Op, Program, Role};
 use crate::mesh::DType;
 
+use super::{Context, Report, State};
+use crate::error::PlanError;
 use crate::facts::{Facts, Visits};
 use crate::layout::redistribute::StepKind;
 use crate::mesh::ReduceOp;
@@ -67,13 +69,19 @@ const GATHERED: u32 = 1;
 const STEP: u32 = 2;
 const REDUCE: u32 = 3;
 
+/// The pass: see [`PASSES`](super::PASSES).
+pub(super) fn pass<O: Op>(
+    state: &mut State<'_, O>,
+    context: &Context<'_>,
+) -> Result<Report, PlanError> {
+    for program in &mut state.programs {
+        schedule(program, &state.facts, &state.visits, context.mesh);
+    }
+    Ok(Report::default())
+}
+
 /// Moves the collectives of `program`.
-pub(super) fn schedule<O: Op>(
-    program: &mut Program<O>,
-    facts: &Facts,
-    visits: &Visits,
-    mesh: &MeshShape,
-) {
+fn schedule<O: Op>(program: &mut Program<O>, facts: &Facts, visits: &Visits, mesh: &MeshShape) {
     let producer = program.producers();
     let gathers = gathers(program, &producer, visits);
     let reductions = reductions(program, &producer, facts, visits, mesh);

@@ -10,6 +10,14 @@ use crate::workspace::{packages, read, sources, workspace};
 
 /// The folders (and files) that only compute, and what of their crate each may use besides itself.
 const PURE: &[(&str, &[&str])] = &[
+    ("burn-dist-plan/src/bytes.rs", &[]),
+    ("burn-dist-plan/src/layout", &["cost::Network", "mesh"]),
+    ("burn-dist-plan/src/policy", &["layout", "mesh"]),
+    ("burn-dist-plan/src/pipeline", &["bytes", "mesh"]),
+    ("burn-dist-plan/src/rule", &["ir", "layout", "mesh"]),
+    ("burn-dist-plan/src/ir", BELOW_IR),
+    ("burn-dist-plan/src/facts.rs", BELOW_FACTS),
+    ("burn-dist-plan/src/facts", BELOW_FACTS),
     ("burn-dist-engine/src/ops", &["mesh", "layout", "plan"]),
     ("burn-dist/src/data/order.rs", &[]),
     ("burn-dist/src/data/position.rs", &[]),
@@ -32,6 +40,20 @@ const PURE: &[(&str, &[&str])] = &[
         ],
     ),
 ];
+/// What of the planner a program and its operations may use: no pass, and nothing that passes are a part of.
+const BELOW_IR: &[&str] = &[
+    "bytes",
+    "error",
+    "layout",
+    "memory::MemoryClass",
+    "mesh",
+    "pipeline",
+    "policy",
+    "rule",
+    "storage",
+];
+/// What facts may use.
+const BELOW_FACTS: &[&str] = &["error", "facts", "ir", "layout", "mesh", "policy", "rule"];
 /// The crates that only compute.
 const PURE_CRATES: &[&str] = &["burn-dist-mesh", "burn-dist-plan"];
 /// The files of other crates that only compute, with what lies in their folder.

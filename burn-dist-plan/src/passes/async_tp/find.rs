@@ -3,9 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::cut::Cut;
 use crate::facts::Visits;
-use crate::ir::{Chunked, Common, LocalStep, Move, Op, Program, Slot};
+use crate::ir::{Chunked, Common, Cut, LocalStep, Move, Op, Program, Slot};
 use crate::layout::Layout;
 use crate::layout::redistribute::StepKind;
 use crate::mesh::{AxisIndex, MeshShape, ReduceOp};

@@ -297,7 +297,7 @@ pub(super) fn sections(visits: &Visits) -> Vec<Section> {
 mod tests {
     use super::*;
     use crate::Policy;
-    use crate::passes::State;
+    use crate::planner::Planner;
     use crate::toy::{Builder, Kind, options};
 
     /// Three units of several operations, each of which the backward uses.
@@ -344,8 +344,9 @@ mod tests {
         for mesh in ["", "fsdp=2", "dp=2,tp=2"] {
             let b = step(mesh);
             let options = options(&b.mesh);
-            let mut state = State::new(&b.window, &b.mesh, &options);
-            state.run(Some("propagate")).expect("a program");
+            let mut planner = Planner::new(&b.window, &b.mesh, &options);
+            planner.run(Some("propagate")).expect("a program");
+            let state = planner.state;
             let program = state.program();
             let flow = Flow::new(program, &state.facts, &b.mesh);
             let visits = super::super::visits::visits(program, &flow);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::*;
 use crate::facts;
 use crate::ir::{Common, InputState, Op, Role, Slot, rename};
-use crate::passes::propagate::propagate;
+use crate::planner::Planner;
 use crate::policy::Policy;
 use crate::toy::{self, Builder, Kind, Toy};
 
@@ -61,12 +61,12 @@ fn rewritten(b: &Builder, model: ActivationCheckpoint) -> (Program<Toy>, Program
             Arc::make_mut(spec).policy = policy(model);
         }
     }
-    let facts = crate::facts::Facts::new(&window);
-    let visits = facts::Visits::new(&window, &facts);
     let options = toy::options(&b.mesh);
-    let before = propagate(&window, &b.mesh, &options, &facts, &visits, &[]).expect("a program");
+    let mut planner = Planner::new(&window, &b.mesh, &options);
+    planner.run(Some("propagate")).expect("a program");
+    let before = planner.state.program().clone();
     let mut after = before.clone();
-    let done = checkpoint(&mut after, &facts, &b.mesh);
+    let done = checkpoint(&mut after, &planner.state.facts, &b.mesh);
     (before, after, done)
 }
 

@@ -8,19 +8,12 @@ use std::collections::HashMap;
 
 use crate::ir::{FloatClass, NewTensor, Op, Side, ValueIndex, Window};
 use crate::mesh::DType;
+use crate::passes::state::Precise;
 
 use crate::facts::{Facts, Visits};
 use crate::rule::OpRule;
 use crate::{Float, Precision};
 use crate::{PlanError, PlanOptions};
-
-/// A window in mixed precision.
-pub(crate) struct Precise<O> {
-    pub window: Window<O>,
-    /// For each operation whether it is a cast before which terms of a sum are added up: they travel in the type they
-    /// have.
-    pub reduces_first: Vec<bool>,
-}
 
 /// Puts casts into a window where the units of its parameters ask for them; `None` if none does.
 ///

@@ -6,11 +6,11 @@
 
 use super::Propagator;
 use super::operands::{Tensors, tensors};
-use super::options::{allows, simplify, whole};
+use super::options::{allows, whole};
 use crate::PlanError;
 use crate::ir::{Common, Op, Origin, Reason, Slot, Source, ValueIndex, is_product};
-use crate::layout::redistribute;
 use crate::layout::{Layout, of_batch};
+use crate::layout::{redistribute, simplify};
 use crate::mesh::AxisIndex;
 use crate::rule::{FactorKind, OpRule, PartialRule, Rule};
 use std::sync::Arc;

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use super::Propagator;
 use super::operands::{Hints, Tensors, module_path, tensors};
-use super::options::{Cost, simplify};
+use super::options::Cost;
 use crate::PlanError;
 use crate::cost::work_ns;
 use crate::ir::flops::flops;
 use crate::ir::{
     Adjoint, Common, Indexing, Layer, LocalStep, Op, OpIndex, Origin, Reason, Slot, Source,
 };
-use crate::layout::Layout;
+use crate::layout::{Layout, simplify};
 use crate::mesh::AxisIndex;
 use crate::rule::{Assignment, OpRule, PartialRule, Rule};
 

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::Propagator;
-use super::options::{merge_whole, simplify};
+use super::options::merge_whole;
 use crate::PlanError;
 use crate::ir::{Common, Move, OnNodes, Op, Reason, Slot, SlotInfo, ValueIndex, Version};
 use crate::layout::redistribute::{self, Step, StepKind};
-use crate::layout::{DimLayout, Layout, Partial};
+use crate::layout::{DimLayout, Layout, Partial, simplify};
 use crate::mesh::{AxisIndex, MeshShape, ReduceOp};
 use crate::{Accumulation, Reshard, ShardStrategy};
 

@@ -61,9 +61,9 @@ fn a_second_reduction_exposes_no_more_than_the_first() {
 fn between(mesh: &str, is_meant: impl Fn(&crate::ir::Move) -> bool) -> Vec<usize> {
     let b = step(mesh, Norm::None);
     let options = options(&b);
-    let mut state = crate::passes::State::new(&b.window, &b.mesh, &options);
-    state.run(Some("schedule")).expect("a program");
-    let steps = &state.program().steps;
+    let mut planner = crate::planner::Planner::new(&b.window, &b.mesh, &options);
+    planner.run(Some("schedule")).expect("a program");
+    let steps = &planner.state.program().steps;
     let is_local = |step: &&Common<Toy>| matches!(step, Common::Local(_));
     let launches = steps
         .iter()
