@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
+use crate::ir::{Mark, Task};
 use crate::layout::{Factor, Layout, LayoutText, Partial};
 use crate::mesh::{MeshShape, Nodes, ReduceOp, Topology};
-use crate::op::Mark;
-use crate::task::{Plan, Task};
+use crate::plan::Plan;
 use crate::toy::{Astray, Builder, Kind, Toy, options, planned, whole};
 use crate::{
     ActivationCheckpoint, Float, PASSES, PlanOptions, Policy, Precision, plan, text_after,

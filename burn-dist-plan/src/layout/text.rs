@@ -15,8 +15,13 @@ use std::fmt;
 mod parser;
 #[cfg(test)]
 mod tests;
+mod written;
 
 use parser::Parser;
+use written::UNSIZED;
+pub use written::{
+    AxisParts, AxisText, DimText, FactorParts, FactorText, LayoutParts, LayoutText, PartialText,
+};
 
 impl Layout {
     /// Returns the canonical text form, which names axes and leaves out what the shape says; `{:#}` writes the size of
@@ -39,76 +44,6 @@ impl Layout {
         LayoutText::read(text)?.layout(mesh, shape)
     }
 }
-
-/// The layout of an activation as it is written, before a mesh and a tensor are at hand: axes by name, sizes where they
-/// are given.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct LayoutText {
-    text: String,
-    dims: Vec<DimText>,
-    /// The column of the `]`.
-    end: usize,
-    partial: Vec<PartialText>,
-}
-
-/// A dim.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct DimText {
-    /// Where it starts.
-    pub column: usize,
-    /// One, or a product.
-    pub factors: Vec<FactorText>,
-}
-
-/// A factor of a dim: `-`, if it names neither a size nor axes.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct FactorText {
-    /// Where it starts.
-    pub column: usize,
-    /// The size, where it is written.
-    pub size: Option<usize>,
-    /// The axes over which it is split.
-    pub axes: Vec<AxisText>,
-}
-
-/// The axes along which every rank holds a term.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct PartialText {
-    /// The operation that brings the terms together.
-    pub op: ReduceOp,
-    /// The axes.
-    pub axes: Vec<AxisText>,
-}
-
-/// An axis.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct AxisText {
-    /// Where its name starts.
-    pub column: usize,
-    /// Its name.
-    pub name: String,
-    /// Whether it has a star.
-    pub rests: bool,
-}
-
-/// A [`LayoutText`] of an activation as constants: the form in which generated code holds one that was read before.
-#[derive(Clone, Copy, Debug)]
-pub struct LayoutParts<'a> {
-    /// The text.
-    pub text: &'a str,
-    /// The column of the `]`.
-    pub end: usize,
-    /// Each dim: its column and its factors.
-    pub dims: &'a [(usize, &'a [FactorParts<'a>])],
-    /// Each operation with its axes.
-    pub partial: &'a [(ReduceOp, &'a [AxisParts<'a>])],
-}
-
-/// The column, the size and the axes of a factor.
-pub type FactorParts<'a> = (usize, Option<usize>, &'a [AxisParts<'a>]);
-
-/// The column and the name of an axis.
-pub type AxisParts<'a> = (usize, &'a str);
 
 impl LayoutText {
     /// Reads the layout of an activation, whatever mesh and tensor it is for.
@@ -412,5 +347,3 @@ impl fmt::Display for Text<'_> {
         Ok(())
     }
 }
-
-const UNSIZED: &str = "the size is not known here: write it before the axes, as in `8{tp}`";

@@ -1,7 +1,8 @@
 //! The law of growth: a plan, and the work of making it, are as large as the program.
 
 use super::pipelines::{Model, Norm};
-use crate::task::{Plan, RankPlan};
+use crate::ir::RankPlan;
+use crate::plan::Plan;
 use crate::toy::{Builder, Toy, looks, options};
 use crate::{ActivationCheckpoint, PlanOptions, Policy, ScheduleKind, plan};
 

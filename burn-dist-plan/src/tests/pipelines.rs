@@ -5,12 +5,11 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::check;
-use crate::op::Mark;
+use crate::ir::{
+    CollectiveKind, CommunicationKind, Mark, Pipeline, ScheduleChoice, Stage, Task, ValueIndex,
+};
 use crate::pipeline::Schedule;
-use crate::stage::{Pipeline, ScheduleChoice, Stage};
-use crate::task::{CollectiveKind, CommunicationKind, Task};
 use crate::toy::{Builder, Kind, options, planned};
-use crate::window::ValueIndex;
 use crate::{ActivationCheckpoint, PlanError, PlanOptions, Policy, ScheduleKind, plan, text_after};
 
 /// What becomes of the norm of all gradients.

@@ -635,7 +635,10 @@ pub fn explain_after<B: MeshBackend, T>(
 ) -> Result<(T, Explanation), PlanError> {
     let mut names = PASSES.iter().map(|(name, _)| *name);
     let Some(after) = names.find(|name| *name == pass) else {
-        return Err(PlanError::UnknownPass { name: pass.into() });
+        return Err(PlanError::UnknownPass {
+            name: pass.into(),
+            passes: PASSES.map(|(name, _)| name).join(", "),
+        });
     };
     let ask = Ask {
         after: Some(after),
