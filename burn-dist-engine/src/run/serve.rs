@@ -1,4 +1,4 @@
-//! What a worker is asked to do, and its answers.
+//! Jobs of a worker, and its answers.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
@@ -33,7 +33,7 @@ pub(super) struct Run {
     pub _in_flight: Arc<InFlight>,
 }
 
-/// What a worker is asked to do.
+/// A job of a worker.
 pub(super) enum Job<B: BackendIr> {
     Run(Box<Run>),
     Sync(Sender<Result<(), Fault>>),
