@@ -21,7 +21,7 @@ use crate::ir::Op;
 pub(crate) use report::Report;
 pub(crate) use state::{Context, State};
 
-/// What a pass works on.
+/// The input of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum On {
     /// All of the window at once.

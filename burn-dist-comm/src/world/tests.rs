@@ -599,7 +599,7 @@ fn the_end_waits_for_who_works_and_names_who_does_not_answer() {
 const NOTHING: u8 = 1;
 const ERRORS: u8 = 2;
 
-/// A transport whose process can be stopped, so that it takes nothing, or be told that another one is lost.
+/// A transport whose process can be stopped, so that it takes nothing, or hears that another one is lost.
 struct Stoppable {
     channels: Channels,
     receives: Arc<AtomicU8>,
