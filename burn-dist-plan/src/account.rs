@@ -42,11 +42,11 @@ pub fn account<O: Op>(plan: &RankPlan<O>) -> (MemoryPlan, MemoryTimeline) {
     (out, walk.timeline)
 }
 
-/// What a slot is when it is made.
+/// A slot at the moment it is made.
 pub(super) struct Seen {
-    /// Of its buffer.
+    /// The key of its buffer.
     pub key: u64,
-    /// Whether it lies there in order.
+    /// True if its elements lie in order in the buffer.
     pub contiguous: bool,
     /// Size of the whole buffer.
     pub buffer: u64,
@@ -103,7 +103,7 @@ pub fn cause<O: Op>(plan: &RankPlan<O>, task: usize) -> PeakCause {
     }
 }
 
-/// What a slot holds.
+/// The buffer that a slot holds, and how its elements lie there.
 #[derive(Clone, Default)]
 struct Content {
     key: u64,
@@ -114,10 +114,10 @@ struct Content {
 struct Walk<'a, O> {
     plan: &'a RankPlan<O>,
     ledger: Ledger,
-    /// Those that hold something now: few of all.
+    /// The slots that hold something now: few of all.
     slots: rustc_hash::FxHashMap<Slot, Content>,
     kept: rustc_hash::FxHashMap<u32, u64>,
-    /// What collectives under way send, by what they fill.
+    /// The bytes that collectives in flight send, by the slot they fill.
     flying: rustc_hash::FxHashMap<Slot, u64>,
     keys: u64,
     /// Bytes of slots and of kept values that are on the host.

@@ -36,7 +36,7 @@ family! {
             let value = cx.scalar(&op.value);
             create!(by_number, cx, op, full, value)
         },
-        /// Of floats.
+        /// Random floats.
         Random(RandomOpIr) _ = random!(cx, op),
         IntRandom(RandomOpIr) _ = {
             if cx.kind == Kind::Float {

@@ -51,7 +51,7 @@ pub enum ExecuteError {
     Unsupported {
         /// The name of the op; for a custom op, its id.
         op: String,
-        /// What is missing, and the way out.
+        /// The reason, and what to do instead.
         reason: &'static str,
     },
     /// A custom op has made something else than it says.
@@ -68,7 +68,7 @@ pub enum ExecuteError {
 
 burn_dist_mesh::debug_by_message!(ExecuteError);
 
-/// As [`execute`], of whatever was recorded.
+/// Runs any recorded operation, as [`execute`] does for one of Burn's.
 ///
 /// # Errors
 /// As [`execute`]; [`ExecuteError::Results`] for a custom operation that makes something else than it says.

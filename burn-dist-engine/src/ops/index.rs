@@ -1,9 +1,9 @@
-//! Operations that read or write at places given by indices, some of which may point to other ranks.
+//! Operations that read or write at indices, some of which may be of other ranks.
 //!
 //! `v` is the dim that the indices point into. Reads from a split `v` mask what lies on other ranks and give a partial
 //! sum; writes into a split `v` mask likewise and leave the result split. `n` is the dim of the indices. Writes that
 //! add may split `n`: then the first member of the group adds its terms to the tensor, the others to zeros. Bools have
-//! no sum, so they take neither way.
+//! no sum, so they take neither.
 //!
 //! Backends offer addition only (for bools: or) along one dim, but every update for nd scatters. So the other updates
 //! become nd scatters. Where an index repeats, `Assign` keeps one of the values, as the backend's nd scatter does.
@@ -199,7 +199,7 @@ impl<'a> Index<'a> {
 
 /// A read or a write at indices along one dim.
 pub(crate) struct Indexing<'a> {
-    /// What is read or written.
+    /// The tensor that is read or written.
     pub tensor: &'a TensorIr,
     pub dim: usize,
     pub indices: &'a TensorIr,

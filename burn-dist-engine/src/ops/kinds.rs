@@ -33,7 +33,7 @@ pub(super) trait Tensors<B: BackendIr>: BasicOps<B> {
     fn of_handle(handle: TensorHandle<B::Handle>) -> Self::Primitive;
     fn put<E: Env<B>>(cx: &mut Context<'_, B, E>, out: &TensorIr, value: Self::Primitive);
 
-    /// As [`flex::reducible`], which copies floats only.
+    /// Prepares a tensor for a reduction as [`flex::reducible`] does, which copies floats only.
     fn reducible(tensor: Self::Primitive, _dim: Option<usize>) -> Self::Primitive {
         tensor
     }
@@ -65,7 +65,7 @@ macro_rules! by_kind {
     };
 }
 
-/// As [`by_kind`], of an operation on numbers.
+/// Runs an operation on numbers, as [`by_kind`] does one on any kind.
 macro_rules! by_number {
     ($kind:expr, $K:ident => $run:expr) => {
         match $kind {

@@ -21,7 +21,7 @@
 //! | `pointwise` | what functions of single elements share |
 //! | [`execute`] | runs one operation: where its tensors come from, and errors |
 //! | `kinds` | floats, ints and bools, with the kernels that each has |
-//! | `flex` | ways around faults of Burn |
+//! | `flex` | repairs of faults of Burn |
 //! | `dtype` | element types in Burn's terms and in ours |
 
 mod activation;

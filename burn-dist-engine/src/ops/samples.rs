@@ -94,7 +94,7 @@ pub(crate) fn samples() -> Vec<OperationIr> {
     ops
 }
 
-/// Returns one op per way of using a quantized tensor that keeps it quantized, makes it so, or searches in it.
+/// Returns one op for each use of a quantized tensor that keeps it quantized, makes it so, or searches in it.
 pub(crate) fn quantized() -> Vec<OperationIr> {
     let m = &Make { next: Cell::new(0) };
     let id = || m.id();

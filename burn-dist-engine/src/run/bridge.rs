@@ -28,11 +28,11 @@ use crate::ops::execute::{from_data, into_data};
 use crate::ops::flex::downcast;
 use crate::plan::task::{CollectiveKind, CollectiveTask, TransferTask};
 
-/// What a rank communicates through.
+/// The communicators of a rank.
 pub(super) struct Routes<B: BackendIr> {
     /// Groups by their members; making one validates it, so it is done once.
     groups: FxHashMap<Arc<[Rank]>, Group>,
-    /// The way between ranks with a GPU of their own, if there is one.
+    /// The communication between ranks with a GPU of their own, if they have one.
     gpus: Option<Gpus<B>>,
 }
 
@@ -53,7 +53,7 @@ impl<B: BackendIr> Routes<B> {
         Ok(group)
     }
 
-    /// Stops what is under way between GPUs.
+    /// Stops what runs between GPUs.
     pub(super) fn abort(&mut self) {
         if let Some(gpus) = &mut self.gpus {
             gpus.abort();
@@ -76,7 +76,7 @@ impl<B: BackendIr> Routes<B> {
     }
 }
 
-/// Whether tensors of `B` are shared buffers in memory: whether [`block`] takes them as they are.
+/// Returns whether tensors of `B` are shared buffers in memory: whether [`block`] takes them as they are.
 pub(super) fn is_in_memory<B: BackendIr>() -> bool {
     TypeId::of::<FloatTensor<B>>() == TypeId::of::<FlexTensor>()
 }
@@ -228,7 +228,7 @@ pub(super) enum Started<B: BackendIr> {
     /// Through host memory.
     Host {
         pending: Pending<SharedBuffer>,
-        /// Whether the backend shares its buffers.
+        /// True if the backend shares its buffers.
         shared: bool,
     },
     /// Between ranks at one device.
@@ -247,7 +247,7 @@ impl<B: BackendIr> Started<B> {
         }
     }
 
-    /// Whether it goes on while this rank does something else, although the rank's own operations are only queued.
+    /// Returns whether it goes on while this rank does something else, although the rank's operations are only queued.
     pub(super) fn overlaps(&self) -> bool {
         matches!(self, Self::Gpus(_))
     }
@@ -263,7 +263,7 @@ impl<B: BackendIr> Started<B> {
     ) -> Result<B::Handle, CollectiveError> {
         match (self, &mut routes.gpus) {
             (Self::Host { pending, shared }, _) => {
-                let output = turn.give_way(|| pending.wait())?;
+                let output = turn.yield_turn(|| pending.wait())?;
                 Ok(result::<B>(
                     output,
                     &task.to_shape,
@@ -351,7 +351,7 @@ fn collective(task: &CollectiveTask) -> Collective {
     }
 }
 
-/// A slot on its way between the ranks of two stages, as one of them sees it.
+/// A slot that moves between the ranks of two stages, as one of them sees it.
 pub(super) struct Transfer<'a> {
     pub task: &'a TransferTask,
     /// The rank that sends, and the one that receives.
@@ -415,7 +415,7 @@ impl Transfer<'_> {
         if turn.share_device(&self.pair) {
             let pending = comm.exchange(self.exchange(&group), Arc::new(()))?;
             let info = pending.info().clone();
-            let payloads = turn.give_way(|| pending.wait())?;
+            let payloads = turn.yield_turn(|| pending.wait())?;
             let handle: &B::Handle = payloads[0]
                 .downcast_ref()
                 .expect("the ranks of a mesh have one backend");
@@ -423,7 +423,7 @@ impl Transfer<'_> {
         }
         let pending = comm.start(self.call(&group, None))?;
         let info = pending.info().clone();
-        let output = turn.give_way(|| pending.wait())?;
+        let output = turn.yield_turn(|| pending.wait())?;
         let (shape, dtype) = (&self.task.shape, self.task.dtype);
         let handle = result::<B>(output, shape, dtype, is_in_memory::<B>(), device);
         Ok((handle, info))

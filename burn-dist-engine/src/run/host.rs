@@ -43,7 +43,7 @@ pub(super) fn assemble(
     }
 }
 
-/// Cuts a rank's part out of a host tensor, of which `data` is all, or the given rows.
+/// Cuts a rank's part out of a host tensor, of which `data` is all, or the rows named.
 pub(super) fn part(data: &TensorData, rows: Option<&Rows>, task: &UploadTask) -> TensorData {
     let mut part = match &task.runs {
         None => data.clone(),

@@ -13,7 +13,7 @@ pub(crate) struct Queue {
     timeout: Duration,
     load: Mutex<Load>,
     room: Condvar,
-    /// Whether `load` is over the limit, to be looked at without the lock.
+    /// True if `load` is over the limit, to be looked at without the lock.
     full: AtomicBool,
 }
 

@@ -14,7 +14,7 @@ use burn_std::Bytes;
 use super::gpus::{self, Gpus};
 use super::observe::Observers;
 use super::queue::Queue;
-use super::serve::{Job, Reader, Run};
+use super::serve::{Job, Reader, Run, in_own_pool};
 use super::tensors::Tensors;
 use super::times::{Clock, RankTimes};
 use super::trace::{Trace, TraceLog, Tracer};
@@ -44,9 +44,9 @@ pub(crate) struct RuntimeOptions {
     pub links: Links,
     pub topology: Topology,
     pub trace: bool,
-    /// Whether workers account for the buffers that they hold.
+    /// Makes workers account for the buffers that they hold.
     pub account: bool,
-    /// The way between ranks that each have a GPU of their own.
+    /// The transport between ranks that each have a GPU of their own.
     pub gpu_transport: GpuTransport,
     /// The order in which such ranks add up.
     pub reduction: Reduction,
@@ -65,7 +65,7 @@ pub(crate) struct HostValue {
     pub rows: Option<Rows>,
 }
 
-/// What one run of a plan is bound to.
+/// Values that one run of a plan is bound to.
 #[derive(Clone)]
 pub(crate) struct RunArgs {
     /// Recorded id of each value.
@@ -111,7 +111,7 @@ pub struct RankStats {
     /// The most that was alive at once: by the buffers themselves if the mesh
     /// [accounts](crate::DeviceMeshBuilder::account_memory) for them, else by the plans.
     pub peak_bytes: u64,
-    /// The most that was alive at once, as the plans said before.
+    /// The most that was alive at once, as the plans predicted.
     pub predicted_peak_bytes: u64,
     /// Host memory that offloaded tensors take; no part of the others.
     pub host_bytes: u64,
@@ -125,7 +125,7 @@ pub struct RankStats {
     pub received: Vec<(&'static str, u64, u64)>,
     /// Time spent in tasks.
     pub busy: Duration,
-    /// What of it went where.
+    /// How that time was spent.
     pub times: RankTimes,
 }
 
@@ -150,7 +150,7 @@ impl RankStats {
     }
 }
 
-/// Answers of the workers, on their way.
+/// Answers of the workers, not yet received.
 pub(crate) struct StatsTicket {
     answers: Receiver<RankStats>,
     asked: usize,
@@ -182,7 +182,7 @@ impl FaultCell {
         }
     }
 
-    /// Returns what has stopped the ranks: the first fault here, or what another process has told.
+    /// Returns the fault that has stopped the ranks: the first one here, or one of another process.
     pub(crate) fn get(&self) -> Option<Fault> {
         if let Some(fault) = &*self.lock() {
             return Some(fault.clone());
@@ -198,7 +198,7 @@ impl FaultCell {
         if let Some(first) = &*first {
             return first.clone();
         }
-        self.hub.abort(fault.told_by(rank));
+        self.hub.abort(fault.for_others(rank));
         let process = self.hub.this_process();
         let record = self.hub.flight_record().map(Arc::from);
         let fault = match process.is_some() || record.is_some() {
@@ -330,9 +330,11 @@ impl<B: BackendIr> Runtime<B> {
                     let thread = std::thread::Builder::new()
                         .name(format!("rank {}", rank.0))
                         .spawn(move || {
-                            let ways = (Box::new(comm) as Box<dyn Communicator>, gpus);
-                            let tensors = Tensors::new(device, observers);
-                            Worker::new(rank, turn, ways, of_worker, tensors).serve(queue, threads);
+                            in_own_pool(rank, threads, move || {
+                                let ways = (Box::new(comm) as Box<dyn Communicator>, gpus);
+                                let tensors = Tensors::new(device, observers);
+                                Worker::new(rank, turn, ways, of_worker, tensors).work(&queue);
+                            });
                         });
                     if let Err(error) = &thread {
                         let fault = Fault::Thread {
@@ -369,7 +371,7 @@ impl<B: BackendIr> Runtime<B> {
         }
     }
 
-    /// What a dry run answers to a read.
+    /// Returns the answer of a dry run to a read.
     fn zeros(read: &ReadPlan) -> ReadTicket {
         let elements: usize = read.shape.iter().product();
         ReadTicket::ready(TensorData {
@@ -472,7 +474,7 @@ impl<B: BackendIr> Runtime<B> {
         self.fault.get()
     }
 
-    /// What the ranks of this process share.
+    /// Returns the hub that the ranks of this process share.
     pub(crate) fn hub(&self) -> &Arc<LocalHub> {
         &self.hub
     }

@@ -59,7 +59,7 @@ fn replace<T: Element>(data: &mut TensorData, of: &[TermOf], seed: u64) {
     }
 }
 
-/// What role the rank has for an element.
+/// The role of the rank for an element.
 #[derive(Clone, Copy)]
 struct Pick {
     role: Role,

@@ -39,7 +39,7 @@ pub use text::LayoutText;
 /// The parts of a [`LayoutText`], for code that is generated.
 #[doc(hidden)]
 pub mod written {
-    pub use super::text::{
+    pub use crate::layout::text::{
         AxisParts, AxisText, DimText, FactorParts, FactorText, LayoutParts, PartialText,
     };
 }

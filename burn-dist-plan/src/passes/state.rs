@@ -1,4 +1,4 @@
-//! State of the planner: all that passes rewrite; and the context, which they only read.
+//! The state that passes rewrite, and the context that all of them may read.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::options::PlanOptions;
 use crate::pipeline::Action;
 use crate::policy::Policy;
 
-/// Mesh and options that a window is planned for.
+/// The mesh and the options that a window is planned for.
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'a> {
     pub mesh: &'a MeshShape,
@@ -28,13 +28,13 @@ pub(crate) struct Precise<O> {
     pub reduces_first: Vec<bool>,
 }
 
-/// A window with all that passes have made of it.
+/// The plan of a window, as far as the passes have come.
 pub(crate) struct State<'a, O: Clone> {
     /// The window: as it was recorded, or with its casts and products in 8 bits.
     pub window: Cow<'a, Window<O>>,
     /// Operations (casts) that take sums, not terms of sums; empty if there are none.
     pub reduces_first: Vec<bool>,
-    /// See [`Facts`].
+    /// The facts of the values and operations of the window.
     pub facts: Facts,
     pub visits: Visits,
     /// The policies of its parameters, in order.

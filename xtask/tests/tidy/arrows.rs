@@ -11,7 +11,10 @@ use crate::workspace::{packages, read, sources, workspace};
 /// The folders (and files) that only compute, and what of their crate each may use besides itself.
 const PURE: &[(&str, &[&str])] = &[
     ("burn-dist-plan/src/bytes.rs", &[]),
-    ("burn-dist-plan/src/layout", &["cost::Network", "mesh"]),
+    (
+        "burn-dist-plan/src/layout",
+        &["cost::Network", "cost::work_ns", "mesh"],
+    ),
     ("burn-dist-plan/src/policy", &["layout", "mesh"]),
     ("burn-dist-plan/src/pipeline", &["bytes", "mesh"]),
     ("burn-dist-plan/src/rule", &["ir", "layout", "mesh"]),

@@ -173,7 +173,7 @@ fn a_backend_that_emulates_is_named_once() {
 
 /// By rows and by columns are two results with the same values.
 #[test]
-fn a_cast_both_ways_has_the_same_values_twice() {
+fn a_cast_by_rows_and_columns_has_the_same_values_twice() {
     let quantize = Float8Op::Quantize {
         of: ScaleOf::Tensor,
         format: Fp8::E4M3,

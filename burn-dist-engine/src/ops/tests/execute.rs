@@ -77,7 +77,7 @@ fn run(op: &OperationIr, data: &[TensorData]) -> Vec<TensorData> {
         .collect()
 }
 
-/// What burn-router's runner cannot do, or does not do on data alone.
+/// Returns whether burn-router's runner cannot do an operation, or does not do it on data alone.
 fn beyond_runner(op: &OperationIr) -> bool {
     let beyond = [
         ("base_int", "cast"),
@@ -166,7 +166,7 @@ fn combine(update: IndexingUpdateOp, old: f32, new: f32) -> f32 {
     }
 }
 
-/// A kind of tensor, with test data given as floats.
+/// A kind of tensor, with test data as floats.
 struct Case {
     dtype: DType,
     kind: fn(BaseOperationIr) -> OperationIr,
@@ -195,7 +195,7 @@ impl Case {
         });
         TensorData::new(values.collect::<Vec<f32>>(), dims).convert_dtype(self.dtype)
     }
-    /// What an update gives: bools saturate.
+    /// Returns the result of an update: bools saturate.
     fn update(&self, update: IndexingUpdateOp, old: f32, new: f32) -> f32 {
         let bit = |v: f32| f32::from(u8::from(v != 0.0));
         match self.dtype {
@@ -501,7 +501,7 @@ fn drop_takes_whatever_the_status() {
 }
 
 #[test]
-fn unsigned_ints_survive_the_way_to_the_device_and_back() {
+fn unsigned_ints_survive_the_device() {
     for dtype in [DType::U8, DType::U32, DType::I16, DType::U64] {
         let mut env = Map::default();
         let data = ints([1, 2, 200], &[3]).convert_dtype(dtype);

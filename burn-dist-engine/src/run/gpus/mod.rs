@@ -166,7 +166,7 @@ impl<B: BackendIr> Gpus<B> {
         match self.ground.get() {
             Some(Ok((ground, _))) => {
                 let mut ground = ground.get();
-                turn.give_way(|| ground.channels.land(comm))
+                turn.yield_turn(|| ground.channels.land(comm))
             }
             _ => Ok(()),
         }
@@ -271,7 +271,7 @@ impl<B: BackendIr> Airborne<B> {
         if let Some(launched) = self.launched.take() {
             let hold = std::mem::replace(&mut self.hold, Box::new(()));
             let mut ground = self.ground.get();
-            let wait = turn.give_way(|| ground.channels.exit(comm, launched, hold))?;
+            let wait = turn.yield_turn(|| ground.channels.exit(comm, launched, hold))?;
             drop(ground);
             if let Some(wait) = wait {
                 memory.wait(wait, device)?;

@@ -273,7 +273,7 @@ fn read(
 ) -> Result<Vec<u8>, String> {
     let output = output.map_err(|error| {
         let fault = error.into_fault(comm.rank(), task.kind.name(), None);
-        comm.abort(fault.told_by(comm.rank()));
+        comm.abort(fault.for_others(comm.rank()));
         fault.to_string()
     })?;
     let shape = task.to_shape.clone().into();

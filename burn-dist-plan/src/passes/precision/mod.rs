@@ -7,8 +7,6 @@ mod tests;
 use super::{Context, Report, State};
 use crate::error::PlanError;
 use crate::ir::Op;
-use crate::mesh::DType;
-use crate::policy::Float;
 
 /// The pass: see [`PASSES`](super::PASSES).
 pub(super) fn pass<O: Op>(
@@ -20,13 +18,4 @@ pub(super) fn pass<O: Op>(
         state.rewritten(precise);
     }
     Ok(Report::default())
-}
-
-/// Returns the element type that a policy names.
-pub(crate) fn dtype(float: Float) -> DType {
-    match float {
-        Float::F32 => DType::F32,
-        Float::F16 => DType::F16,
-        Float::BF16 => DType::BF16,
-    }
 }
