@@ -8,12 +8,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use burn_backend::{DType, Scalar, TensorData};
+use burn_dist_door::Queue;
 use burn_ir::{BackendIr, TensorId};
 use burn_std::Bytes;
 
 use super::gpus::{self, Gpus};
 use super::observe::Observers;
-use super::queue::Queue;
 use super::serve::{Job, Reader, Run};
 use super::tensors::Tensors;
 use super::times::{Clock, RankTimes};

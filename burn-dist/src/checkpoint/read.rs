@@ -19,7 +19,8 @@ use super::threads::in_threads;
 use crate::mesh::{DType, MeshShape, Rank};
 use crate::ops::dtype::to_burn;
 use crate::parallel::MeshBackend;
-use crate::record::parts::{AnyTensor, Given, Placement};
+use crate::record::parts::{Given, Placement};
+use burn_dist_door::AnyTensor;
 
 /// Tensors are read together up to so many bytes, so that threads seldom wait for each other.
 const GROUP_BYTES: usize = 256 << 20;

@@ -242,15 +242,15 @@ impl<B: BackendIr> MeshBackend for Dist<B> {
     }
 
     fn local_ranks(device: &MeshDevice) -> Range<u32> {
-        device.local_ranks()
+        crate::record::local_ranks(device)
     }
 
     fn float_layout(tensor: &FloatTensor<Self>) -> Result<Layout, Fault> {
-        tensor.client.layout_of(tensor)
+        crate::record::layout_of(tensor)
     }
 
     fn int_layout(tensor: &IntTensor<Self>) -> Result<Layout, Fault> {
-        tensor.client.layout_of(tensor)
+        crate::record::layout_of(tensor)
     }
 
     fn float_redistribute(tensor: FloatTensor<Self>, target: &Layout) -> FloatTensor<Self> {
@@ -262,7 +262,7 @@ impl<B: BackendIr> MeshBackend for Dist<B> {
     }
 
     fn float_local(tensor: &FloatTensor<Self>, rank: Rank) -> Result<FloatTensor<B>, Fault> {
-        let (handle, shape) = tensor.client.local_of(tensor, rank)?;
+        let (handle, shape) = crate::record::local_of(tensor, rank)?;
         Ok(B::float_tensor(TensorHandle {
             handle,
             shape: shape.into(),
