@@ -1,8 +1,10 @@
 //! Async tensor parallelism: products in chunks beside the transfers that they wait for, and nothing else changes.
 
+use burn_dist::explanation::Explanation;
 use burn_dist::mesh::Nodes;
-use burn_dist::plan::explain::Explanation;
-use burn_dist::{AsyncTp, Checkpoint, DeviceMeshBuilder, Float, Float8, Plan, Precision, Scaling};
+use burn_dist::{
+    ActivationCheckpoint, AsyncTp, DeviceMeshBuilder, Float, Float8, Plan, Precision, Scaling,
+};
 
 use crate::transformer::DIM;
 use crate::transformer::run::{BLOCKS, Run, assert_alike, builder, train_wide};
@@ -42,11 +44,11 @@ fn in_chunks_every_bit_stays() {
         ("tp=4", sequence_parallel().precision(bf16)),
         (
             "fsdp=2,tp=2",
-            sequence_parallel().checkpoint(Checkpoint::Full),
+            sequence_parallel().checkpoint(ActivationCheckpoint::Full),
         ),
         (
             "dp=2,tp=2",
-            sequence_parallel().checkpoint(Checkpoint::Selective),
+            sequence_parallel().checkpoint(ActivationCheckpoint::Selective),
         ),
         ("cp=2,tp=2", sequence_parallel()),
         ("fsdp=2,tp=2", float8(Scaling::Tensorwise)),

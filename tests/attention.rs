@@ -8,7 +8,8 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Tensor, TensorData, Tolerance};
 use burn_dist::nn::{AttentionBackend, AttentionOptions, FusedAttention, MhaInput, attention};
 use burn_dist::{
-    Checkpoint, ContextParallel, DTensor, DeviceMesh, Dist, Float, ParallelizeWith, Plan, Precision,
+    ActivationCheckpoint, ContextParallel, DTensor, DeviceMesh, Dist, Float, ParallelizeWith, Plan,
+    Precision,
 };
 
 use crate::weights::deterministic;
@@ -345,7 +346,7 @@ fn layers(plan: Plan) -> ([TensorData; 2], u64) {
 #[test]
 fn checkpointing_drops_the_same_weights() {
     let (expected, none) = layers(Plan::new());
-    let (found, again) = layers(Plan::new().checkpoint(Checkpoint::Full));
+    let (found, again) = layers(Plan::new().checkpoint(ActivationCheckpoint::Full));
     assert!(none == 0 && again > 0, "{none}, {again}");
     assert_eq!(found, expected);
 }

@@ -11,9 +11,10 @@ use burn::nn::{Embedding, EmbeddingConfig, LinearConfig, LstmConfig, RotaryEncod
 use burn::optim::{GradientsParams, Optimizer, SgdConfig};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor, TensorData, module};
-use burn_dist::plan::explain::Explanation;
+use burn_dist::explanation::Explanation;
+use burn_dist::explanation::FewRows;
 use burn_dist::{
-    DTensor, DeviceMesh, Dist, FewRows, InputPolicy, MeshBackend, MeshDevice, ParallelizeWith, Plan,
+    DTensor, DeviceMesh, Dist, InputPolicy, MeshBackend, MeshDevice, ParallelizeWith, Plan,
 };
 use proptest::prelude::*;
 

@@ -22,7 +22,8 @@ use burn::optim::{AdamWConfig, GradientsParams, Optimizer};
 use burn::tensor::activation::relu;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor, TensorData};
-use burn_dist::comm::{Chaos, World};
+use burn_dist::launch::World;
+use burn_dist::mesh::Chaos;
 use burn_dist::mesh::Rank;
 use burn_dist::{
     DTensor, DeviceMesh, DeviceMeshBuilder, Dist, MeshBackend, ParallelizeWith, Plan, ShardStrategy,

@@ -14,8 +14,10 @@ use burn::optim::{AdamWConfig, GradientsAccumulator, GradientsParams, Optimizer}
 use burn::tensor::activation::softmax;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{ElementConversion, Int, Tensor};
-use burn_dist::plan::explain::Explanation;
-use burn_dist::{Checkpoint, DeviceMesh, Dist, MeshDevice, ParallelizeWith, Plan, UnitPolicy};
+use burn_dist::explanation::Explanation;
+use burn_dist::{
+    ActivationCheckpoint, DeviceMesh, Dist, MeshDevice, ParallelizeWith, Plan, UnitPolicy,
+};
 
 type Train = Autodiff<Dist<Flex>>;
 
@@ -144,14 +146,14 @@ struct Outcome {
 #[derive(Clone, Copy)]
 struct Setup<'a> {
     mesh: &'a str,
-    policy: Checkpoint,
+    policy: ActivationCheckpoint,
     microbatches: usize,
     order: Order,
     steps: usize,
 }
 
 impl<'a> Setup<'a> {
-    fn new(mesh: &'a str, policy: Checkpoint) -> Self {
+    fn new(mesh: &'a str, policy: ActivationCheckpoint) -> Self {
         Self {
             mesh,
             policy,
@@ -237,8 +239,8 @@ fn weights<B: AutodiffBackend>(net: &Net<B>) -> Vec<u32> {
     bits.0
 }
 
-fn every(n: usize) -> Checkpoint {
-    Checkpoint::EveryNth(NonZeroUsize::new(n).expect("not zero"))
+fn every(n: usize) -> ActivationCheckpoint {
+    ActivationCheckpoint::EveryNth(NonZeroUsize::new(n).expect("not zero"))
 }
 
 const MESHES: [&str; 4] = ["", "fsdp=2", "tp=2", "fsdp=2,tp=2"];
@@ -246,19 +248,19 @@ const MESHES: [&str; 4] = ["", "fsdp=2", "tp=2", "fsdp=2,tp=2"];
 #[test]
 fn every_policy_trains_to_the_bit_like_none() {
     for text in MESHES {
-        let (expected, none) = run(Setup::new(text, Checkpoint::None), plan());
+        let (expected, none) = run(Setup::new(text, ActivationCheckpoint::None), plan());
         assert_eq!(none.recomputed.ops, 0);
         let mut activations = Vec::new();
         for policy in [
-            Checkpoint::Full,
+            ActivationCheckpoint::Full,
             every(2),
-            Checkpoint::Selective,
-            Checkpoint::Bytes(40_000),
+            ActivationCheckpoint::Selective,
+            ActivationCheckpoint::Bytes(40_000),
         ] {
             let (found, plan) = run(Setup::new(text, policy), plan());
             assert!(found == expected, "`{text}` {policy}: the training differs");
             let visits = match policy {
-                Checkpoint::EveryNth(_) => BLOCKS / 2,
+                ActivationCheckpoint::EveryNth(_) => BLOCKS / 2,
                 _ => BLOCKS,
             };
             assert_eq!(
@@ -301,8 +303,8 @@ fn the_step_that_makes_the_parameters_is_checkpointed_too() {
             steps: 1,
             ..Setup::new(mesh, policy)
         };
-        let (expected, _) = run(first(Checkpoint::None), plan());
-        let (found, explanation) = run(first(Checkpoint::Full), plan());
+        let (expected, _) = run(first(ActivationCheckpoint::None), plan());
+        let (found, explanation) = run(first(ActivationCheckpoint::Full), plan());
         assert_eq!(found, expected, "mesh `{mesh}`");
         let visits = explanation.recomputed.visits as usize;
         assert_eq!(visits, BLOCKS, "mesh `{mesh}`: {explanation}");
@@ -317,11 +319,11 @@ fn microbatches_are_checkpointed_one_by_one() {
             steps: 3,
             ..Setup::new(text, policy)
         };
-        let (expected, none) = run(setup(Checkpoint::None), plan());
+        let (expected, none) = run(setup(ActivationCheckpoint::None), plan());
         for policy in [
-            Checkpoint::Full,
-            Checkpoint::Selective,
-            Checkpoint::Bytes(40_000),
+            ActivationCheckpoint::Full,
+            ActivationCheckpoint::Selective,
+            ActivationCheckpoint::Bytes(40_000),
         ] {
             let (found, plan) = run(setup(policy), plan());
             assert!(found == expected, "`{text}` {policy}: the training differs");
@@ -343,8 +345,8 @@ fn units_used_twice_are_checkpointed_twice() {
             steps: 2,
             ..Setup::new(text, policy)
         };
-        let (expected, none) = run(setup(Checkpoint::None), plan());
-        let (found, plan) = run(setup(Checkpoint::Full), plan());
+        let (expected, none) = run(setup(ActivationCheckpoint::None), plan());
+        let (found, plan) = run(setup(ActivationCheckpoint::Full), plan());
         assert!(found == expected, "`{text}`: the training differs");
         assert_eq!(
             plan.recomputed.visits as usize,
@@ -357,12 +359,12 @@ fn units_used_twice_are_checkpointed_twice() {
 
 #[test]
 fn marked_units_need_no_policy() {
-    let (expected, _) = run(Setup::new("fsdp=2", Checkpoint::None), plan());
-    let full = || UnitPolicy::new().checkpoint(Checkpoint::Full);
+    let (expected, _) = run(Setup::new("fsdp=2", ActivationCheckpoint::None), plan());
+    let full = || UnitPolicy::new().checkpoint(ActivationCheckpoint::Full);
     let marked = plan()
         .unit_policy("blocks.1", full())
         .unit_policy("blocks.2", full());
-    let (found, plan) = run(Setup::new("fsdp=2", Checkpoint::None), marked);
+    let (found, plan) = run(Setup::new("fsdp=2", ActivationCheckpoint::None), marked);
     assert!(found == expected);
     assert_eq!(plan.recomputed.visits, 2, "{plan}");
 }
@@ -371,7 +373,7 @@ fn marked_units_need_no_policy() {
 fn a_model_without_units_says_so() {
     let setup = Setup {
         steps: 1,
-        ..Setup::new("fsdp=2", Checkpoint::Full)
+        ..Setup::new("fsdp=2", ActivationCheckpoint::Full)
     };
     let (_, plan) = run(setup, Plan::new());
     assert_eq!(plan.recomputed.ops, 0);
@@ -382,7 +384,7 @@ fn a_model_without_units_says_so() {
     );
 }
 
-fn llama_m(policy: Checkpoint) -> Explanation {
+fn llama_m(policy: ActivationCheckpoint) -> Explanation {
     let (size, mesh) = (llama::model::Size::M, DeviceMesh::builder());
     let amend = |plan: Plan| plan.checkpoint(policy);
     planned::llama_step(size, mesh, amend, size.default_seq_and_batch())
@@ -390,10 +392,13 @@ fn llama_m(policy: Checkpoint) -> Explanation {
 
 #[test]
 fn llama_keeps_a_fraction_of_its_activations() {
-    let none = llama_m(Checkpoint::None);
+    let none = llama_m(ActivationCheckpoint::None);
     eprintln!("{none}");
     // Of what there is with attention as one operation, which leaves no scores behind.
-    for (policy, percent) in [(Checkpoint::Full, 25), (Checkpoint::Selective, 62)] {
+    for (policy, percent) in [
+        (ActivationCheckpoint::Full, 25),
+        (ActivationCheckpoint::Selective, 62),
+    ] {
         let plan = llama_m(policy);
         eprintln!("{plan}");
         assert_eq!(plan.recomputed.visits, 8, "{plan}");

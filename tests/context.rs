@@ -5,8 +5,8 @@ use burn::module::{Module, Param};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Tensor, TensorData};
 use burn_dist::clock::{DeviceLink, Hardware, RankSimulation, Simulation};
+use burn_dist::explanation::Explanation;
 use burn_dist::nn::{AttentionBackend, AttentionOptions, attention};
-use burn_dist::plan::explain::Explanation;
 use burn_dist::{
     ContextParallel, DTensor, DeviceMesh, Dist, MeshDevice, Parallelize, ParallelizeWith, Plan,
 };

@@ -6,7 +6,8 @@
 
 use burn::backend::Autodiff;
 use burn_dist::backend::{Cuda, CudaDevice};
-use burn_dist::comm::{GpuTransport, Reduction, World};
+use burn_dist::launch::World;
+use burn_dist::mesh::{GpuTransport, Reduction};
 use burn_dist::{DeviceMesh, DeviceMeshBuilder, Dist, ParallelizeWith};
 
 #[path = "ops/harness.rs"]

@@ -10,9 +10,9 @@ use burn::tensor::{Tensor, TensorData, TensorPrimitive, Tolerance};
 use burn_dist::custom::{
     CustomOp, CustomTensor, Execute, OpRule, RuleBuilder, Shapes, TensorInfo, call,
 };
+use burn_dist::explanation::Explanation;
 use burn_dist::mesh::{MeshShape, ReduceOp};
 use burn_dist::parallel::ParallelError;
-use burn_dist::plan::explain::Explanation;
 use burn_dist::{DTensor, DeviceMesh, Dist, MeshBackend, Parallelize, Plan};
 use moe::data::Ciphers;
 use moe::mesh::parallelize;

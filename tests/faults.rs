@@ -288,7 +288,7 @@ fn wrong_plans_are_named() {
 #[test]
 fn a_fault_is_data_with_an_exit_code_and_leaves_a_record_where_one_is_asked_for() {
     use burn_dist::MeshBackend;
-    use burn_dist::flight::{FlightRecord, diagnose};
+    use burn_dist_comm::flight::{FlightRecord, diagnose};
     let folder = std::env::temp_dir().join(format!("burn-dist-faults-{}", std::process::id()));
     let records = folder.clone();
     watched(move || {
@@ -309,7 +309,7 @@ fn a_fault_is_data_with_an_exit_code_and_leaves_a_record_where_one_is_asked_for(
             let fault = B::fault(&device).expect("a read has failed");
             assert_eq!(fault.exit_code(), 70);
             assert!(
-                matches!(fault.cause(), burn_dist::run::Fault::Op { .. }),
+                matches!(fault.cause(), burn_dist::Fault::Op { .. }),
                 "{fault}"
             );
             assert!(error.contains(&fault.to_string()), "{error}");

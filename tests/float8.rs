@@ -6,11 +6,12 @@ use burn::nn::{Linear, LinearConfig};
 use burn::optim::{AdamWConfig, GradientsParams, Optimizer};
 use burn::tensor::backend::Backend;
 use burn::tensor::{ElementConversion, Int, Tensor, TensorData};
+use burn_dist::explanation::Explanation;
 use burn_dist::optim::{GradientCheck, NonFinite};
-use burn_dist::plan::explain::Explanation;
+use burn_dist::parallel::pipeline;
 use burn_dist::{
-    Checkpoint, DeviceMeshBuilder, Float, Float8, Fp8, ParallelizeWith, Plan, Precision, Reshard,
-    Scaling, Scope, ShardStrategy, pipeline,
+    ActivationCheckpoint, DeviceMeshBuilder, Float, Float8, Fp8, ParallelizeWith, Plan, Precision,
+    Reshard, Scaling, Scope, ShardStrategy,
 };
 
 use crate::transformer::run::{B, BLOCKS, Run, STEPS, assert_alike, builder, train, train_wide};
@@ -49,8 +50,11 @@ fn sharding_has_the_bits_of_replication() {
                 ("zero2", with().strategy(ShardStrategy::GradOptim)),
                 ("zero1", with().strategy(ShardStrategy::Optim)),
                 ("always", with().reshard(Reshard::Always).prefetch(0)),
-                ("recomputed", with().checkpoint(Checkpoint::Full)),
-                ("in part", with().checkpoint(Checkpoint::Selective)),
+                ("recomputed", with().checkpoint(ActivationCheckpoint::Full)),
+                (
+                    "in part",
+                    with().checkpoint(ActivationCheckpoint::Selective),
+                ),
             ] {
                 let run = train(builder("fsdp=2"), &plan);
                 assert_alike(
@@ -200,7 +204,7 @@ fn blocks_have_the_bits_of_replication() {
         for (what, plan) in [
             ("full", plan()),
             ("gathered as before", plan().float8(off.clone())),
-            ("recomputed", plan().checkpoint(Checkpoint::Full)),
+            ("recomputed", plan().checkpoint(ActivationCheckpoint::Full)),
             ("always", plan().reshard(Reshard::Always).prefetch(0)),
         ] {
             let run = wide(sharded, &plan);

@@ -1,6 +1,7 @@
 //! Flops of a training step: what is counted is what the papers' closed form says.
 
-use burn_dist::{Checkpoint, DeviceMesh, Plan, Redundancy};
+use burn_dist::explanation::Redundancy;
+use burn_dist::{ActivationCheckpoint, DeviceMesh, Plan};
 use llama::model::{LlamaConfig, Size};
 
 use crate::planned;
@@ -52,7 +53,7 @@ impl Form {
 
 fn counted(size: Size, mesh: &str, (seq, batch): (usize, usize), plan: &str) -> Redundancy {
     let axes = DeviceMesh::builder().axes(&mesh.parse().expect("a mesh"));
-    let policy: Checkpoint = plan.parse().expect("a policy");
+    let policy: ActivationCheckpoint = plan.parse().expect("a policy");
     let amend = |plan: Plan| plan.checkpoint(policy);
     planned::llama_step(size, axes, amend, (seq, batch)).redundancy
 }

@@ -14,8 +14,8 @@ use burn_dist::checkpoint::hf::{
 };
 use burn_dist::checkpoint::{CheckpointError, KeyReport, Match, StateError};
 use burn_dist::mesh::DType;
-use burn_dist::record::Parts as _;
 use burn_dist::{DeviceMeshBuilder, Float, MeshDevice, ParallelizeWith, Plan, Precision, Scaling};
+use burn_dist_engine::record::Parts as _;
 use tempfile::TempDir;
 
 use crate::transformer::run::{B, BLOCKS, builder, weights};

@@ -8,8 +8,8 @@ use burn::nn::{Embedding, EmbeddingConfig, Linear, LinearConfig};
 use burn::optim::{AdamWConfig, GradientsParams, Optimizer};
 use burn::tensor::backend::Backend;
 use burn::tensor::{ElementConversion, Int, Tensor};
+use burn_dist::explanation::Explanation;
 use burn_dist::mesh::MeshShape;
-use burn_dist::plan::explain::Explanation;
 use burn_dist::{
     AsyncTp, DeviceMesh, Dist, Float, Float8, MeshBackend, MeshDevice, ParallelizeWith, Plan,
     Precision, Scaling,

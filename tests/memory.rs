@@ -4,11 +4,11 @@ use burn::backend::{Autodiff, Flex};
 use burn::optim::{AdamWConfig, GradientsParams, Optimizer};
 use burn::tensor::ElementConversion;
 use burn::tensor::backend::Backend;
-use burn_dist::plan::explain::Explanation;
-use burn_dist::plan::memory::{ClassBytes, MemoryClass};
-use burn_dist::run::RankStats;
+use burn_dist::explanation::Explanation;
+use burn_dist::explanation::{ClassBytes, MemoryClass};
+use burn_dist::report::RankStats;
 use burn_dist::{
-    AsyncTp, Checkpoint, DeviceMesh, DeviceMeshBuilder, Dist, Float, Float8, MeshBackend,
+    ActivationCheckpoint, AsyncTp, DeviceMesh, DeviceMeshBuilder, Dist, Float, Float8, MeshBackend,
     Parallelize, ParallelizeWith, Plan, Precision, Reshard, Scaling, ShardStrategy,
 };
 
@@ -135,7 +135,7 @@ fn every_strategy_holds_what_its_plan_says() {
 fn layers_in_float8_hold_what_their_plan_says() {
     for scaling in [Scaling::Tensorwise, Scaling::Rowwise, Scaling::Blockwise128] {
         for axes in ["", "fsdp=2", "fsdp=2,tp=2"] {
-            for policy in [Checkpoint::None, Checkpoint::Full] {
+            for policy in [ActivationCheckpoint::None, ActivationCheckpoint::Full] {
                 let plan = megatron().precision(Precision::new(Float::BF16));
                 let plan = plan.float8(Float8::new(scaling)).checkpoint(policy);
                 // The wide one has several blocks of 128.
@@ -169,7 +169,7 @@ fn every_reshard_policy_holds_what_its_plan_says() {
 fn every_checkpoint_policy_holds_what_its_plan_says() {
     for axes in ["", "fsdp=2", "fsdp=2,tp=2"] {
         for policy in ["full", "every=2", "selective", "bytes=4000"] {
-            let policy: Checkpoint = policy.parse().expect("a policy");
+            let policy: ActivationCheckpoint = policy.parse().expect("a policy");
             let (ranks, explanation) = train(builder(axes), &megatron().checkpoint(policy));
             assert_predicted(&format!("`{axes}` {policy}"), &ranks, &explanation);
         }

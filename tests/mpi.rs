@@ -232,7 +232,7 @@ impl Records {
 
     /// What the doctor says of all of them.
     fn diagnosis(&self) -> String {
-        use burn_dist::flight::{FlightRecord, diagnose};
+        use burn_dist_comm::flight::{FlightRecord, diagnose};
         let files = std::fs::read_dir(&self.0).expect("records were written");
         let read = |file: std::io::Result<std::fs::DirEntry>| {
             FlightRecord::from_file(&file.expect("an entry").path())

@@ -4,8 +4,8 @@ use burn::backend::Flex;
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::optim::{AdamWConfig, GradientsParams, Optimizer};
 use burn::tensor::{Bool, ElementConversion, Int, Tensor, TensorData};
+use burn_dist::explanation::Explanation;
 use burn_dist::mesh::Nodes;
-use burn_dist::plan::explain::Explanation;
 use burn_dist::{DeviceMeshBuilder, Dist, MeshBackend, ParallelizeWith, ProcessLocal};
 use proptest::prelude::*;
 
@@ -280,7 +280,7 @@ fn memory_and_traffic_are_as_planned() {
         assert_eq!(ranks.len(), mesh.shape().num_ranks(), "{axes}");
         assert!(!plan.totals.is_empty(), "{axes}: {plan}");
         for (kind, total) in &plan.totals {
-            let of_rank = |rank: &burn_dist::run::RankStats| {
+            let of_rank = |rank: &burn_dist::report::RankStats| {
                 let mut received = rank.received.iter();
                 received
                     .find(|(name, ..)| name == kind)
@@ -298,7 +298,7 @@ fn memory_and_traffic_are_as_planned() {
         // The time of communication by axes and by level is that of the formula.
         assert!(!plan.communication_ns.is_empty(), "{axes}: {plan}");
         for (axes, ns) in &plan.communication_ns {
-            let of_rank = |rank: &burn_dist::run::RankStats| {
+            let of_rank = |rank: &burn_dist::report::RankStats| {
                 let mut times = rank.times.by_axes.iter();
                 times
                     .find(|times| &times.axes == axes)

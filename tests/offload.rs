@@ -7,10 +7,11 @@ use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::{AdamWConfig, GradientsParams, Optimizer};
 use burn::tensor::backend::Backend;
 use burn::tensor::{ElementConversion, Tensor};
-use burn_dist::plan::explain::Explanation;
-use burn_dist::run::RankStats;
+use burn_dist::explanation::Explanation;
+use burn_dist::report::RankStats;
 use burn_dist::{
-    Checkpoint, DeviceMesh, DeviceMeshBuilder, Dist, MeshBackend, Offload, ParallelizeWith, Plan,
+    ActivationCheckpoint, DeviceMesh, DeviceMeshBuilder, Dist, MeshBackend, Offload,
+    ParallelizeWith, Plan,
 };
 
 use crate::transformer::{Net, Training, megatron};
@@ -81,11 +82,11 @@ fn train(mesh: DeviceMeshBuilder, plan: &Plan) -> Run {
 #[test]
 fn offload_changes_memory_and_no_bit() {
     for (axes, plan, policy) in [
-        ("", Plan::new(), Checkpoint::None),
-        ("fsdp=2", Plan::new(), Checkpoint::None),
-        ("fsdp=2", Plan::new(), Checkpoint::Full),
-        ("tp=2", megatron(), Checkpoint::None),
-        ("fsdp=2,tp=2", megatron(), Checkpoint::Selective),
+        ("", Plan::new(), ActivationCheckpoint::None),
+        ("fsdp=2", Plan::new(), ActivationCheckpoint::None),
+        ("fsdp=2", Plan::new(), ActivationCheckpoint::Full),
+        ("tp=2", megatron(), ActivationCheckpoint::None),
+        ("fsdp=2,tp=2", megatron(), ActivationCheckpoint::Selective),
     ] {
         let plan = || plan.clone().checkpoint(policy);
         let expected = train(builder(axes), &plan());
@@ -116,7 +117,7 @@ fn offload_changes_memory_and_no_bit() {
                     rank.rank
                 );
                 // Full checkpointing leaves next to no activations to move.
-                let little = policy == Checkpoint::Full && text == "activations";
+                let little = policy == ActivationCheckpoint::Full && text == "activations";
                 let falls = match little {
                     true => found <= before.peak_bytes,
                     false => found < before.peak_bytes,

@@ -6,11 +6,12 @@ use burn::optim::{AdamWConfig, GradientsAccumulator, GradientsParams, Optimizer}
 use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::{Distribution, ElementConversion, Int, Tensor, TensorData};
 use burn_dist::clock::Hardware;
-use burn_dist::plan::schedule::Action;
-use burn_dist::plan::{ScheduleChoice, ScheduleKind};
+use burn_dist::parallel::pipeline;
+use burn_dist::schedule::Action;
+use burn_dist::schedule::{ScheduleChoice, ScheduleKind};
 use burn_dist::{
-    Checkpoint, Float, MeshBackend, MeshDevice, ParallelizeWith, Plan, Precision, ShardStrategy,
-    pipeline, simulate,
+    ActivationCheckpoint, Float, MeshBackend, MeshDevice, ParallelizeWith, Plan, Precision,
+    ShardStrategy, simulate,
 };
 
 use crate::batches::Warnings;
@@ -184,8 +185,8 @@ fn a_pipeline_beside_other_axes_is_accumulation() {
 #[test]
 fn a_pipeline_under_any_policy_is_accumulation() {
     for plan in [
-        stages(Plan::new()).checkpoint(Checkpoint::Full),
-        stages(Plan::new()).checkpoint(Checkpoint::Selective),
+        stages(Plan::new()).checkpoint(ActivationCheckpoint::Full),
+        stages(Plan::new()).checkpoint(ActivationCheckpoint::Selective),
         stages(Plan::new()).precision(Precision::new(Float::BF16)),
         stages(Plan::new()).strategy(ShardStrategy::GradOptim),
         stages(Plan::new()).offload("activations".parse().expect("an offload")),

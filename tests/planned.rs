@@ -1,7 +1,7 @@
 //! What a training step of the example's Llama does, planned and not run.
 
 use burn::backend::{Autodiff, Flex};
-use burn_dist::plan::explain::Explanation;
+use burn_dist::explanation::Explanation;
 use burn_dist::{DeviceMeshBuilder, Dist, Parallelize, ParallelizeWith, Plan};
 use llama::data::batch::{BatchSource, RandomTokens};
 use llama::data::rng::Rng;

@@ -4,8 +4,10 @@ use burn::module::Module;
 use burn::optim::{AdamWConfig, GradientsAccumulator, GradientsParams, Optimizer};
 use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::{ElementConversion, Int, Tensor, TensorData, Tolerance};
-use burn_dist::plan::explain::Explanation;
-use burn_dist::{Checkpoint, Float, ParallelizeWith, Plan, Precision, Reshard, ShardStrategy};
+use burn_dist::explanation::Explanation;
+use burn_dist::{
+    ActivationCheckpoint, Float, ParallelizeWith, Plan, Precision, Reshard, ShardStrategy,
+};
 
 use crate::transformer::run::{B, builder, weights};
 use crate::transformer::{BATCH, DIM, Net, SEQ, VOCAB};
@@ -106,7 +108,7 @@ fn of_teacher() -> Plan {
 fn of_student() -> Plan {
     Plan::new()
         .unit("blocks")
-        .checkpoint(Checkpoint::Full)
+        .checkpoint(ActivationCheckpoint::Full)
         .reshard(Reshard::Always)
 }
 

@@ -5,7 +5,7 @@
 
 use burn::backend::Flex;
 use burn::tensor::{Tensor, TensorData};
-use burn_dist::comm::World;
+use burn_dist::launch::World;
 use burn_dist::{Dist, LocalParts};
 
 use promises::transformer::run::{assert_alike, builder, train};

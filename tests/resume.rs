@@ -43,10 +43,10 @@ mod prelude {
         State, StateError, tools,
     };
     pub(super) use burn_dist::optim::{Ema, LossScaler};
-    pub(super) use burn_dist::record::Parts as _;
     pub(super) use burn_dist::{
         DTensor, DeviceMesh, DeviceMeshBuilder, Dist, MeshDevice, ParallelizeWith, Plan,
     };
+    pub(super) use burn_dist_engine::record::Parts as _;
     pub(super) use tempfile::TempDir;
 
     pub(super) use crate::transformer::run::{B, builder, weights};

@@ -6,8 +6,10 @@ use burn::nn::{Gelu, LayerNorm, LayerNormConfig, Linear, LinearConfig};
 use burn::optim::{AdamWConfig, GradientsParams, Optimizer};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Distribution, Tensor};
-use burn_dist::plan::explain::Explanation;
-use burn_dist::{Checkpoint, DeviceMesh, Dist, MeshBackend, Parallelize, ParallelizeWith};
+use burn_dist::explanation::Explanation;
+use burn_dist::{
+    ActivationCheckpoint, DeviceMesh, Dist, MeshBackend, Parallelize, ParallelizeWith,
+};
 
 type M = Autodiff<Dist<Flex>>;
 
@@ -79,7 +81,7 @@ fn step<B: AutodiffBackend, const D: usize>(
 fn train<const D: usize>(
     position: [usize; D],
     mesh: &str,
-    checkpoint: Checkpoint,
+    checkpoint: ActivationCheckpoint,
 ) -> (Explanation, Vec<f32>) {
     let mesh = DeviceMesh::builder()
         .axes(&mesh.parse().expect("a mesh"))
@@ -109,7 +111,7 @@ fn train<const D: usize>(
 #[test]
 fn a_position_parameter_with_a_batch_dim_costs_no_more() {
     for mesh in ["dp=1", "tp=2", "fsdp=2", "fsdp=2,tp=2"] {
-        for checkpoint in [Checkpoint::None, Checkpoint::Full] {
+        for checkpoint in [ActivationCheckpoint::None, ActivationCheckpoint::Full] {
             let (with, losses) = train([1, SEQUENCE, WIDTH], mesh, checkpoint);
             let (without, expected) = train([SEQUENCE, WIDTH], mesh, checkpoint);
             assert_eq!(losses, expected, "{mesh} {checkpoint}");

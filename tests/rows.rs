@@ -10,9 +10,9 @@ use burn::optim::{
 use burn::tensor::activation::gelu;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{ElementConversion, Tensor, TensorData};
+use burn_dist::explanation::MemoryClass;
 use burn_dist::mesh::{MeshShape, Rank};
 use burn_dist::optim::{Ema, clip_grad_norm};
-use burn_dist::plan::memory::MemoryClass;
 use burn_dist::{
     DTensor, DeviceMesh, Dist, MeshBackend, MeshDevice, ParallelizeWith, Plan, ShardStrategy,
 };

@@ -8,9 +8,9 @@ use burn::module::Module;
 use burn::nn::{Linear, LinearConfig};
 use burn::optim::{AdamConfig, GradientsParams, Optimizer};
 use burn::tensor::{Tensor, TensorData, backend::Backend};
+use burn_dist::explanation::Explanation;
 use burn_dist::mesh::{Link, Links};
-use burn_dist::plan::explain::Explanation;
-use burn_dist::run::RankTimes;
+use burn_dist::report::RankTimes;
 use burn_dist::{
     DeviceMesh, DeviceMeshBuilder, Dist, MeshBackend, Parallelize, ParallelizeWith, explain,
 };

@@ -14,25 +14,25 @@ const PREFIX: &str = "burn_dist.";
 #[allow(missing_docs)] // Named after the functions of `ActivationOps`.
 pub enum Activation {
     Relu,
-    /// Of the output and its gradient.
+    /// Takes the output and its gradient.
     ReluBackward,
     LeakyRelu {
         negative_slope: f64,
     },
-    /// Of the input and the slope of each channel.
+    /// Takes the input and the slope of each channel.
     Prelu,
     Gelu,
-    /// Of the input and the gradient of the output.
+    /// Takes the input and the gradient of the output.
     GeluBackward,
     Sigmoid,
-    /// Of the output and its gradient.
+    /// Takes the output and its gradient.
     SigmoidBackward,
     HardSigmoid {
         alpha: f64,
         beta: f64,
     },
     LogSigmoid,
-    /// Of the input and the gradient of the output.
+    /// Takes the input and the gradient of the output.
     LogSigmoidBackward,
 }
 

@@ -1,5 +1,4 @@
-//! What differs between lines of Burn, beside the functions in `backend`: names, types of elements, and what the router
-//! asks of a channel and its client. This is Burn 0.21.
+//! Names of Burn that differ by its line, and what its router asks of a channel and its client: Burn 0.21.
 
 use std::marker::PhantomData;
 
@@ -10,7 +9,7 @@ use burn_router::{MultiBackendBridge, RouterTensor, get_client};
 use burn_std::future::DynFut;
 
 pub(crate) use burn_router::RunnerChannel as RouterChannel;
-/// What burn-router asks of a client.
+/// The trait that burn-router asks of a client.
 pub use burn_router::RunnerClient as RouterClient;
 
 use crate::{Inner, MeshClient, MeshDevice, Origin, Recorder, Ticket};

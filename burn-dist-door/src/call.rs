@@ -32,8 +32,8 @@ impl<'a, E: Inner> Call<'a, E> {
     /// Adds an argument.
     ///
     /// # Panics
-    /// If its tensors are on another mesh than those before: Burn's functions return tensors, so an error has no other
-    /// way out.
+    /// If its tensors are on another mesh than those before: Burn's functions return tensors, so an error cannot be
+    /// returned.
     #[inline]
     pub fn with(mut self, argument: &'a impl Argument<E>) -> Self {
         argument.clients(|client| match self.client {
@@ -139,5 +139,5 @@ no_tensors!(
 impl<E: Inner, const N: usize> Argument<E> for ConvOptions<N> {}
 impl<E: Inner, const N: usize> Argument<E> for ConvTransposeOptions<N> {}
 
-/// What a function only looks at is not consumed.
+/// A reference is not consumed.
 impl<E: Inner, T: ?Sized> Argument<E> for &T {}

@@ -14,7 +14,7 @@ use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 use crate::{Inner, MeshDevice, Origin, Queue, Recorder, Ticket};
 
 /// A recorder behind the lock of its mesh. The thread that holds the lock may take it again: a call holds it around the
-/// recording of its operation, and of what is dropped on the way.
+/// recording of its operation, and of what is dropped meanwhile.
 type Locked<E> = ReentrantMutex<RefCell<<E as Inner>::Recorder>>;
 
 /// Holds the lock of a mesh while a call is recorded. Its end is where a program waits that records faster than the

@@ -18,10 +18,10 @@ type Closer = Box<dyn Fn() + Send + Sync>;
 pub struct Mesh {
     id: u16,
     shape: MeshShape,
-    /// Whether it was made for [`MeshDevice::default`].
+    /// Set if it was made for [`MeshDevice::default`].
     is_default: bool,
     over: Arc<AtomicBool>,
-    /// What only the engine knows of it.
+    /// Everything that only the engine knows of it.
     details: OnceLock<Box<dyn Any + Send + Sync>>,
     closers: Mutex<Vec<Closer>>,
 }
@@ -78,7 +78,7 @@ impl Mesh {
         &self.shape
     }
 
-    /// Whether it was made for [`MeshDevice::default`].
+    /// Returns whether it was made for [`MeshDevice::default`].
     pub fn is_default(&self) -> bool {
         self.is_default
     }
@@ -153,7 +153,7 @@ impl MeshDevice {
         self.mesh.as_deref().map(Mesh::shape)
     }
 
-    /// Whether it is the default device, or was until a fault stopped it. Makes no default device.
+    /// Returns whether it is the default device, or was until a fault stopped it. Makes no default device.
     pub(crate) fn is_default(&self) -> bool {
         self.mesh.as_deref().is_some_and(Mesh::is_default)
     }

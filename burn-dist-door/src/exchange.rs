@@ -1,9 +1,9 @@
-//! What a thread takes out of Burn's records, and puts into them, in place of the tensors' data.
+//! Tensors that a thread takes out of Burn's records, and puts into them, in place of their data.
 //!
 //! An optimizer shows its state only as a record that is serialised, and a record reads every tensor to the host. While
 //! a thread *takes*, such a read answers with a token instead, and the tensor is kept for the thread; while it *gives*,
 //! a tensor made of a token is one that the thread has. A token is a few zeros and ones, which every element type
-//! holds, so it survives all conversions that records do on the way.
+//! holds, so it survives all conversions of records.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -110,8 +110,8 @@ pub(crate) fn take(tensor: impl FnOnce() -> AnyTensor) -> Option<TensorData> {
     })
 }
 
-/// Returns the tensor that `data` stands for, if this thread gives tensors.
-pub(crate) fn given<T: 'static>(data: &TensorData) -> Option<T> {
+/// Returns the tensor that `data` stands for, if this thread puts tensors in the place of data.
+pub(crate) fn replaced<T: 'static>(data: &TensorData) -> Option<T> {
     EXCHANGE.with_borrow_mut(|exchange| match exchange {
         Some(Exchange::Giving(nonce, tensors)) => {
             let tensor = tensors.get_mut(nonce.index(data)?)?.take()?;

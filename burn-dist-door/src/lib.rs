@@ -18,7 +18,7 @@
 //! | `backend` | Burn's functions: forwarded to burn-router, or recorded here |
 //! | `burn`, `elements` | names of Burn that differ by its line, types of elements, and what its router asks for |
 //!
-//! What differs between lines of Burn is in `burn`, `elements` and `backend` alone.
+//! Differences between lines of Burn are in `burn`, `elements` and `backend` alone.
 
 mod activation;
 mod backend;

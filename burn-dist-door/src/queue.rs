@@ -13,7 +13,7 @@ pub struct Queue {
     timeout: Duration,
     load: Mutex<Load>,
     room: Condvar,
-    /// Whether `load` is over the limit, to be looked at without the lock.
+    /// Set while `load` is over the limit: read without the lock.
     full: AtomicBool,
 }
 

@@ -1,4 +1,4 @@
-//! What the engine brings: recorders, and what they record for.
+//! The engine's part of recording, as traits: recorders, and the ranks that they record for.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -8,26 +8,26 @@ use burn_ir::{OperationIr, TensorId, TensorIr};
 
 use crate::{Elements, MeshDevice, Queue};
 
-/// What [`Dist`](crate::Dist) records for, as far as recording knows it.
+/// The ranks that [`Dist`](crate::Dist) records for, as far as recording knows them.
 pub trait Inner: Elements + 'static {
-    /// What records the program of a mesh.
+    /// The recorder of a mesh.
     type Recorder: Recorder;
 
     /// Makes the recorder of a mesh. Burn's router asks for it once per mesh, when the first tensor is made there, and
     /// keeps it for the life of the process.
     fn open(device: &MeshDevice) -> Self::Recorder;
 
-    /// Whether there is a function of its own for the gradient of `ctc_loss`; else Burn computes it from others.
+    /// Returns whether they have a function for the gradient of `ctc_loss`; else Burn computes it from others.
     fn has_ctc_loss_backward() -> bool;
 }
 
-/// A result that is on its way; calling it waits. An error is the reason in words.
+/// A result that is pending; calling it waits. An error is the reason in words.
 pub type Ticket<T> = Box<dyn FnOnce() -> Result<T, String> + Send>;
 
-/// What data of the host is made of.
+/// The source of data of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// What the program gives: a batch.
+    /// The program: a batch.
     Data,
     /// Constants alone.
     Constants,

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use crate::{Elements, Inner, MeshDevice, Recorder};
 
-/// What makes the recorder of a mesh.
+/// Makes the recorder of a mesh.
 type Open = fn(&MeshDevice) -> Box<dyn Recorder>;
 
 static OPEN: OnceLock<Open> = OnceLock::new();
@@ -15,8 +15,8 @@ pub fn register(open: fn(&MeshDevice) -> Box<dyn Recorder>) {
     let _ = OPEN.set(open);
 }
 
-/// What a program records for where its tensors name no backend: [registered](register) when the program runs, and
-/// which backend the ranks compute on is a matter of the mesh.
+/// The ranks of a program whose tensors name no backend: their recorders are [registered](register) when the program
+/// runs, and which backend they compute on is a matter of the mesh.
 #[derive(Clone, Copy, Debug)]
 pub struct Registered;
 
@@ -30,7 +30,7 @@ impl Inner for Registered {
     type Recorder = Box<dyn Recorder>;
 
     /// # Panics
-    /// If nothing is registered: Burn's functions return tensors, so an error has no other way out.
+    /// If nothing is registered: Burn's functions return tensors, so an error cannot be returned.
     fn open(device: &MeshDevice) -> Box<dyn Recorder> {
         match OPEN.get() {
             Some(open) => open(device),

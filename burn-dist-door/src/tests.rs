@@ -1,4 +1,4 @@
-//! A program that records onto what is registered, without planner and ranks: what a carrier below Burn has.
+//! A program that records with what is registered, without planner and ranks, as a carrier below Burn has it.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -18,9 +18,9 @@ use crate::{
 
 type B = Dist<Registered>;
 
-/// What a mesh was told.
+/// Calls that a recorder has noted.
 #[derive(Default)]
-struct Told {
+struct Noted {
     ops: Vec<OperationIr>,
     dropped: Vec<TensorId>,
     constants: usize,
@@ -30,25 +30,25 @@ struct Told {
 /// Notes everything, and knows the content of data alone.
 struct Notes {
     mesh: String,
-    told: Arc<Mutex<Told>>,
+    noted: Arc<Mutex<Noted>>,
     data: HashMap<TensorId, TensorData>,
 }
 
-fn lock(told: &Mutex<Told>) -> MutexGuard<'_, Told> {
-    told.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(noted: &Mutex<Noted>) -> MutexGuard<'_, Noted> {
+    noted.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Recorder for Notes {
     fn record(&mut self, op: OperationIr) {
-        lock(&self.told).ops.push(op);
+        lock(&self.noted).ops.push(op);
     }
 
     fn drop_tensor(&mut self, id: TensorId) {
-        lock(&self.told).dropped.push(id);
+        lock(&self.noted).dropped.push(id);
     }
 
     fn enter(&mut self, id: TensorId, data: TensorData, origin: Origin) {
-        lock(&self.told).constants += usize::from(origin == Origin::Constants);
+        lock(&self.noted).constants += usize::from(origin == Origin::Constants);
         self.data.insert(id, data);
     }
 
@@ -83,20 +83,20 @@ impl Recorder for Notes {
     }
 
     fn close(&mut self) -> Box<dyn Any + Send> {
-        lock(&self.told).closed = true;
+        lock(&self.noted).closed = true;
         Box::new(())
     }
 }
 
-type Details = Arc<Mutex<Told>>;
+type Details = Arc<Mutex<Noted>>;
 
-/// Returns a mesh that is told what a program does.
+/// Returns a mesh whose recorder notes what a program does.
 pub(crate) fn mesh() -> Arc<Mesh> {
     register(|device| {
         let mesh = device.mesh().expect("it lives");
         Box::new(Notes {
             mesh: mesh.shape().to_string(),
-            told: mesh.details(Details::default).clone(),
+            noted: mesh.details(Details::default).clone(),
             data: HashMap::new(),
         })
     });
@@ -111,23 +111,23 @@ fn message(panic: Box<dyn Any + Send>) -> String {
 #[test]
 fn a_program_reaches_what_is_registered() {
     let mesh = mesh();
-    let told = mesh.details(Details::default).clone();
+    let noted = mesh.details(Details::default).clone();
     let device = MeshDevice::from(mesh);
     let data = TensorData::from([1.0f32, 2.0]);
     let x = B::float_from_data(data.clone(), &device);
     let read = block_on(B::float_into_data(x.clone())).expect("it is data");
     assert_eq!(read, data);
     let y = B::float_add(x.clone(), x);
-    assert_eq!(lock(&told).ops.len(), 1);
+    assert_eq!(lock(&noted).ops.len(), 1);
     let error = block_on(B::float_into_data(y)).expect_err("nothing runs here");
     assert!(error.to_string().contains("it has not run"), "{error}");
     B::int_arange(0..3, &device, DType::I64.into());
-    assert_eq!(lock(&told).constants, 1);
-    assert_eq!(lock(&told).dropped.len(), 1);
+    assert_eq!(lock(&noted).constants, 1);
+    assert_eq!(lock(&noted).dropped.len(), 1);
     B::sync(&device).expect("nothing fails");
-    assert!(!lock(&told).closed);
+    assert!(!lock(&noted).closed);
     drop(device);
-    assert!(lock(&told).closed);
+    assert!(lock(&noted).closed);
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn a_linear_layer_names_the_parameter_that_does_not_fit() {
 #[test]
 fn a_thread_takes_tensors_in_place_of_data_and_gives_them() {
     let mesh = mesh();
-    let told = mesh.details(Details::default).clone();
+    let noted = mesh.details(Details::default).clone();
     let device = MeshDevice::from(mesh);
     let x = B::float_ones([2, 3].into(), &device, DType::F32.into());
     let id = x.clone().into_ir().id;
@@ -174,5 +174,5 @@ fn a_thread_takes_tensors_in_place_of_data_and_gives_them() {
         B::float_from_data(nonce.token(0, 2), &device)
     });
     assert_eq!(same.into_ir().id, id);
-    assert_eq!(lock(&told).ops.len(), 1);
+    assert_eq!(lock(&noted).ops.len(), 1);
 }

@@ -21,6 +21,6 @@ pub trait Annotate: Backend {
 
     /// Returns the shape of the mesh a device stands for, or `None` if this backend's devices do not know.
     ///
-    /// With `None`, the mesh given to `parallelize` is taken at its word.
+    /// With `None`, the mesh passed to `parallelize` is believed.
     fn mesh_shape(device: &Self::Device) -> Option<MeshShape>;
 }

@@ -7,10 +7,9 @@ pub use burn_dist_plan::cache::CacheStats;
 pub use burn_dist_plan::cost::DeviceCosts;
 pub use burn_dist_plan::float8::Float8Layer;
 pub use burn_dist_plan::pipeline as schedule;
-pub use burn_dist_plan::policy::Pattern;
 pub use burn_dist_plan::{
-    Accumulation, AsyncTp, AxisRedundancy, Checkpoint, ContextParallel, FewRows, Float, Float8,
-    Fp8, Offload, Pipeline, PlanError, PlanOptions, Policy, Precision, Redundancy, Reshard,
+    Accumulation, ActivationCheckpoint, AsyncTp, AxisRedundancy, ContextParallel, FewRows, Float,
+    Float8, Fp8, Offload, Pipeline, PlanError, PlanOptions, Policy, Precision, Redundancy, Reshard,
     Scaling, ScheduleChoice, ScheduleKind, Scope, ShardStrategy, Stage, Storage, UnitPolicy, clock,
     explain, fuzz, memory,
 };

@@ -23,10 +23,31 @@ impl Folder {
         Ok(Self(path))
     }
 
+    /// Makes one of the same name in the system's shared memory.
+    ///
+    /// # Errors
+    /// The system's; there is no such place.
+    pub(crate) fn in_shared_memory(&self) -> io::Result<Self> {
+        let path = in_shared_memory(&self.0)?;
+        DirBuilder::new().mode(0o700).create(&path)?;
+        Ok(Self(path))
+    }
+
     /// Returns where it is.
     pub(crate) fn path(&self) -> &Path {
         &self.0
     }
+}
+
+/// Returns where [`Folder::in_shared_memory`] of this folder is.
+///
+/// # Errors
+/// There is no such place on this system.
+pub(crate) fn in_shared_memory(folder: &Path) -> io::Result<PathBuf> {
+    const MEMORY: &str = "/dev/shm";
+    let name = folder.file_name().filter(|_| Path::new(MEMORY).is_dir());
+    let name = name.ok_or_else(|| io::Error::from(io::ErrorKind::Unsupported))?;
+    Ok(Path::new(MEMORY).join(name))
 }
 
 impl Drop for Folder {

@@ -68,7 +68,7 @@ fn processes_of_a_run_on_this_machine_are_open_to_no_other() {
     ] {
         command.env_remove(variable);
     }
-    let output = command.envs(options.mpirun_environment()).output();
+    let output = command.envs(options.mpirun_environment(None)).output();
     let output = output.expect("Open MPI is installed");
     let said = String::from_utf8_lossy(&output.stdout);
     assert_eq!(

@@ -6,7 +6,8 @@ use crate::nearest::nearest;
 use crate::value::{
     axis_name, axis_names, context, flag, heads, layout, precision, stages, strategy,
 };
-use syn::{Data, DeriveInput, Fields, Ident, LitStr};
+use burn_dist_plan::LayoutText;
+use syn::{Data, DeriveInput, Fields, Ident};
 
 const FIELD_KEYS: [&str; 20] = [
     "colwise",
@@ -79,7 +80,7 @@ pub(crate) fn check(input: &DeriveInput) -> syn::Result<Module> {
 struct TypeAttributes {
     unit: Unit,
     /// The axis its fields use unless they say otherwise.
-    axis: Option<LitStr>,
+    axis: Option<String>,
 }
 
 fn type_attributes(input: &DeriveInput, errors: &mut Vec<syn::Error>) -> TypeAttributes {
@@ -118,7 +119,7 @@ fn unit_option(unit: &mut Unit, key: &str, item: &Item, errors: &mut Vec<syn::Er
 
 fn struct_fields(
     fields: &Fields,
-    axis: Option<&LitStr>,
+    axis: Option<&String>,
     errors: &mut Vec<syn::Error>,
 ) -> Vec<Field> {
     if let Fields::Unnamed(fields) = fields {
@@ -148,7 +149,7 @@ fn struct_fields(
 
 fn enum_variant(
     variant: &syn::Variant,
-    axis: Option<&LitStr>,
+    axis: Option<&String>,
     errors: &mut Vec<syn::Error>,
 ) -> Variant {
     // `#[parallel(...)]` may stand on the variant or on the field in it.
@@ -189,7 +190,7 @@ fn enum_variant(
 fn rule(
     items: &[Item],
     hidden: bool,
-    default_axis: Option<&LitStr>,
+    default_axis: Option<&String>,
     errors: &mut Vec<syn::Error>,
 ) -> (Rule, Option<Stage>) {
     if hidden {
@@ -219,11 +220,11 @@ struct Options {
     unit: Unit,
     /// The options of the unit that were given.
     unit_keys: Vec<Ident>,
-    axis: Option<(LitStr, Ident)>,
+    axis: Option<(String, Ident)>,
     /// The axes of `experts = "..."`.
-    expert_axes: Option<LitStr>,
-    input: Option<(LitStr, Ident)>,
-    output: Option<(LitStr, Ident)>,
+    expert_axes: Option<Vec<String>>,
+    input: Option<(LayoutText, Ident)>,
+    output: Option<(LayoutText, Ident)>,
     heads: Option<(Heads, Ident)>,
     stage: Option<(Stage, Ident)>,
 }
@@ -252,7 +253,7 @@ impl Options {
             }
             return;
         }
-        let named = |value| (value, item.key.clone());
+        let with_key = |layout| (layout, item.key.clone());
         match key.as_str() {
             "skip" if flag(item, errors) => self.skip = Some(item.key.clone()),
             "nested" if flag(item, errors) => self.nested = Some(item.key.clone()),
@@ -261,9 +262,9 @@ impl Options {
                 unit_option(&mut self.unit, key, item, errors);
                 self.unit_keys.push(item.key.clone());
             }
-            "axis" => self.axis = axis_name(item, errors).map(named),
-            "input" => self.input = layout(item, errors).map(named),
-            "output" => self.output = layout(item, errors).map(named),
+            "axis" => self.axis = axis_name(item, errors).map(|axis| (axis, item.key.clone())),
+            "input" => self.input = layout(item, errors).map(with_key),
+            "output" => self.output = layout(item, errors).map(with_key),
             "heads" => self.heads = heads(item, errors).map(|heads| (heads, item.key.clone())),
             "stages" => self.stage(stages(item, errors), &item.key, errors),
             "first" => self.stage(
@@ -288,7 +289,7 @@ impl Options {
     }
 
     /// Checks how the options go together.
-    fn rule(self, default_axis: Option<&LitStr>, errors: &mut Vec<syn::Error>) -> Rule {
+    fn rule(self, default_axis: Option<&String>, errors: &mut Vec<syn::Error>) -> Rule {
         let others = [
             self.style.as_ref().map(|(_, key)| key),
             self.axis.as_ref().map(|(_, key)| key),
@@ -352,22 +353,19 @@ impl Options {
         {
             errors.push(syn::Error::new(
                 key.span(),
-                format!(
-                    "the axes of experts are their value: `experts = \"{}\"`",
-                    axis.value()
-                ),
+                format!("the axes of experts are their value: `experts = \"{axis}\"`"),
             ));
         }
         Rule::Styled(Box::new(Mark {
             style,
-            axis: match (style, self.axis) {
+            axes: match (style, self.axis) {
                 (Style::Experts, _) => self.expert_axes,
-                (_, Some((axis, _))) => Some(axis),
+                (_, Some((axis, _))) => Some(vec![axis]),
                 (Style::Replicate, None) => None,
-                (_, None) => default_axis.cloned(),
+                (_, None) => default_axis.map(|axis| vec![axis.clone()]),
             },
-            input: self.input.map(|(text, _)| text),
-            output: self.output.map(|(text, _)| text),
+            input: self.input.map(|(layout, _)| layout),
+            output: self.output.map(|(layout, _)| layout),
             heads: self.heads.map(|(heads, _)| heads),
             unit: self.unit,
         }))

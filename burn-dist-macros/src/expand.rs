@@ -1,5 +1,6 @@
 //! The impl: one call per field, in the words of `burn_dist::__private`.
 
+use crate::constant::{choice, computing, layout_parts};
 use crate::model::{Body, Field, Mark, Module, Rule, Stage, Unit, Variant};
 use proc_macro2::{Ident, Literal, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
@@ -62,14 +63,14 @@ fn field(field: &Field) -> TokenStream {
     content(field, &quote!(&self.#name))
 }
 
-/// What is said of a field; `value` is a reference to it.
+/// What a field's attributes ask; `value` is a reference to it.
 fn content(field: &Field, value: &TokenStream) -> TokenStream {
     let stage = field
         .stage
         .iter()
         .map(|stage| staged(stage, &field.ty, value));
     // What a module says of its own parts comes later, and so counts.
-    let inside = place(&field.rule, &field.ty, value);
+    let inside = rule(&field.rule, &field.ty, value);
     enter(&field.name.to_string(), quote!(#(#stage)* #inside))
 }
 
@@ -104,7 +105,7 @@ fn enum_body(variants: &[Variant]) -> TokenStream {
     quote!(match self { #(#arms)* })
 }
 
-/// The segment of the path Burn uses, and what is said inside; nothing if nothing is.
+/// The segment of the path Burn uses, with `inside`; nothing where that is nothing.
 fn enter(segment: &str, inside: TokenStream) -> TokenStream {
     if inside.is_empty() {
         return inside;
@@ -112,27 +113,29 @@ fn enter(segment: &str, inside: TokenStream) -> TokenStream {
     quote!(scope.enter(#segment, |scope| { #inside });)
 }
 
-/// What is said about the module itself as a unit.
-fn marks(said: &Unit) -> TokenStream {
-    let unit = said.unit.then(|| quote!(scope.unit();));
-    let checkpoint = said.checkpoint.then(|| quote!(scope.checkpoint();));
-    let strategy = said
-        .strategy
-        .iter()
-        .map(|text| quote!(scope.strategy(#text);));
-    let precision = said
-        .precision
-        .iter()
-        .map(|text| quote!(scope.precision(#text);));
-    let context = said
-        .context
-        .iter()
-        .map(|text| quote!(scope.context(#text);));
-    quote!(#unit #checkpoint #(#strategy)* #(#precision)* #(#context)*)
+/// What the module itself is as a unit.
+fn marks(unit: &Unit) -> TokenStream {
+    let policy = quote!(::burn_dist::__private::policy::UnitPolicy::new());
+    let alone = unit.unit.then(|| policy.clone());
+    let checkpoint = unit.checkpoint.then(
+        || quote!(#policy.checkpoint(::burn_dist::__private::policy::ActivationCheckpoint::Full)),
+    );
+    let strategy = unit.strategy.map(|strategy| {
+        let strategy = choice("ShardStrategy", strategy);
+        quote!(#policy.strategy(#strategy))
+    });
+    let precision = unit.precision.as_ref().map(computing);
+    let context = unit.context.map(|context| {
+        let context = choice("ContextParallel", context);
+        quote!(#policy.context(#context))
+    });
+    let policies = [alone, checkpoint, strategy, precision, context];
+    let policies = policies.into_iter().flatten();
+    quote!(#(scope.unit(#policies);)*)
 }
 
-/// What is said about a value of type `ty`; `value` is a reference to it.
-fn place(rule: &Rule, ty: &Type, value: &TokenStream) -> TokenStream {
+/// What a rule asks of a value of type `ty`; `value` is a reference to it.
+fn rule(rule: &Rule, ty: &Type, value: &TokenStream) -> TokenStream {
     match rule {
         Rule::Hidden => TokenStream::new(),
         Rule::Skip => quote!(scope.skip();),
@@ -154,9 +157,15 @@ fn place(rule: &Rule, ty: &Type, value: &TokenStream) -> TokenStream {
 fn styled(mark: &Mark, value: &TokenStream) -> TokenStream {
     let style = format_ident!("{}", mark.style.variant());
     let unit = marks(&mark.unit);
-    let axis = mark.axis.iter().map(|axis| quote!(.axis(#axis)));
-    let input = mark.input.iter().map(|text| quote!(.input(#text)));
-    let output = mark.output.iter().map(|text| quote!(.output(#text)));
+    let axes = mark.axes.iter().map(|axes| quote!(.axes(&[#(#axes),*])));
+    let input = mark.input.iter().map(|layout| {
+        let layout = layout_parts(layout);
+        quote!(.input(#layout))
+    });
+    let output = mark.output.iter().map(|layout| {
+        let layout = layout_parts(layout);
+        quote!(.output(#layout))
+    });
     let heads = mark.heads.iter().map(|heads| {
         let (count, label) = (&heads.count, &heads.label);
         // The span of the count, so that a count of another type is reported there.
@@ -168,7 +177,7 @@ fn styled(mark: &Mark, value: &TokenStream) -> TokenStream {
         #unit
         scope.style(
             ::burn_dist::__private::Mark::new(::burn_dist::__private::Style::#style)
-                #(#axis)* #(#input)* #(#output)* #(#heads)*
+                #(#axes)* #(#input)* #(#output)* #(#heads)*
                 .vacant((&::burn_dist::__private::Probe(#value)).is_vacant())
         );
     }

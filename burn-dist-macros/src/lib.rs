@@ -2,13 +2,14 @@
 //!
 //! The derive is documented where users meet it, on its re-export `burn_dist::Parallelize`. In here it goes through
 //! four steps, one file each: `attr` (the grammar of `#[parallel(...)]`), `check` (what the attributes mean, every
-//! mistake collected) into `model` (what the user meant, no tokens left to interpret), and `expand`, or `fallback` when
-//! there were mistakes.
+//! mistake collected) into `model` (what the user meant, no tokens left to interpret), and `expand` (with texts as
+//! constants, `constant`), or `fallback` when there were mistakes.
 
 #![forbid(unsafe_code)]
 
 mod attr;
 mod check;
+mod constant;
 mod expand;
 mod fallback;
 mod model;

@@ -1,6 +1,7 @@
 //! What the user meant: the derive's input with nothing left to interpret.
 
-use syn::{Expr, Generics, Ident, LitStr, Type};
+use burn_dist_plan::{ContextParallel, LayoutText, ShardStrategy, UnitPolicy};
+use syn::{Expr, Generics, Ident, Type};
 
 /// The struct or enum the derive stands on.
 pub(crate) struct Module {
@@ -78,14 +79,14 @@ pub(crate) enum Rule {
 pub(crate) struct Mark {
     pub(crate) style: Style,
     /// The axis the user named, of experts perhaps several; `None` leaves the default, which a mesh may lack.
-    pub(crate) axis: Option<LitStr>,
-    pub(crate) input: Option<LitStr>,
-    pub(crate) output: Option<LitStr>,
+    pub(crate) axes: Option<Vec<String>>,
+    pub(crate) input: Option<LayoutText>,
+    pub(crate) output: Option<LayoutText>,
     pub(crate) heads: Option<Heads>,
     pub(crate) unit: Unit,
 }
 
-/// What is said about a module as a unit; whatever is said makes it one.
+/// The policy of a module as a unit; any option makes it one.
 #[derive(Default)]
 pub(crate) struct Unit {
     /// `unit`: gathered and freed as a whole.
@@ -93,11 +94,11 @@ pub(crate) struct Unit {
     /// `checkpoint`: its activations are made again.
     pub(crate) checkpoint: bool,
     /// `strategy = "zero2"`: what shard axes do with it.
-    pub(crate) strategy: Option<LitStr>,
+    pub(crate) strategy: Option<ShardStrategy>,
     /// `precision = "bf16"`: what it computes in.
-    pub(crate) precision: Option<LitStr>,
+    pub(crate) precision: Option<UnitPolicy>,
     /// `context = "ring"`: how its attention gets keys that other ranks have.
-    pub(crate) context: Option<LitStr>,
+    pub(crate) context: Option<ContextParallel>,
 }
 
 impl Unit {

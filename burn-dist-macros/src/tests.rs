@@ -2,6 +2,7 @@
 
 use crate::model::{Body, Mark, Module, Rule, Style};
 use crate::{check, derive};
+use burn_dist_plan::{Float, Precision, ShardStrategy, UnitPolicy};
 use proc_macro2::TokenStream;
 use quote::quote;
 
@@ -61,19 +62,18 @@ fn styles_and_options() {
         precision = "param=bf16, reduce=bf16"
     ));
     assert_eq!(mark.style, Style::Colwise);
-    assert_eq!(mark.axis.expect("named").value(), "model");
-    assert_eq!(mark.input.expect("given").value(), "[-, {model}]");
+    assert_eq!(mark.axes.expect("named"), ["model"]);
+    assert_eq!(mark.input.expect("a layout").as_str(), "[-, {model}]");
     assert!(mark.output.is_none());
     assert_eq!(
         mark.heads.expect("given").label,
         "kv heads (`self.n_kv_heads`)"
     );
     assert!(mark.unit.unit && mark.unit.checkpoint);
-    assert_eq!(mark.unit.strategy.expect("given").value(), "zero2");
-    assert_eq!(
-        mark.unit.precision.expect("given").value(),
-        "param=bf16, reduce=bf16"
-    );
+    assert_eq!(mark.unit.strategy, Some(ShardStrategy::GradOptim));
+    let bf16 = Precision::new(Float::BF16).reduce(Float::BF16);
+    let policy = UnitPolicy::new().precision(bf16);
+    assert_eq!(mark.unit.precision, Some(policy));
 }
 
 #[test]
@@ -112,24 +112,25 @@ fn the_axis_of_the_type_is_the_default_of_its_fields() {
     let Body::Struct(fields) = module.body else {
         panic!("an enum")
     };
-    let axes: Vec<Option<String>> = fields
+    let axes: Vec<Option<Vec<String>>> = fields
         .iter()
         .map(|field| match &field.rule {
-            Rule::Styled(mark) => mark.axis.as_ref().map(syn::LitStr::value),
+            Rule::Styled(mark) => mark.axes.clone(),
             _ => panic!("no style"),
         })
         .collect();
-    assert_eq!(axes, [Some("model".into()), Some("other".into()), None]);
+    let named = |axis: &str| Some(vec![axis.to_owned()]);
+    assert_eq!(axes, [named("model"), named("other"), None]);
 }
 
 #[test]
 fn experts_name_their_axes_as_their_value() {
-    let axes = |attribute| mark(attribute).axis.map(|axes| axes.value());
+    let axes = |attribute| mark(attribute).axes.map(|axes| axes.join(" "));
     assert_eq!(mark(quote!(experts)).style, Style::Experts);
     assert_eq!(axes(quote!(experts)), None);
     assert_eq!(
         axes(quote!(experts = "fsdp,cp")).as_deref(),
-        Some("fsdp,cp")
+        Some("fsdp cp")
     );
     // The axis of the type is that of its other styles.
     let module = model(quote!(
@@ -145,7 +146,7 @@ fn experts_name_their_axes_as_their_value() {
     let Rule::Styled(mark) = &fields[0].rule else {
         panic!("no style")
     };
-    assert!(mark.axis.is_none());
+    assert!(mark.axes.is_none());
 }
 
 #[test]
@@ -433,8 +434,9 @@ fn expansion_of_a_struct() {
         struct Block<B: Backend, M> {
             #[parallel(sequence)]
             norm: RmsNorm<B>,
-            #[parallel(colwise, heads = self.n_heads, input = "[-, {tp}, -]")]
+            #[parallel(colwise, heads = self.n_heads, input = "[-, {tp}, -]", output = "[(2 . 4{dp}), -] + sum{tp}")]
             wq: Linear<B>,
+            #[parallel(unit, checkpoint, precision = "param=f16,float8=rowwise,output=f32")]
             attention: Attention<B>,
             #[parallel(nested, unit, strategy = "zero2", precision = "bf16", context = "ring")]
             inner: M,

@@ -52,7 +52,7 @@ fn string(item: &Item, example: &str, errors: &mut Vec<syn::Error>) -> Option<Li
 }
 
 /// The name of a mesh axis, in quotes.
-pub(crate) fn axis_name(item: &Item, errors: &mut Vec<syn::Error>) -> Option<LitStr> {
+pub(crate) fn axis_name(item: &Item, errors: &mut Vec<syn::Error>) -> Option<String> {
     let text = string(item, "\"tp\"", errors)?;
     if syn::parse_str::<Ident>(&text.value()).is_err() {
         errors.push(syn::Error::new(
@@ -61,54 +61,57 @@ pub(crate) fn axis_name(item: &Item, errors: &mut Vec<syn::Error>) -> Option<Lit
         ));
         return None;
     }
-    Some(text)
+    Some(text.value())
 }
 
 /// The names of mesh axes, separated by commas.
-pub(crate) fn axis_names(item: &Item, errors: &mut Vec<syn::Error>) -> Option<LitStr> {
+pub(crate) fn axis_names(item: &Item, errors: &mut Vec<syn::Error>) -> Option<Vec<String>> {
     let text = string(item, "\"fsdp,cp\"", errors)?;
     let names = text.value();
-    let bad = |name: &&str| syn::parse_str::<Ident>(name.trim()).is_err();
-    if let Some(name) = names.split(',').find(bad) {
+    let names: Vec<&str> = names.split(',').map(str::trim).collect();
+    if let Some(name) = names
+        .iter()
+        .find(|name| syn::parse_str::<Ident>(name).is_err())
+    {
         errors.push(syn::Error::new(
             text.span(),
-            format!("`{}` is not the name of a mesh axis", name.trim()),
+            format!("`{name}` is not the name of a mesh axis"),
         ));
         return None;
     }
-    Some(text)
+    Some(names.into_iter().map(Into::into).collect())
 }
 
 /// What shard axes do with a unit.
-pub(crate) fn strategy(item: &Item, errors: &mut Vec<syn::Error>) -> Option<LitStr> {
+pub(crate) fn strategy(item: &Item, errors: &mut Vec<syn::Error>) -> Option<ShardStrategy> {
     read(item, "\"zero2\"", str::parse::<ShardStrategy>, errors)
 }
 
 /// What a unit computes in.
-pub(crate) fn precision(item: &Item, errors: &mut Vec<syn::Error>) -> Option<LitStr> {
+pub(crate) fn precision(item: &Item, errors: &mut Vec<syn::Error>) -> Option<UnitPolicy> {
     read(item, "\"bf16\"", UnitPolicy::computing_in, errors)
 }
 
 /// How attention gets keys that other ranks have.
-pub(crate) fn context(item: &Item, errors: &mut Vec<syn::Error>) -> Option<LitStr> {
+pub(crate) fn context(item: &Item, errors: &mut Vec<syn::Error>) -> Option<ContextParallel> {
     read(item, "\"ring\"", str::parse::<ContextParallel>, errors)
 }
 
-/// A layout in text, its form checked.
-pub(crate) fn layout(item: &Item, errors: &mut Vec<syn::Error>) -> Option<LitStr> {
+/// The layout of an activation.
+pub(crate) fn layout(item: &Item, errors: &mut Vec<syn::Error>) -> Option<LayoutText> {
     read(item, "\"[-, {tp}, -]\"", LayoutText::parse, errors)
 }
 
-/// A string that can be read as what it stands for.
+/// The value that a string stands for.
 fn read<T, E: Display>(
     item: &Item,
     example: &str,
     parse: impl Fn(&str) -> Result<T, E>,
     errors: &mut Vec<syn::Error>,
-) -> Option<LitStr> {
+) -> Option<T> {
     let text = string(item, example, errors)?;
     match parse(&text.value()) {
-        Ok(_) => Some(text),
+        Ok(value) => Some(value),
         Err(error) => {
             errors.push(syn::Error::new(text.span(), error));
             None

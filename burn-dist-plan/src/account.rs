@@ -1,13 +1,12 @@
 //! Planned memory: the tasks of a rank walked with a [`Ledger`], buffer by buffer.
 
-use crate::facts::{Facts, Role};
+use crate::facts::Facts;
+use crate::ir::{
+    CollectiveTask, Common, Move, Op, Program, RankPlan, Role, Slot, Task, Tensor, Window,
+};
 use crate::layout::redistribute::StepKind;
 use crate::memory::{ClassBytes, Ledger, MemoryClass, MemoryPlan, MemoryTimeline, PeakCause};
-use crate::op::{Op, Tensor};
-use crate::propagate::{Common, Move, Program};
 use crate::storage::{Operand, Place, Strided};
-use crate::task::{CollectiveTask, RankPlan, Slot, Task};
-use crate::window::Window;
 
 /// Tells what each slot of a rank is used for.
 pub(super) fn classes<O: Op>(

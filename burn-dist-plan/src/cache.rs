@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+use crate::ir::{Op, Window};
 use crate::mesh::MeshShape;
-use crate::op::Op;
-use crate::task::Plan;
-use crate::window::Window;
+use crate::plan::Plan;
 use crate::{PlanError, PlanOptions, plan};
 
 /// How often the cache was asked and what it did.

@@ -1,6 +1,6 @@
 //! Windows that cannot be planned.
 
-use crate::explain::human_bytes;
+use crate::bytes::human_bytes;
 use crate::layout::LayoutError;
 use crate::policy::{Float, Offload};
 
@@ -120,10 +120,12 @@ pub enum PlanError {
         problem: String,
     },
     /// There is no pass of that name.
-    #[error("there is no pass `{name}`; the passes are {}", crate::passes::PASSES.map(|(name, _)| name).join(", "))]
+    #[error("there is no pass `{name}`; the passes are {passes}")]
     UnknownPass {
         /// The name.
         name: String,
+        /// Those that there are.
+        passes: String,
     },
     /// A bug in this crate.
     #[error("the ranks of stages wait for each other, at {at}; this is a bug in burn-dist")]

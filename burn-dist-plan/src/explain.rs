@@ -5,18 +5,20 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
-pub use crate::async_tp::Overlap;
+pub use crate::bytes::human_bytes;
+pub use crate::ir::{Accumulated, Runs};
+pub use crate::passes::async_tp::Overlap;
+pub use crate::passes::checkpoint::Recomputed;
 
 use crate::account::account;
-use crate::checkpoint::Recomputed;
 use crate::clock::{ClockError, Hardware, Simulation};
-use crate::float8::Float8Layer;
+use crate::ir::{CollectiveRecord, Op};
 use crate::memory::{MemoryClass, MemoryPlan, MemoryTimeline};
 use crate::mesh::{Links, Rank, Topology};
-use crate::op::Op;
-use crate::redundancy::Redundancy;
-use crate::task::{CollectiveRecord, Plan};
-use crate::{Accumulation, Checkpoint};
+use crate::passes::float8::Float8Layer;
+use crate::passes::redundancy::Redundancy;
+use crate::plan::Plan;
+use crate::{Accumulation, ActivationCheckpoint};
 
 /// What is asked of windows beside what they do.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -73,24 +75,6 @@ struct Alike {
     layouts: (String, String),
     reason: String,
     path: Option<String>,
-}
-
-/// Gradients of parameters that were terms of a sum over ranks while something else was done with them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Accumulated {
-    /// Sums of two of them, reduced afterwards.
-    pub added: u64,
-    /// Those that lived on beyond a window.
-    pub kept: u64,
-}
-
-/// Runs of operations of one visit of a unit, by how their layouts were found.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Runs {
-    /// Operation by operation.
-    pub planned: u64,
-    /// As those of a run that differs in names alone.
-    pub stamped: u64,
 }
 
 /// A plan in words and numbers.
@@ -165,7 +149,7 @@ impl Explanation {
         Self {
             mesh,
             accumulation: Accumulation::default().to_string(),
-            checkpoint: Checkpoint::default().to_string(),
+            checkpoint: ActivationCheckpoint::default().to_string(),
             ..Self::default()
         }
     }
@@ -497,22 +481,6 @@ fn generalize(path: &str) -> String {
         })
         .collect::<Vec<_>>()
         .join(".")
-}
-
-/// Bytes for people: `12.5 MiB`.
-pub fn human_bytes(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let mut value = bytes as f64;
-    let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    if unit == 0 {
-        format!("{bytes} B")
-    } else {
-        format!("{value:.1} {}", UNITS[unit])
-    }
 }
 
 impl std::fmt::Display for Explanation {

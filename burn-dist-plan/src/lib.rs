@@ -39,65 +39,63 @@
 #![forbid(unsafe_code)]
 
 pub mod account;
-mod async_tp;
+mod bytes;
 pub mod cache;
-pub mod checkpoint;
 pub mod clock;
 pub mod cost;
 mod error;
 pub mod explain;
-pub mod facts;
-pub mod float8;
-pub mod flops;
+mod facts;
 pub mod fuzz;
-mod hierarchy;
+mod ir;
 pub mod layout;
-mod lifetimes;
-mod lower;
 pub mod memory;
-mod offload;
-pub mod op;
 mod options;
-pub mod param;
 mod passes;
 pub mod pipeline;
+mod plan;
 mod planner;
 pub mod policy;
-mod precision;
-mod propagate;
-mod redundancy;
-mod rename;
-mod repeat;
 pub mod rule;
-mod schedule;
-pub mod stage;
-mod staging;
 pub mod storage;
-pub mod task;
 #[cfg(test)]
 mod tests;
 mod text;
 #[cfg(test)]
 mod toy;
-mod units;
-mod unneeded;
-pub mod window;
 
 use burn_dist_mesh as mesh;
 
 pub use error::PlanError;
-pub use facts::{Facts, Phase, Role};
-pub use layout::LayoutText;
-pub use lower::runs;
+pub use facts::Facts;
+pub use ir::{
+    ParamRole, ParamSpec, Phase, Pipeline, Role, ScheduleChoice, Stage, Style, flops, op, param,
+    stage, window,
+};
+pub use layout::{LayoutText, runs};
 pub use options::PlanOptions;
-pub use param::{ParamRole, ParamSpec, Style};
 pub use passes::PASSES;
+pub use passes::redundancy::{AxisRedundancy, FewRows, Redundancy};
 pub use pipeline::ScheduleKind;
 pub use planner::{plan, text_after};
 pub use policy::{
-    Accumulation, AsyncTp, Checkpoint, ContextParallel, Float, Float8, Fp8, Offload, Policy,
-    Precision, Reshard, Scaling, Scope, ShardStrategy, UnitPolicy,
+    Accumulation, ActivationCheckpoint, AsyncTp, ContextParallel, Float, Float8, Fp8, Offload,
+    Policy, Precision, Reshard, Scaling, Scope, ShardStrategy, UnitPolicy,
 };
-pub use redundancy::{AxisRedundancy, FewRows, Redundancy};
-pub use stage::{Pipeline, ScheduleChoice, Stage};
 pub use storage::Storage;
+
+/// Linear layers in 8 bits: their operations, and what became of each layer.
+pub mod float8 {
+    pub use crate::ir::float8::{BLOCK, Float8Op, Float8Store, Product, ScaleOf, Ways};
+    pub use crate::passes::float8::Float8Layer;
+}
+
+/// Plans of windows: what every rank does.
+pub mod task {
+    pub use crate::ir::task::{
+        CollectiveKind, CollectiveRecord, CollectiveTask, CommunicationKind, HostTask, Output,
+        RandomTask, RankPlan, ReadPlan, Task, TermOf, TransferTask, UploadTask,
+    };
+    pub use crate::ir::tensor::Slot;
+    pub use crate::plan::Plan;
+}

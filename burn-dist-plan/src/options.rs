@@ -3,7 +3,7 @@
 
 use crate::Float;
 use crate::cost::DeviceCosts;
-use crate::float8::Float8Store;
+use crate::ir::Float8Store;
 use crate::mesh::{BoolStore, Links, Rank, Topology};
 use crate::storage::Storage;
 

@@ -1,32 +1,42 @@
 //! The passes of the planner, in order.
 
+pub(crate) mod async_tp;
+pub(crate) mod checkpoint;
+pub(crate) mod float8;
+mod hierarchy;
+mod lifetimes;
+pub(crate) mod lower;
+mod offload;
+mod precision;
+mod propagate;
+pub(crate) mod redundancy;
+mod schedule;
+pub(crate) mod staging;
+
 use std::sync::Arc;
 
 use crate::account;
-use crate::async_tp::{self, Overlap};
-use crate::checkpoint::{self, Recomputed};
 use crate::cost::Network;
 use crate::error::PlanError;
-use crate::facts::Facts;
+use crate::facts::flow::Flow;
 use crate::facts::stages::{Stages, stages};
-use crate::float8::{self, Float8Layer};
-use crate::hierarchy::Hierarchy;
-use crate::lower::{Lowered, Lowering};
+use crate::facts::{Facts, Visits};
+use crate::ir::{
+    CollectiveRecord, Common, Op, Program, RankPlan, ScheduleChoice, ValueIndex, Window,
+};
 use crate::memory::MemoryPlan;
 use crate::mesh::{MeshShape, Rank};
-use crate::op::Op;
 use crate::options::PlanOptions;
 use crate::pipeline::Action;
 use crate::policy::Policy;
-use crate::precision::{self, Precise};
-use crate::propagate::{self, Common, Program};
-use crate::redundancy::{self, Redundancy};
-use crate::stage::ScheduleChoice;
-use crate::staging::Split;
-use crate::task::{CollectiveRecord, RankPlan};
-use crate::units::Visits;
-use crate::window::{ValueIndex, Window};
-use crate::{lifetimes, offload, repeat, schedule, staging};
+use async_tp::Overlap;
+use checkpoint::Recomputed;
+use float8::Float8Layer;
+use hierarchy::Hierarchy;
+use lower::{Lowered, Lowering};
+use precision::Precise;
+use redundancy::Redundancy;
+use staging::Split;
 
 /// What is planned, as far as the passes have come.
 pub(crate) struct State<'a, O> {
@@ -155,7 +165,10 @@ impl<'a, O: Op> State<'a, O> {
         if let Some(last) = last
             && PASSES.iter().all(|(name, _)| *name != last)
         {
-            return Err(PlanError::UnknownPass { name: last.into() });
+            return Err(PlanError::UnknownPass {
+                name: last.into(),
+                passes: PASSES.map(|(name, _)| name).join(", "),
+            });
         }
         let mut passes = PASSES.iter().map(|(name, _)| *name).zip(passes::<O>());
         while let Some((name, pass)) = passes.next() {
@@ -317,7 +330,7 @@ impl<'a, O: Op> State<'a, O> {
         // Before microbatches are repeated.
         let recorded = options.microbatches.map(|_| parts.clone());
         let repeated = match options.microbatches {
-            Some(count) => repeat::repeat(program, &mut parts, &mut self.visits, count)?,
+            Some(count) => staging::repeat(program, &mut parts, &mut self.visits, count)?,
             None => None,
         };
         if let Some(repeated) = &repeated {
@@ -333,7 +346,7 @@ impl<'a, O: Op> State<'a, O> {
         };
         let (pipeline, count) = (&stages.pipeline, staging::count(&parts));
         let costs = || {
-            let flow = checkpoint::Flow::new(program, &self.facts, self.mesh);
+            let flow = Flow::new(program, &self.facts, self.mesh);
             let network = Network::new(self.mesh, &options.links, &options.topology);
             let recorded = recorded.as_deref().unwrap_or(&parts);
             staging::costs(program, &flow, recorded, pipeline, &network)

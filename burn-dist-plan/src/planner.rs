@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 
 use crate::error::PlanError;
+use crate::ir::{Op, Output, ReadPlan, Window};
 use crate::layout::Layout;
 use crate::mesh::{MeshShape, Rank};
-use crate::op::Op;
 use crate::options::PlanOptions;
 use crate::passes::State;
-use crate::task::{Output, Plan, ReadPlan};
+use crate::plan::Plan;
 use crate::text::text;
-use crate::window::Window;
 
 /// Plans a window for the ranks named in `options`.
 ///

@@ -2,7 +2,7 @@
 //! operand's that it overwrites, or its own.
 //!
 //! A tensor is a shared buffer with strides and an offset; a kernel may overwrite an operand that nobody else holds.
-//! Which operation does what, [`Op::place`](crate::op::Op::place) says. Backends whose buffers cannot be seen follow
+//! Which operation does what, [`Op::place`](crate::ir::Op::place) says. Backends whose buffers cannot be seen follow
 //! [`Storage::Opaque`]: views share, everything else is new.
 
 /// How the inner backend stores tensors.

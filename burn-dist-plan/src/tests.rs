@@ -10,12 +10,14 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
+use crate::ir::{Mark, Task};
 use crate::layout::{Factor, Layout, LayoutText, Partial};
 use crate::mesh::{MeshShape, Nodes, ReduceOp, Topology};
-use crate::op::Mark;
-use crate::task::{Plan, Task};
+use crate::plan::Plan;
 use crate::toy::{Astray, Builder, Kind, Toy, options, planned, whole};
-use crate::{Checkpoint, Float, PASSES, PlanOptions, Policy, Precision, plan, text_after};
+use crate::{
+    ActivationCheckpoint, Float, PASSES, PlanOptions, Policy, Precision, plan, text_after,
+};
 
 /// Checks that records of communication say what the busiest of all ranks receives.
 fn check_records(plan: &Plan<Toy>, what: &str) {
@@ -316,7 +318,7 @@ fn three_layers(mesh: &str, rows: usize) -> Builder {
 #[test]
 fn golden_plans() {
     let b = three_layers("fsdp=4", 8).under(Policy {
-        checkpoint: Checkpoint::Full,
+        checkpoint: ActivationCheckpoint::Full,
         offload: "params".parse().expect("an offload"),
         precision: Precision::new(Float::BF16),
         ..Policy::default()

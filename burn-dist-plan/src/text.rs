@@ -4,15 +4,14 @@
 
 use std::fmt::{self, Write};
 
-use crate::facts::Role;
-use crate::hierarchy::{Level, levels};
+use crate::ir::levels::{Level, levels};
+use crate::ir::{
+    CollectiveTask, Common, InputState, LocalStep, Mark, Move, OnNodes, Op, Program, Role, Slot,
+    Task, Tensor, Transfer, ValueIndex, collective,
+};
 use crate::layout::redistribute::StepKind;
-use crate::lower::{Lowered, collective};
-use crate::op::{Mark, Op, Tensor};
 use crate::passes::State;
-use crate::propagate::{Common, LocalStep, Move, OnNodes, Program, Transfer};
-use crate::task::{CollectiveTask, Slot, Task};
-use crate::window::{InputState, ValueIndex};
+use crate::passes::lower::Lowered;
 
 /// Returns what the passes have made last.
 pub(crate) fn text<O: Op>(state: &State<'_, O>) -> String {

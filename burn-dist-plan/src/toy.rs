@@ -14,12 +14,12 @@ use std::ops::Range;
 pub(crate) use builder::{Builder, options};
 pub(crate) use interpret::{planned, whole};
 
-use crate::float8::Float8Op;
-use crate::mesh::{DType, ReduceOp};
-use crate::op::{
-    Adjoint, FloatClass, Indexed, Indexing, Layer, LocalView, Mark, NewTensor, Op, Side, Steps,
-    Tensor, TensorIndex, Traits, Wire, Work,
+use crate::ir::op::{Traits, Wire};
+use crate::ir::{
+    Adjoint, Float8Op, FloatClass, Indexed, Indexing, Layer, LocalView, Mark, NewTensor, Op, Side,
+    Steps, Tensor, TensorIndex, Work,
 };
+use crate::mesh::{DType, ReduceOp};
 use crate::rule::{FactorKind, Lowering, Name, OpRule, RuleBuilder, Shapes, dims, dims_but};
 use crate::storage::{Operand, Place, Storage, Strided};
 

@@ -16,10 +16,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use burn::backend::Flex;
 use burn::tensor::{Int, Tensor};
-use burn_dist::comm::{Block, Call, Communicator, Group, LocalOptions, World};
 use burn_dist::mesh::DType;
 use burn_dist::mesh::ReduceOp;
 use burn_dist::{DTensor, DeviceMesh, Dist, MeshBackend};
+use burn_dist_comm::{Block, Call, Communicator, Group, LocalOptions, World};
 
 type B = Dist<Flex>;
 

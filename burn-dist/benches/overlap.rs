@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use burn::backend::{Autodiff, Flex};
 use burn::tensor::backend::Backend;
 use burn_dist::mesh::{Link, Links};
-use burn_dist::run::RankTimes;
+use burn_dist::report::RankTimes;
 use burn_dist::{
     DeviceMesh, DeviceMeshBuilder, Dist, MeshBackend, MeshDevice, Parallelize, ParallelizeWith,
     explain,

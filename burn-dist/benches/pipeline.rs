@@ -29,9 +29,10 @@ use burn_dist::custom::{
     BackendIr, CustomOp, CustomTensor, Execute, OpRule, RuleBuilder, Shapes, TensorInfo, call,
 };
 use burn_dist::mesh::ReduceOp;
-use burn_dist::plan::ScheduleKind;
-use burn_dist::plan::schedule::{StageTimes, Times};
-use burn_dist::{DeviceMesh, Dist, Parallelize, ParallelizeWith, pipeline};
+use burn_dist::parallel::pipeline;
+use burn_dist::schedule::ScheduleKind;
+use burn_dist::schedule::{StageTimes, Times};
+use burn_dist::{DeviceMesh, Dist, Parallelize, ParallelizeWith};
 use serde_json::json;
 
 type Ranks = Autodiff<Dist<Flex>>;

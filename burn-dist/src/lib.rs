@@ -27,27 +27,10 @@ pub mod data;
 pub mod nn;
 pub mod optim;
 pub mod parallel;
+mod surface;
 #[cfg(feature = "train")]
 pub mod train;
 
-pub use burn_dist_comm as comm;
-pub use burn_dist_comm::flight;
-#[cfg(any(feature = "wgpu", feature = "cuda"))]
-pub use burn_dist_engine::backend;
-pub use burn_dist_engine::{custom, ops, plan, record, run};
-pub use burn_dist_launch as launch;
-pub use burn_dist_mesh as mesh;
-pub use burn_dist_plan::{clock, layout};
-#[doc(hidden)]
-pub use parallel::private as __private;
-pub use parallel::{
-    DTensor, LocalParts, MeshBackend, Parallelize, ParallelizeWith, Plan, ProcessLocal, explain,
-    explain_after, pipeline, simulate,
-};
-pub use plan::{
-    Accumulation, AsyncTp, Checkpoint, ContextParallel, FewRows, Float, Float8, Fp8, Offload,
-    Precision, Redundancy, Reshard, Scaling, ScheduleKind, Scope, ShardStrategy, UnitPolicy,
-};
 /// ```
 /// use burn::backend::{Autodiff, Flex};
 /// use burn::tensor::Tensor;
@@ -58,8 +41,37 @@ pub use plan::{
 /// assert_eq!(x.sum().into_scalar(), 12.0);
 /// # Ok::<(), burn_dist::mesh::MeshError>(())
 /// ```
-pub use record::Dist;
-pub use record::{DeviceMesh, DeviceMeshBuilder, Hold, InputPolicy, MeshDevice, MeshReport};
+#[doc(inline)]
+pub use burn_dist_engine::Dist;
+#[cfg(any(feature = "wgpu", feature = "cuda"))]
+pub use burn_dist_engine::backend;
+pub use burn_dist_engine::custom;
+#[doc(inline)]
+pub use burn_dist_engine::run::Fault;
+#[doc(inline)]
+pub use burn_dist_engine::{DeviceMesh, DeviceMeshBuilder, Hold, InputPolicy, MeshDevice};
+#[doc = include_str!("parallel/derive.md")]
+pub use burn_dist_macros::Parallelize;
+#[doc(inline)]
+pub use burn_dist_plan::clock;
+#[doc(inline)]
+pub use burn_dist_plan::policy::{
+    Accumulation, ActivationCheckpoint, AsyncTp, ContextParallel, Float, Float8, Fp8, Offload,
+    Precision, Reshard, Scaling, Scope, ShardStrategy, UnitPolicy,
+};
+#[doc(hidden)]
+pub use parallel::private as __private;
+#[doc(inline)]
+pub use parallel::{
+    apply::ParallelizeWith,
+    describe::Parallelize,
+    dtensor::{DTensor, LocalParts, MeshBackend, ProcessLocal, explain, explain_after, simulate},
+    plan::Plan,
+};
+pub use surface::{explanation, launch, layout, mesh, report, schedule};
+
+use burn_dist_engine::{ops, record, run};
+use burn_dist_plan as plan;
 
 /// The programs of the README and of the guides, as doctests.
 #[cfg(doctest)]

@@ -11,9 +11,10 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use burn_dist::mesh::MeshShape;
 use burn_dist::parallel::{ParallelError, ParamSpec};
-use burn_dist::plan::ScheduleKind;
+use burn_dist::schedule::ScheduleKind;
 use burn_dist::{
-    Checkpoint, Float, Float8, Parallelize, Plan, Precision, Scaling, ShardStrategy, UnitPolicy,
+    ActivationCheckpoint, Float, Float8, Parallelize, Plan, Precision, Scaling, ShardStrategy,
+    UnitPolicy,
 };
 
 type B = Flex;
@@ -417,13 +418,13 @@ fn checkpoint_marks_a_unit() {
     };
     let mesh = MeshShape::parse("fsdp=2").expect("a mesh");
     let specs = mixed.plan().resolve(&mixed, &mesh).expect("specs");
-    let marks: Vec<(Option<&str>, Checkpoint)> = specs
+    let marks: Vec<(Option<&str>, ActivationCheckpoint)> = specs
         .iter()
         .map(|spec| (spec.unit.as_deref(), spec.policy.checkpoint))
         .collect();
-    assert_eq!(marks[0], (Some("costly"), Checkpoint::Full));
-    assert_eq!(marks[3], (Some("list.0"), Checkpoint::Full));
-    assert_eq!(marks[6], (None, Checkpoint::None));
+    assert_eq!(marks[0], (Some("costly"), ActivationCheckpoint::Full));
+    assert_eq!(marks[3], (Some("list.0"), ActivationCheckpoint::Full));
+    assert_eq!(marks[6], (None, ActivationCheckpoint::None));
     let text = specs[3].to_text(&mesh);
     assert!(
         text.ends_with(";unit=list.0;checkpoint=full;rest=yes"),
@@ -856,7 +857,7 @@ fn a_unit_needs_parameters() {
         layers: Vec::new(),
         head: linear(4, 4),
     };
-    let own = UnitPolicy::new().checkpoint(Checkpoint::Full);
+    let own = UnitPolicy::new().checkpoint(ActivationCheckpoint::Full);
     for (plan, verb) in [
         (Plan::new().unit("layers"), "unit"),
         (Plan::new().unit_policy("layers", own), "unit_policy"),

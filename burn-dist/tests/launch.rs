@@ -1031,11 +1031,23 @@ fn nothing_outlives_a_launcher_that_is_killed() {
             .collect();
         assert_eq!(pids.len(), 4, "{lines:?}");
         assert!(pids.iter().all(|pid| is_running(pid)), "{lines:?}");
+        // Where Open MPI has its messages.
+        let name = format!("burn-dist-{}-", child.id());
+        let memory = || {
+            let entries = std::fs::read_dir("/dev/shm").into_iter().flatten();
+            let names = entries.flatten().map(|entry| entry.file_name());
+            names
+                .filter(|found| found.to_string_lossy().starts_with(&name))
+                .count()
+        };
+        let has_memory = memory() > 0;
+        assert_eq!(has_memory, Path::new("/dev/shm").is_dir());
         child.kill().expect("own child");
         child.wait().expect("own child");
         for pid in pids {
             eventually("a process outlives its launcher", || !is_running(pid));
         }
+        eventually("memory outlives the launcher", || memory() == 0);
     }
 }
 
@@ -1106,7 +1118,7 @@ fn a_process_that_is_killed_is_named_by_the_survivor() {
 }
 
 fn gethostname() -> String {
-    burn_dist::comm::Peer::this().host
+    burn_dist::launch::Peer::this().host
 }
 
 /// What the only process of two says that is started, or the second one.

@@ -6,8 +6,8 @@ use burn::optim::{AdamConfig, GradientsParams, Optimizer};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Int, Tensor, TensorData, Tolerance};
 use burn_dist::checkpoint::{Checkpointer, State};
-use burn_dist::comm::{GpuTransport, Reduction};
 use burn_dist::mesh::ReduceOp;
+use burn_dist::mesh::{GpuTransport, Reduction};
 use burn_dist::{
     AsyncTp, DTensor, DeviceMesh, Dist, LocalParts, MeshBackend, MeshDevice, ParallelizeWith, Plan,
 };

@@ -3,7 +3,7 @@
 use burn::optim::{AdamWConfig, GradientsAccumulator, GradientsParams, Optimizer};
 use burn::tensor::ElementConversion;
 use burn::tensor::backend::AutodiffBackend;
-use burn_dist::plan::explain::Explanation;
+use burn_dist::explanation::Explanation;
 use burn_dist::{Accumulation, ParallelizeWith, Plan};
 
 use super::meshes::{Many, One, Outcome, builder, weights};

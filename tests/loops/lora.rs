@@ -5,7 +5,7 @@ use burn::nn::{Linear, LinearConfig};
 use burn::optim::{AdamWConfig, GradientsParams, Optimizer};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Distribution, ElementConversion, Tensor, TensorData, activation};
-use burn_dist::plan::explain::Explanation;
+use burn_dist::explanation::Explanation;
 use burn_dist::{ParallelizeWith, Plan};
 
 use super::meshes::{Many, One, Outcome, settings, weights};

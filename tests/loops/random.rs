@@ -6,7 +6,7 @@ use burn::optim::{AdamWConfig, GradientsParams, Optimizer};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{ElementConversion, Tensor, TensorData, activation};
 use burn_dist::{
-    Accumulation, Checkpoint, ParallelizeWith, Plan, Reshard, ShardStrategy, UnitPolicy,
+    Accumulation, ActivationCheckpoint, ParallelizeWith, Plan, Reshard, ShardStrategy, UnitPolicy,
 };
 use proptest::prelude::*;
 use proptest::test_runner::{Config, FileFailurePersistence};
@@ -48,7 +48,7 @@ struct Case {
     strategy: ShardStrategy,
     reshard: Reshard,
     prefetch: u32,
-    checkpoint: Checkpoint,
+    checkpoint: ActivationCheckpoint,
     accumulation: Accumulation,
     scatter_bytes_min: usize,
 }
@@ -85,7 +85,7 @@ fn cases() -> impl Strategy<Value = Case> {
     ];
     let reshards =
         ["always", "last", "every=2", "never"].map(|text| text.parse().expect("a policy"));
-    let kept = ["none", "full"].map(|text| text.parse::<Checkpoint>().expect("a policy"));
+    let kept = ["none", "full"].map(|text| text.parse::<ActivationCheckpoint>().expect("a policy"));
     let when = [
         Accumulation::PerWindow,
         Accumulation::PerStep,
@@ -209,7 +209,10 @@ fn plan(case: &Case) -> Plan {
             plan = plan.unit_policy(&path, UnitPolicy::new().strategy(strategy));
         }
         if layer.checkpoint {
-            plan = plan.unit_policy(&path, UnitPolicy::new().checkpoint(Checkpoint::Full));
+            plan = plan.unit_policy(
+                &path,
+                UnitPolicy::new().checkpoint(ActivationCheckpoint::Full),
+            );
         }
         if layer.skip {
             plan = plan.skip(&path);
@@ -261,7 +264,7 @@ fn a_parameter_gathered_twice_at_once() {
         strategy: ShardStrategy::Full,
         reshard: Reshard::Always,
         prefetch: 0,
-        checkpoint: Checkpoint::Full,
+        checkpoint: ActivationCheckpoint::Full,
         accumulation: Accumulation::PerWindow,
         scatter_bytes_min: 0,
     });

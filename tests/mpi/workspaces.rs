@@ -5,18 +5,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use burn_dist::comm::nccl::api::{Element, Gpu, Nccl, Op};
-use burn_dist::comm::nccl::collectives;
-use burn_dist::comm::nccl::fake::{Fake, FakeNccl};
-use burn_dist::comm::nccl::groups::Channels;
-use burn_dist::comm::peer::api::Copies;
-use burn_dist::comm::streams::machine::{Machine, SimulatedGpu};
-use burn_dist::comm::symmetric::api::Symmetric;
-use burn_dist::comm::{
-    Collective, CommError, Communicator, Group, Lane, LocalComm, LocalOptions, Strided,
-};
 use burn_dist::launch;
 use burn_dist::mesh::DType;
+use burn_dist_comm::nccl::api::{Element, Gpu, Nccl, Op};
+use burn_dist_comm::nccl::collectives;
+use burn_dist_comm::nccl::fake::{Fake, FakeNccl};
+use burn_dist_comm::nccl::groups::Channels;
+use burn_dist_comm::peer::api::Copies;
+use burn_dist_comm::streams::machine::{Machine, SimulatedGpu};
+use burn_dist_comm::symmetric::api::Symmetric;
+use burn_dist_comm::{
+    Collective, CommError, Communicator, Group, Lane, LocalComm, LocalOptions, Strided,
+};
 
 use super::{Records, mpirun, process, said, with_signal};
 

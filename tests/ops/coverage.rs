@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use burn_dist::DeviceMesh;
-use burn_dist::ops::visit::FAMILIES;
+use burn_dist_engine::ops::visit::FAMILIES;
 
 use super::harness::{Case, Mesh, recorded};
 use super::{index, linalg, module, nn, pointwise, quantized, reduce, view};

@@ -5,7 +5,9 @@ use burn::nn::{Gelu, LayerNorm, LayerNormConfig, Linear, LinearConfig};
 use burn::optim::{AdamConfig, GradientsAccumulator, GradientsParams, Optimizer, SgdConfig};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Tensor, TensorData};
-use burn_dist::{Checkpoint, DeviceMesh, MeshBackend, MeshDevice, Parallelize, ParallelizeWith};
+use burn_dist::{
+    ActivationCheckpoint, DeviceMesh, MeshBackend, MeshDevice, Parallelize, ParallelizeWith,
+};
 
 use super::{A, B, mesh};
 use crate::in_a_process;
@@ -158,7 +160,7 @@ fn a_program_that_never_reads_runs_at_constant_memory() {
 fn a_step_is_one_window_however_long_it_is() {
     // More operations than a window could once have; and a loop over layers is no place to cut.
     let (blocks, rows, width) = (130, 64, 16);
-    let step = |checkpoint: Checkpoint| {
+    let step = |checkpoint: ActivationCheckpoint| {
         let mesh = DeviceMesh::parse("fsdp=2").expect("a mesh");
         let device = mesh.device();
         A::seed(&device, 3);
@@ -183,8 +185,8 @@ fn a_step_is_one_window_however_long_it_is() {
         drop(model);
         (value, explained)
     };
-    let (plain, kept) = step(Checkpoint::None);
-    let (same, again) = step(Checkpoint::Full);
+    let (plain, kept) = step(ActivationCheckpoint::None);
+    let (same, again) = step(ActivationCheckpoint::Full);
     assert_eq!(
         plain, same,
         "made again, the activations have the same bits"

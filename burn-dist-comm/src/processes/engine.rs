@@ -315,6 +315,31 @@ impl Engine {
         }
     }
 
+    /// The other processes as people find them: one of them, if there are several.
+    fn others(&self) -> String {
+        const SHOWN: usize = 8;
+        let named = |peers: &[Arc<Peer>]| {
+            let all = (0..)
+                .zip(peers)
+                .filter(|(process, _)| *process != self.process);
+            let all: Vec<_> = all
+                .map(|(process, peer)| format!("process {process} ({peer})"))
+                .collect();
+            match all.len() {
+                0..=SHOWN => all.join(" or "),
+                more => format!(
+                    "{} or one of {} more",
+                    all[..SHOWN].join(", "),
+                    more - SHOWN
+                ),
+            }
+        };
+        self.status.introduced.look(|state| match state {
+            Introduced::All(peers) => named(peers),
+            Introduced::Waiting(_) | Introduced::Failed(_) => "another process".into(),
+        })
+    }
+
     /// Ends the engine once everything is sent and the programs of the others end too: who still works answers, and is
     /// waited for. After a fault it waits no longer than a moment, because others may hang.
     ///
@@ -345,9 +370,10 @@ impl Engine {
             if now - turned > patience {
                 return Err(CommError::Connection {
                     reason: format!(
-                        "what carries them has not ended within {:.0} s: another process is stopped, hangs, or is cut \
-                         off",
-                        patience.as_secs_f64()
+                        "what carries them has not ended within {:.0} s, for which it waits for all: {} is stopped, \
+                         hangs, or is cut off",
+                        patience.as_secs_f64(),
+                        self.others()
                     ),
                 });
             }

@@ -14,6 +14,8 @@ pub(super) struct Farewell {
     /// When each process was last heard of.
     heard: Vec<Instant>,
     next: Instant,
+    /// When this process last looked.
+    looked: Instant,
     /// Those that have been silent for too long.
     silent: Vec<u32>,
 }
@@ -24,6 +26,7 @@ impl Farewell {
             patience,
             heard: vec![now; num_processes],
             next: now,
+            looked: now,
             silent: Vec::new(),
         }
     }
@@ -37,6 +40,11 @@ impl Farewell {
 
     /// Looks after those that are waited for; returns whether they are to be asked.
     pub(super) fn look(&mut self, awaited: impl Iterator<Item = u32>, now: Instant) -> bool {
+        if now.duration_since(self.looked) > TURN.min(self.patience / 2) {
+            // It was this process that stood still.
+            self.heard.fill(now);
+        }
+        self.looked = now;
         let is_silent = |process: &u32| {
             let heard = self.heard.get(*process as usize);
             heard.is_some_and(|heard| now.duration_since(*heard) >= self.patience)
@@ -86,5 +94,13 @@ mod tests {
         // It has said goodbye after all.
         farewell.look([1].into_iter(), at(100));
         assert!(farewell.silent().is_empty());
+        // If it was this process that was stopped, nobody is accused.
+        let mut farewell = Farewell::new(2, Duration::from_secs(30), start);
+        for second in 100..130 {
+            farewell.look([1].into_iter(), at(second));
+            assert!(farewell.silent().is_empty(), "after {second} s");
+        }
+        farewell.look([1].into_iter(), at(130));
+        assert_eq!(farewell.silent(), [1]);
     }
 }

@@ -48,7 +48,7 @@ use crate::{Inner, MeshChannel, MeshClient, MeshDevice, RouterClient, exchange};
 /// Quantized tensors are whole on every rank; what is computed from them is split again.
 pub struct Dist<E>(PhantomData<fn() -> E>);
 
-/// What records most operations for us.
+/// The router, which records most operations.
 type Router<E> = BackendRouter<MeshChannel<E>>;
 
 /// The tensor of every kind.
@@ -156,8 +156,7 @@ impl<E: Inner> TransactionOps<Self> for Dist<E> {
     }
 }
 
-/// Records an operation with one result on the mesh of `tensor`; `describe` is given the tensor and the id of the
-/// result.
+/// Records an operation with one result on the mesh of `tensor`; `describe` takes the tensor and makes the operation.
 #[inline]
 fn record_on<E: Inner>(
     tensor: MeshTensor<E>,
@@ -186,7 +185,7 @@ fn from_data<E: Inner>(
     data: TensorData,
     make: impl FnOnce(TensorData) -> MeshTensor<E>,
 ) -> MeshTensor<E> {
-    exchange::given(&data).unwrap_or_else(|| make(data))
+    exchange::replaced(&data).unwrap_or_else(|| make(data))
 }
 
 /// Reads a tensor in the dtype in which the ranks hold it.

@@ -4,7 +4,7 @@ use crate::rendezvous::{RendezvousError, Token, TokenError};
 use crate::seconds::DAY;
 use crate::{RESTART, address, cluster_env, rendezvous};
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Processes on all machines, at most.
@@ -326,8 +326,9 @@ impl Options {
 
     /// Returns what makes `mpirun` start processes on this machine and no other, also where it has fewer cores than
     /// they are, and for root too; and what keeps Open MPI's messages in shared memory, where this process has set
-    /// nothing else for them.
-    pub fn mpirun_environment(&self) -> Vec<(&'static str, String)> {
+    /// nothing else for them: in files of the folder `memory`, which goes with the launcher, as a `mpirun` that is killed
+    /// leaves them.
+    pub fn mpirun_environment(&self, memory: Option<&Path>) -> Vec<(&'static str, String)> {
         let mut variables: Vec<(&'static str, String)> = [
             ("OMPI_MCA_rmaps_base_oversubscribe", "1"),
             ("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"),
@@ -352,8 +353,17 @@ impl Options {
             ("OMPI_MCA_oob_tcp_if_include", "127.0.0.0/8"),
             ("PRTE_MCA_prte_if_include", "127.0.0.0/8"),
         ];
+        let memory = memory.and_then(Path::to_str).into_iter();
+        // By the names that Open MPI 4 and 5 have for the way through shared memory.
+        let memory = memory.flat_map(|memory| {
+            [
+                ("OMPI_MCA_btl_vader_backing_directory", memory),
+                ("OMPI_MCA_btl_sm_backing_directory", memory),
+            ]
+        });
         let unset = inside
             .into_iter()
+            .chain(memory)
             .filter(|(name, _)| std::env::var_os(name).is_none());
         variables.extend(unset.map(|(name, value)| (name, String::from(value))));
         // Whoever is root here has decided to be.

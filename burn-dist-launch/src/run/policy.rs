@@ -4,6 +4,7 @@
 //! | what happens | what is done |
 //! | --- | --- |
 //! | a process fails | after `linger` SIGTERM for the others, after `grace` SIGKILL; those that stand still have nothing to say, and nobody lingers for them |
+//! | one stands still, and all others have ended well | after [`STANDS_MAX`] it has failed |
 //! | a signal asks for the end | it is passed on; nobody is killed, however long they take |
 //! | the same at least [`INTERRUPT_GAP`] later | SIGKILL |
 //! | a third time | the launcher leaves |
@@ -20,13 +21,16 @@ use std::time::{Duration, Instant};
 /// Signals that come closer together are one: `timeout` sends its twice.
 const INTERRUPT_GAP: Duration = Duration::from_secs(1);
 
+/// How long a process may stand still that has been stopped, and for which nobody but the launcher waits.
+const STANDS_MAX: Duration = Duration::from_secs(30);
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     /// Its supervisor has not come.
     Awaited,
     Running,
-    /// It runs, and stands still: somebody has stopped it.
-    Stopped,
+    /// It runs, and stands still: this signal has stopped it.
+    Stopped(i32),
     /// It has ended, or will not be started.
     Over,
 }
@@ -64,6 +68,8 @@ pub(super) struct Policy {
     has_signalled: bool,
     /// When the next signal is due for those that still run, and which.
     due: Option<(Instant, i32)>,
+    /// When those that stand still have failed, if all others have ended.
+    stand_until: Option<Instant>,
 }
 
 impl Policy {
@@ -79,6 +85,7 @@ impl Policy {
             is_elsewhere: false,
             has_signalled: false,
             due: None,
+            stand_until: None,
         }
     }
 
@@ -112,25 +119,42 @@ impl Policy {
         self.hurry(now);
     }
 
-    /// Notes that a process stands still, or goes on.
-    pub(super) fn stands(&mut self, local: usize, still: bool, now: Instant) {
+    /// Notes that a process stands still, by a signal, or goes on.
+    pub(super) fn stands(&mut self, local: usize, by: Option<i32>, now: Instant) {
         if self.is_running(local) {
-            self.states[local] = match still {
-                true => State::Stopped,
-                false => State::Running,
-            };
+            self.states[local] = by.map_or(State::Running, State::Stopped);
             self.hurry(now);
         }
     }
 
-    /// Lingers no longer if only those are left that stand still.
+    /// If only those are left that stand still: lingers no longer after a failure; else, if others have ended, gives
+    /// them some time.
     fn hurry(&mut self, now: Instant) {
+        let is_stopped = |state: &State| matches!(state, State::Stopped(_));
         let mut states = self.states.iter();
-        let is_vain = states.all(|state| matches!(state, State::Stopped | State::Over))
-            && self.states.contains(&State::Stopped);
+        let is_vain = states.all(|state| is_stopped(state) || *state == State::Over)
+            && self.states.iter().any(is_stopped);
         if let (true, Some((at, SIGTERM))) = (is_vain, &mut self.due) {
             *at = now.min(*at);
         }
+        let waits = is_vain && self.states.contains(&State::Over) && !self.is_stopping();
+        self.stand_until = match waits && self.due.is_none() {
+            true => self.stand_until.or(Some(now + STANDS_MAX)),
+            false => None,
+        };
+    }
+
+    /// Notes that those have failed that have stood still for too long.
+    fn look_at_those_that_stand(&mut self, now: Instant) {
+        if self.stand_until.take_if(|until| now >= *until).is_none() {
+            return;
+        }
+        for (local, state) in self.states.iter().enumerate() {
+            if let State::Stopped(signal) = state {
+                self.failures.push((local, End::Stopped(*signal)));
+            }
+        }
+        self.due = Some((now, SIGTERM));
     }
 
     /// Notes that the processes of other machines cannot go on.
@@ -163,7 +187,7 @@ impl Policy {
         for local in locals {
             match self.states[local] {
                 State::Awaited => self.states[local] = State::Over,
-                State::Running | State::Stopped => {
+                State::Running | State::Stopped(_) => {
                     self.ended(local, end.clone(), now);
                     to_end.push(local);
                 }
@@ -182,6 +206,8 @@ impl Policy {
         }
         self.interrupted_at = Some(now);
         self.num_interrupts += 1;
+        // It goes on with the signal.
+        self.stand_until = None;
         match self.num_interrupts {
             1 => {
                 if self.failures.is_empty() {
@@ -204,6 +230,7 @@ impl Policy {
 
     /// Returns the signal that is due for all that run.
     pub(super) fn take_due(&mut self, now: Instant) -> Option<i32> {
+        self.look_at_those_that_stand(now);
         let (_, signal) = self.due.take_if(|(at, _)| now >= *at)?;
         self.has_signalled = true;
         self.due = (signal == SIGTERM).then(|| (now + self.grace, SIGKILL));
@@ -212,11 +239,11 @@ impl Policy {
 
     /// Returns when the next signal is due.
     pub(super) fn due_at(&self) -> Option<Instant> {
-        self.due.map(|(at, _)| at)
+        self.due.map(|(at, _)| at).or(self.stand_until)
     }
 
     pub(super) fn is_running(&self, local: usize) -> bool {
-        matches!(self.states[local], State::Running | State::Stopped)
+        matches!(self.states[local], State::Running | State::Stopped(_))
     }
 
     pub(super) fn num_awaited(&self) -> usize {
@@ -236,7 +263,7 @@ impl Policy {
     pub(super) fn is_over(&self) -> bool {
         self.states.iter().all(|state| match state {
             State::Awaited => self.is_stopping(),
-            State::Running | State::Stopped => false,
+            State::Running | State::Stopped(_) => false,
             State::Over => true,
         })
     }
@@ -284,7 +311,7 @@ impl Policy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nix::libc::{SIGABRT, SIGINT, SIGSEGV};
+    use nix::libc::{SIGABRT, SIGINT, SIGSEGV, SIGSTOP};
     use std::os::unix::process::ExitStatusExt;
     use std::process::ExitStatus;
 
@@ -328,8 +355,8 @@ mod tests {
                     done.push(format!("{verb} {local}"));
                 }
                 Ends(local, end) => policy.ended(local, end, now),
-                Stops(local) => policy.stands(local, true, now),
-                GoesOn(local) => policy.stands(local, false, now),
+                Stops(local) => policy.stands(local, Some(SIGSTOP), now),
+                GoesOn(local) => policy.stands(local, None, now),
                 Signal(signal) => match policy.interrupt(signal, now) {
                     Interrupt::Ignore => {}
                     Interrupt::Send(signal) => done.push(format!("send {signal}")),
@@ -410,6 +437,36 @@ mod tests {
             (2999, Nothing),
         ];
         assert_eq!(two(steps).0, "");
+    }
+
+    #[test]
+    fn who_stands_still_when_all_others_have_ended_has_failed() {
+        let ended = || vec![(0, Stops(0)), (1000, Ends(1, End::Exited(0)))];
+        let mut steps = ended();
+        steps.extend([
+            (30_999, Nothing),
+            (31_000, Nothing),
+            (31_100, Ends(0, End::Exited(0))),
+        ]);
+        let (done, policy) = two(steps);
+        assert_eq!(done, "send 15");
+        assert_eq!(
+            policy.outcome(),
+            Outcome::Failed((0, End::Stopped(SIGSTOP)))
+        );
+
+        // It goes on in time, or a person asks for the end.
+        let mut steps = ended();
+        steps.extend([
+            (20_000, GoesOn(0)),
+            (60_000, Nothing),
+            (60_001, Ends(0, End::Exited(0))),
+        ]);
+        let (done, policy) = two(steps);
+        assert_eq!((done.as_str(), policy.outcome()), ("", Outcome::Good));
+        let mut steps = ended();
+        steps.extend([(20_000, Signal(SIGINT)), (90_000, Nothing)]);
+        assert_eq!(two(steps).0, "send 2");
     }
 
     #[test]

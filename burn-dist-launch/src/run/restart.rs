@@ -33,6 +33,8 @@ pub fn run(options: &Options) -> Result<u8, RunError> {
     let screen = Arc::new(Screen::of_process());
     let events = Events::catch().map_err(system("catch signals"))?;
     let folder = Folder::new("burn-dist").map_err(system("make a folder for sockets"))?;
+    // Where there is none, Open MPI says where its own is.
+    let memory = folder.in_shared_memory().ok();
     for restart in 0.. {
         let start = Start {
             options,
@@ -42,6 +44,7 @@ pub fn run(options: &Options) -> Result<u8, RunError> {
             open_files,
             restart,
             socket: folder.path().join(format!("supervisors-{restart}")),
+            memory: memory.as_ref().map(Folder::path),
         };
         let (server, address) = start.rendezvous()?;
         let teller = events.teller(restart);

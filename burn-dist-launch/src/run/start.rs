@@ -92,6 +92,8 @@ pub(super) struct Start<'a> {
     pub open_files: OpenFiles,
     pub restart: u32,
     pub socket: PathBuf,
+    /// The folder for shared memory of the processes.
+    pub memory: Option<&'a Path>,
 }
 
 impl Start<'_> {
@@ -357,11 +359,8 @@ impl Start<'_> {
             Transport::Mpi => {
                 let nproc = self.options.nproc.to_string();
                 let arguments = ["-n", &nproc, "--bind-to", "none"];
-                let mut command = command(
-                    Path::new("mpirun"),
-                    &arguments,
-                    self.options.mpirun_environment(),
-                );
+                let environment = self.options.mpirun_environment(self.memory);
+                let mut command = command(Path::new("mpirun"), &arguments, environment);
                 let child = command.stdin(stdin()).spawn().map_err(RunError::NoMpirun)?;
                 watch(0, child)?;
             }
@@ -451,11 +450,11 @@ impl Start<'_> {
                 Some(What::Word(local, Word::Ended(end))) => {
                     policy.ended(local, end, Instant::now());
                 }
-                Some(What::Word(local, Word::Stopped(_))) => {
-                    policy.stands(local, true, Instant::now());
+                Some(What::Word(local, Word::Stopped(signal))) => {
+                    policy.stands(local, Some(signal), Instant::now());
                 }
                 Some(What::Word(local, Word::GoesOn)) => {
-                    policy.stands(local, false, Instant::now());
+                    policy.stands(local, None, Instant::now());
                 }
                 Some(What::Gone(local)) => gone(supervisors, policy, local),
                 Some(What::StarterEnded(index, status)) => {

@@ -8,7 +8,8 @@
 use super::signals::not_ignored;
 use super::starters::status_text;
 use crate::ClusterEnv;
-use burn_dist_comm::lock;
+use crate::folder::in_shared_memory;
+use burn_dist_comm::{EXIT_TEMPORARY, lock};
 use nix::cmsg_space;
 use nix::errno::Errno;
 use nix::libc::{
@@ -35,6 +36,8 @@ use std::sync::{Arc, Mutex};
 pub(super) enum End {
     Exited(i32),
     Signalled(i32),
+    /// This signal has stopped it, and it still stood when all others had long ended.
+    Stopped(i32),
     /// It was never there: an exit code, and why.
     NotStarted(i32, String),
     /// Its supervisor is gone without a word.
@@ -53,7 +56,7 @@ impl End {
         match self {
             Self::Signalled(signal) => [SIGKILL, SIGSEGV, SIGBUS, SIGILL, SIGFPE].contains(signal),
             Self::MpirunGone(status) => status.signal().is_some(),
-            Self::Exited(_) | Self::NotStarted(..) | Self::Vanished => false,
+            Self::Exited(_) | Self::Stopped(_) | Self::NotStarted(..) | Self::Vanished => false,
         }
     }
 
@@ -62,6 +65,8 @@ impl End {
         let code = match self {
             Self::Exited(code) | Self::NotStarted(code, _) => *code,
             Self::Signalled(signal) => 128 + signal,
+            // Another start may go better, as with any process that is late.
+            Self::Stopped(_) => EXIT_TEMPORARY.into(),
             Self::Vanished | Self::MpirunGone(_) => 125,
         };
         u8::try_from(code).unwrap_or(1)
@@ -72,10 +77,12 @@ impl fmt::Display for End {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Exited(code) => write!(f, "with exit code {code}"),
-            Self::Signalled(signal) => match nix::sys::signal::Signal::try_from(*signal) {
-                Ok(named) => write!(f, "killed by signal {signal} ({named})"),
-                Err(_) => write!(f, "killed by signal {signal}"),
-            },
+            Self::Signalled(signal) => write!(f, "killed by {}", named(*signal)),
+            Self::Stopped(signal) => write!(
+                f,
+                "stopped by {}: it stood still when all others had ended",
+                named(*signal)
+            ),
             Self::NotStarted(_, reason) => write!(f, "before it started: {reason}"),
             Self::Vanished => f.write_str("without a word: its supervisor was killed"),
             Self::MpirunGone(status) => {
@@ -83,6 +90,14 @@ impl fmt::Display for End {
                 write!(f, "killed since mpirun ended with {status} while it ran")
             }
         }
+    }
+}
+
+/// A signal by its number and its name.
+fn named(signal: i32) -> String {
+    match nix::sys::signal::Signal::try_from(signal) {
+        Ok(named) => format!("signal {signal} ({named})"),
+        Err(_) => format!("signal {signal}"),
     }
 }
 
@@ -115,7 +130,9 @@ impl Word {
                 format!("not-started {code} {}\n", reason.replace('\n', " "))
             }
             // What the launcher finds by itself, when a supervisor says no more.
-            Self::Ended(End::Vanished | End::MpirunGone(_)) => "vanished\n".into(),
+            Self::Ended(End::Vanished | End::MpirunGone(_) | End::Stopped(_)) => {
+                "vanished\n".into()
+            }
         }
     }
 
@@ -334,9 +351,13 @@ fn obey(mut launcher: UnixStream, running: &Mutex<Running>, socket: &Path) {
         }
     }
     send(running, SIGKILL);
-    // What the launcher has left: its socket, and the folder, once nothing else is in it.
+    // What the launcher has left: its socket, and the folder, once nothing else is in it; and the memory that `mpirun`
+    // does not tidy up.
     let _ = std::fs::remove_file(socket);
-    let _ = socket.parent().map(std::fs::remove_dir);
+    if let Some(folder) = socket.parent() {
+        let _ = std::fs::remove_dir(folder);
+        let _ = in_shared_memory(folder).and_then(std::fs::remove_dir_all);
+    }
 }
 
 /// Waits for the program, and ends what it has left in its process group; tells of it standing still meanwhile.
@@ -445,11 +466,13 @@ mod tests {
             End::Exited(0),
             End::Exited(3),
             End::Signalled(9),
+            End::Stopped(19),
             End::NotStarted(127, String::new()),
             End::Vanished,
             End::MpirunGone(ExitStatus::from_raw(9)),
         ];
-        assert_eq!(codes.map(|end| end.exit_code()), [0, 3, 137, 127, 125, 125]);
+        let expected = [0, 3, 137, 75, 127, 125, 125];
+        assert_eq!(codes.map(|end| end.exit_code()), expected);
         assert_eq!(
             End::Signalled(9).to_string(),
             "killed by signal 9 (SIGKILL)"

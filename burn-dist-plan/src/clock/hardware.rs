@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::cost::DeviceCosts;
+use crate::ir::{CollectiveKind, CommunicationKind};
 use crate::mesh::{DType, Link, Split};
-use crate::task::{CollectiveKind, CommunicationKind};
 
 /// Of the bandwidth of a ring, what a tree reaches.
 const TREE_BANDWIDTH: f64 = 0.92;

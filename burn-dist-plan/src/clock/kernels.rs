@@ -18,9 +18,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Hardware, Operands};
 use crate::account::{Seen, contents};
+use crate::ir::{Adjoint, Indexing, Op, RankPlan, Slot, Task, Tensor};
 use crate::mesh::DType;
-use crate::op::{Adjoint, Indexing, Op, Tensor};
-use crate::task::{RankPlan, Slot, Task};
 
 /// One or several operations that run as one kernel.
 #[derive(Clone, Debug, PartialEq)]

@@ -7,6 +7,7 @@
 //! events.rs     the simulation: what ranks do, in order, on lanes
 //! symmetry.rs   ranks that do the same are simulated once
 //! report.rs     what it found, in numbers and as text
+//! error.rs      what cannot be simulated
 //! costs.rs      what it found for each module
 //! ```
 //!
@@ -15,6 +16,7 @@
 //! Nothing is run and no time is measured: two simulations of one plan are equal.
 
 mod costs;
+mod error;
 mod events;
 mod hardware;
 mod kernels;
@@ -25,6 +27,7 @@ mod symmetry;
 mod tests;
 
 pub use costs::{ModuleCosts, is_inside};
+pub use error::ClockError;
 pub use events::{Action, COMPUTE, Call, Lane, Span, Timeline, run};
 pub use hardware::{
     DeviceLink, Hardware, HardwareError, Host, Kernels, Memory, NodeLinks, Operands, Products,
@@ -34,33 +37,8 @@ pub use report::{Entry, LaneTime, MemoryAt, RankSimulation, Simulation};
 use std::sync::Arc;
 
 use crate::account::account;
+use crate::ir::{Op, RankPlan};
 use crate::mesh::{MeshError, MeshShape, Nodes, Rank, Topology};
-use crate::op::Op;
-use crate::task::RankPlan;
-
-/// Why a plan cannot be simulated.
-#[derive(Clone, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ClockError {
-    /// Ranks wait for each other.
-    #[error(
-        "simulated rank {rank} waits forever, before action {action} of {actions}: not all members of a group make the \
-         same calls in the same order"
-    )]
-    Stuck {
-        /// Which, counted over the ranks that are simulated.
-        rank: usize,
-        /// The action that cannot begin.
-        action: usize,
-        /// How many the rank has.
-        actions: usize,
-    },
-    /// The ranks do not fill the nodes.
-    #[error(transparent)]
-    Mesh(#[from] MeshError),
-}
-
-burn_dist_mesh::debug_by_message!(ClockError);
 
 /// Simulates the plans of some ranks of a mesh on hardware.
 ///

@@ -7,9 +7,8 @@ use rustc_hash::FxHashMap;
 use super::Hardware;
 use super::events::{Action, Call, Lane};
 use super::kernels::{Kernel, Walk};
+use crate::ir::{CollectiveTask, CommunicationKind, Op, RankPlan, Slot, Task, TransferTask};
 use crate::mesh::{MeshShape, Rank, Split, Topology};
-use crate::op::Op;
-use crate::task::{CollectiveTask, CommunicationKind, RankPlan, Slot, Task, TransferTask};
 
 /// What an action is, for people.
 #[derive(Clone, Debug, PartialEq)]

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::events::{self, COMPUTE};
 use super::hardware::Hardware;
 use super::rank::{RankActions, What};
-use crate::explain::human_bytes;
+use crate::bytes::human_bytes;
 use crate::memory::{ClassBytes, MemoryClass, MemoryPlan, MemoryTimeline};
 use crate::mesh::Rank;
 use crate::pipeline::{Action, Span, Timeline, spans_of};

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::*;
+use crate::ir::{CollectiveKind, CommunicationKind, Op, Task};
 use crate::mesh::{DType, Split};
-use crate::op::Op;
-use crate::task::{CollectiveKind, CommunicationKind, Plan, Task};
+use crate::plan::Plan;
 use crate::toy::{Builder, Kind, Toy, options};
 use crate::{Policy, plan};
 
@@ -306,7 +306,7 @@ fn step(mesh: &str, rows: usize, checkpoint: &str) -> (Builder, Plan<Toy>) {
     (b, plan)
 }
 
-fn numbered(b: &Builder, plan: &Plan<Toy>) -> Vec<(Rank, Arc<crate::task::RankPlan<Toy>>)> {
+fn numbered(b: &Builder, plan: &Plan<Toy>) -> Vec<(Rank, Arc<crate::ir::RankPlan<Toy>>)> {
     b.mesh.ranks().zip(plan.ranks.iter().cloned()).collect()
 }
 

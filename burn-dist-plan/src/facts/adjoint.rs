@@ -4,9 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::{Elementwise, Finder, first_shape};
-use crate::op::{Adjoint, Op};
-use crate::param::ParamSpec;
-use crate::window::ValueIndex;
+use crate::ir::{Adjoint, Op, ParamSpec, ValueIndex};
 
 impl Elementwise {
     /// Returns what is `found` of every operand, if it is the same of all.

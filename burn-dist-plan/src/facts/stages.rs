@@ -20,13 +20,11 @@ use std::sync::Arc;
 
 use super::{Facts, Phase, Role};
 use crate::error::PlanError;
-use crate::op::{Mark, Op};
-use crate::stage::{Pipeline, Stage};
-use crate::window::{InputState, ValueIndex, Window};
+use crate::ir::{InputState, Mark, Op, Pipeline, Stage, ValueIndex, Window};
 
 /// Which stages operations run on, and values live on.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Stages {
+pub(crate) struct Stages {
     /// How the model is cut into them.
     pub pipeline: Arc<Pipeline>,
     /// The stage of each operation; `None` of what every stage makes that needs it.
@@ -37,17 +35,17 @@ pub struct Stages {
 
 impl Stages {
     /// Returns the coordinate along the pipeline axis of the ranks that have a stage.
-    pub fn coord(&self, stage: u32) -> u32 {
+    pub(crate) fn coord(&self, stage: u32) -> u32 {
         self.pipeline.coord(stage)
     }
 
     /// Returns the stage that hands a value to the host: the first of what lives on all.
-    pub fn reader(&self, value: ValueIndex) -> u32 {
+    pub(crate) fn reader(&self, value: ValueIndex) -> u32 {
         self.homes[value as usize].unwrap_or(0)
     }
 
     /// Returns the stage on which a value lives after the window.
-    pub fn home(&self, value: ValueIndex) -> Option<Stage> {
+    pub(crate) fn home(&self, value: ValueIndex) -> Option<Stage> {
         Some(Stage {
             index: self.homes[value as usize]?,
             pipeline: self.pipeline.clone(),
@@ -65,7 +63,10 @@ fn given(role: &Role) -> Option<&Stage> {
 /// # Errors
 /// [`PlanError::TwoPipelines`] if its parameters belong to several pipelines, [`PlanError::Backwards`] if a stage uses
 /// what a later one has made.
-pub fn stages<O: Op>(window: &Window<O>, facts: &Facts) -> Result<Option<Stages>, PlanError> {
+pub(crate) fn stages<O: Op>(
+    window: &Window<O>,
+    facts: &Facts,
+) -> Result<Option<Stages>, PlanError> {
     let marked = window.ops.iter().filter_map(|op| match op.mark()? {
         Mark::Param(spec) => spec.stage.as_ref(),
         Mark::Redistribute(_) => None,

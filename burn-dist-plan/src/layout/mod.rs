@@ -22,6 +22,7 @@ pub mod redistribute;
 mod reshape;
 mod rest;
 mod rows;
+mod runs;
 mod text;
 mod types;
 #[cfg(test)]
@@ -31,5 +32,14 @@ pub use error::LayoutError;
 pub use local::{Spaced, chunk};
 pub use placement::Placement;
 pub use rows::{Rows, by_rows, of_batch, repeated};
+pub use runs::runs;
 pub use text::LayoutText;
+/// The parts of a [`LayoutText`], for code that is generated.
+#[doc(hidden)]
+pub mod written {
+    pub use super::text::{
+        AxisParts, AxisText, DimText, FactorParts, FactorText, LayoutParts, PartialText,
+    };
+}
+
 pub use types::{DimLayout, Factor, Layout, Partial};

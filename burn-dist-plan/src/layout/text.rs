@@ -15,8 +15,13 @@ use std::fmt;
 mod parser;
 #[cfg(test)]
 mod tests;
+mod written;
 
 use parser::Parser;
+use written::UNSIZED;
+pub use written::{
+    AxisParts, AxisText, DimText, FactorParts, FactorText, LayoutParts, LayoutText, PartialText,
+};
 
 impl Layout {
     /// Returns the canonical text form, which names axes and leaves out what the shape says; `{:#}` writes the size of
@@ -40,45 +45,6 @@ impl Layout {
     }
 }
 
-/// The layout of an activation as it is written, before a mesh and a tensor are at hand: axes by name, sizes where they
-/// are given.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct LayoutText {
-    text: String,
-    dims: Vec<DimText>,
-    /// The column of the `]`.
-    end: usize,
-    partial: Vec<PartialText>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct DimText {
-    column: usize,
-    /// One, or a product.
-    factors: Vec<FactorText>,
-}
-
-/// `-`, if neither a size nor axes are given.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct FactorText {
-    column: usize,
-    size: Option<usize>,
-    axes: Vec<AxisText>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct PartialText {
-    op: ReduceOp,
-    axes: Vec<AxisText>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct AxisText {
-    column: usize,
-    name: String,
-    rests: bool,
-}
-
 impl LayoutText {
     /// Reads the layout of an activation, whatever mesh and tensor it is for.
     ///
@@ -92,6 +58,52 @@ impl LayoutText {
             Some(star) => read.fail(star, "only parameters rest: leave the `*` out".to_owned()),
             None => Ok(read),
         }
+    }
+
+    /// Returns the layout of an activation that was read before: [`LayoutText::parse`] of its text.
+    pub fn from_parts(parts: &LayoutParts<'_>) -> Self {
+        let axes = |axes: &[AxisParts<'_>]| {
+            let axes = axes.iter().map(|(column, name)| AxisText {
+                column: *column,
+                name: (*name).into(),
+                rests: false,
+            });
+            axes.collect::<Vec<_>>()
+        };
+        let factor = |(column, size, of): &FactorParts<'_>| FactorText {
+            column: *column,
+            size: *size,
+            axes: axes(of),
+        };
+        let dims = parts.dims.iter().map(|(column, factors)| DimText {
+            column: *column,
+            factors: factors.iter().map(factor).collect(),
+        });
+        let partial = parts.partial.iter().map(|(op, of)| PartialText {
+            op: *op,
+            axes: axes(of),
+        });
+        Self {
+            text: parts.text.into(),
+            dims: dims.collect(),
+            end: parts.end,
+            partial: partial.collect(),
+        }
+    }
+
+    /// Returns the column of the `]`.
+    pub fn end(&self) -> usize {
+        self.end
+    }
+
+    /// Returns what is written of each dim.
+    pub fn dims(&self) -> &[DimText] {
+        &self.dims
+    }
+
+    /// Returns the operations whose terms ranks hold, with their axes.
+    pub fn partial(&self) -> &[PartialText] {
+        &self.partial
     }
 
     /// Reads any layout.
@@ -335,5 +347,3 @@ impl fmt::Display for Text<'_> {
         Ok(())
     }
 }
-
-const UNSIZED: &str = "the size is not known here: write it before the axes, as in `8{tp}`";

@@ -1,6 +1,6 @@
 //! Schedules that are not possible.
 
-use crate::explain::human_bytes;
+use crate::bytes::human_bytes;
 
 use super::{Action, ScheduleKind};
 

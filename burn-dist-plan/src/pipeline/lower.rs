@@ -6,7 +6,7 @@ use std::str::FromStr;
 use burn_dist_mesh::TextError;
 use rustc_hash::FxHashSet;
 
-use super::table::{read_line, write_line};
+use super::line::{read_line, write_line};
 use super::{Action, Kind, Schedule, ScheduleError};
 
 /// What a rank does, communication included.

@@ -6,8 +6,8 @@
 //! | file | idea |
 //! | --- | --- |
 //! | `action.rs` | forward, input gradient, weight gradient: of a stage, for a microbatch |
-//! | `table.rs` | the order of actions of every rank, and its text form |
-//! | `kind.rs` | the schedules of the literature |
+//! | `table.rs`, `read.rs`, `line.rs` | the order of actions of every rank, and its text form |
+//! | `kind.rs`, `literature.rs` | the schedules of the literature: their names, and how each goes |
 //! | `greedy.rs` | a list scheduler under a memory bound, for any times |
 //! | `search.rs` | the fastest schedule within a memory bound |
 //! | `validate.rs` | every action once, dependencies met, no deadlock, memory bound |
@@ -26,8 +26,11 @@ mod clock;
 mod error;
 mod greedy;
 mod kind;
+mod line;
+mod literature;
 mod lower;
 mod memory;
+mod read;
 mod search;
 mod table;
 #[cfg(test)]
@@ -41,6 +44,6 @@ pub use kind::ScheduleKind;
 pub use lower::{Lowered, Step};
 pub use memory::Bytes;
 pub use search::Choice;
-pub(crate) use search::choose;
+pub(crate) use search::{Costs, choose};
 pub use table::{Placement, Schedule};
 pub use validate::Limits;

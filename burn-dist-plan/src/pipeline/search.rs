@@ -1,7 +1,7 @@
 //! The fastest schedule within a memory bound.
 
 use super::greedy::greedy;
-use super::kind::{one_f_one_b, zero_bubble};
+use super::literature::{one_f_one_b, zero_bubble};
 use super::{Bytes, Limits, Placement, Schedule, ScheduleError, ScheduleKind, Timeline, Times};
 
 /// A schedule that was chosen, with what speaks for it.
@@ -15,6 +15,15 @@ pub struct Choice {
     pub timeline: Timeline,
     /// The most that each rank holds at a time.
     pub peaks: Vec<u64>,
+}
+
+/// What the actions of each stage cost for one microbatch.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Costs {
+    /// Nanoseconds, by the figures that choose layouts.
+    pub times: Times,
+    /// What a stage keeps, on the rank with the most.
+    pub bytes: Vec<Bytes>,
 }
 
 impl Schedule {

@@ -5,7 +5,8 @@ use std::str::FromStr;
 
 use burn_dist_mesh::TextError;
 
-use super::{Action, Bytes, Limits, ScheduleError};
+use super::Action;
+use super::line::write_line;
 
 /// Which rank has which stages, if there are several per rank.
 ///
@@ -103,37 +104,6 @@ impl Schedule {
     }
 }
 
-/// Returns the line of a rank in the text form.
-pub(super) fn line(rank: usize) -> usize {
-    rank + 2
-}
-
-/// Writes items with spaces between them.
-pub(super) fn write_line<T: fmt::Display>(f: &mut fmt::Formatter<'_>, items: &[T]) -> fmt::Result {
-    for (index, item) in items.iter().enumerate() {
-        let space = if index == 0 { "" } else { " " };
-        write!(f, "{space}{item}")?;
-    }
-    writeln!(f)
-}
-
-/// Reads items with spaces between them.
-pub(super) fn read_line<T: FromStr<Err = TextError>>(
-    text: &str,
-    line: usize,
-) -> Result<Vec<T>, ScheduleError> {
-    let item = |token: &str| {
-        token
-            .parse()
-            .map_err(|error: TextError| ScheduleError::Text {
-                line,
-                token: error.text,
-                problem: error.reason.to_owned(),
-            })
-    };
-    text.split_whitespace().map(item).collect()
-}
-
 impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
@@ -144,64 +114,5 @@ impl fmt::Display for Schedule {
         self.order
             .iter()
             .try_for_each(|actions| write_line(f, actions))
-    }
-}
-
-impl FromStr for Schedule {
-    type Err = ScheduleError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let text = text.trim_end();
-        let mut lines = text.lines();
-        let header = lines.next().unwrap_or_default();
-        let error = |token: &str, problem: &str| ScheduleError::Text {
-            line: 1,
-            token: token.to_owned(),
-            problem: problem.to_owned(),
-        };
-        let mut fields = header.split_whitespace();
-        if fields.next() != Some("schedule") {
-            return Err(error(
-                header,
-                "is not the header of a schedule: `schedule ranks=P chunks=V placement=loop|v microbatches=M`",
-            ));
-        }
-        let mut field = |name: &str| {
-            let token = fields.next().unwrap_or_default();
-            let value = token
-                .strip_prefix(name)
-                .and_then(|rest| rest.strip_prefix('='));
-            value
-                .map(|value| (token, value))
-                .ok_or_else(|| error(token, &format!("should be `{name}=...`")))
-        };
-        let count = |(token, value): (&str, &str)| {
-            value
-                .parse()
-                .map_err(|_| error(token, "has no number that can be counted to"))
-        };
-        let ranks = count(field("ranks")?)?;
-        let chunks = count(field("chunks")?)?;
-        let (token, placement) = field("placement")?;
-        let placement = placement
-            .parse()
-            .map_err(|_| error(token, "is not a placement: use loop or v"))?;
-        let microbatches = count(field("microbatches")?)?;
-        if let Some(token) = fields.next() {
-            return Err(error(token, "follows the last field of the header"));
-        }
-        let order = lines
-            .enumerate()
-            .map(|(rank, text)| read_line(text, line(rank)))
-            .collect::<Result<_, _>>()?;
-        let schedule = Self {
-            ranks,
-            chunks,
-            placement,
-            microbatches,
-            order,
-        };
-        schedule.validate(Limits::default(), |_| Bytes::default())?;
-        Ok(schedule)
     }
 }

@@ -2,7 +2,7 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::table::line;
+use super::line::line;
 use super::{Action, Bytes, Kind, Lowered, Schedule, ScheduleError, Step};
 
 /// What a schedule has to do with.

@@ -20,7 +20,7 @@ use burn_dist_mesh::TextError;
 /// | `selective` | in every unit, results that are costly to make are kept too |
 /// | `bytes=1048576` | in every unit, the results that are the costliest per byte are kept too, up to that many bytes |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Checkpoint {
+pub enum ActivationCheckpoint {
     /// Keeps every activation.
     #[default]
     None,
@@ -36,7 +36,7 @@ pub enum Checkpoint {
     Bytes(u64),
 }
 
-impl fmt::Display for Checkpoint {
+impl fmt::Display for ActivationCheckpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::None => f.write_str("none"),
@@ -48,7 +48,7 @@ impl fmt::Display for Checkpoint {
     }
 }
 
-impl FromStr for Checkpoint {
+impl FromStr for ActivationCheckpoint {
     type Err = TextError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {

@@ -41,11 +41,11 @@ mod unit;
 
 pub use accumulation::Accumulation;
 pub use async_tp::AsyncTp;
-pub use checkpoint::Checkpoint;
+pub use checkpoint::ActivationCheckpoint;
 pub use context::ContextParallel;
 pub use float8::{Float8, Fp8, Scaling, Scope};
 pub use offload::Offload;
-pub use pattern::Pattern;
+pub use pattern::{Pattern, PatternSegment};
 pub use precision::{Float, Precision};
 pub use reshard::Reshard;
 pub use resolved::Policy;

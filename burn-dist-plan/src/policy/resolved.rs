@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use super::{
-    Accumulation, AsyncTp, Checkpoint, ContextParallel, Float8, Offload, Precision, Reshard,
-    ShardStrategy,
+    Accumulation, ActivationCheckpoint, AsyncTp, ContextParallel, Float8, Offload, Precision,
+    Reshard, ShardStrategy,
 };
 use crate::mesh::{AxisIndex, MeshShape};
 
@@ -23,7 +23,7 @@ pub struct Policy {
     /// When accumulated gradients are reduced.
     pub accumulation: Accumulation,
     /// Which activations are made again in the backward.
-    pub checkpoint: Checkpoint,
+    pub checkpoint: ActivationCheckpoint,
     /// What it computes in; in f32, it computes as it was recorded.
     pub precision: Precision,
     /// How its linear layers compute in float8, if they do.
@@ -44,7 +44,7 @@ impl Default for Policy {
             reshard: Reshard::default(),
             prefetch: 1,
             accumulation: Accumulation::default(),
-            checkpoint: Checkpoint::default(),
+            checkpoint: ActivationCheckpoint::default(),
             precision: Precision::default(),
             float8: None,
             offload: Offload::default(),
@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(Policy::default().to_text(&mesh), "");
         let said = UnitPolicy::new()
             .precision(Precision::new(Float::BF16))
-            .checkpoint(Checkpoint::Full)
+            .checkpoint(ActivationCheckpoint::Full)
             .strategy_over("fsdp", ShardStrategy::Optim)
             .prefetch(2);
         assert_eq!(

@@ -3,8 +3,8 @@
 use burn_dist_mesh::TextError;
 
 use super::{
-    Accumulation, AsyncTp, Checkpoint, ContextParallel, Float, Float8, Offload, Policy, Precision,
-    Reshard, Scaling, ShardStrategy,
+    Accumulation, ActivationCheckpoint, AsyncTp, ContextParallel, Float, Float8, Offload, Policy,
+    Precision, Reshard, Scaling, ShardStrategy,
 };
 use crate::mesh::MeshShape;
 
@@ -21,7 +21,7 @@ pub struct UnitPolicy {
     /// When accumulated gradients are reduced.
     pub accumulation: Option<Accumulation>,
     /// Which activations are made again in the backward.
-    pub checkpoint: Option<Checkpoint>,
+    pub checkpoint: Option<ActivationCheckpoint>,
     /// What it computes in.
     pub precision: Option<Precision>,
     /// How its linear layers compute in float8; `Some(None)`: they do not.
@@ -85,7 +85,7 @@ impl UnitPolicy {
 
     /// Sets which activations are made again in the backward instead of being kept, unit by unit: memory for work, and
     /// never another value.
-    pub fn checkpoint(mut self, checkpoint: Checkpoint) -> Self {
+    pub fn checkpoint(mut self, checkpoint: ActivationCheckpoint) -> Self {
         self.checkpoint = Some(checkpoint);
         self
     }
@@ -256,9 +256,9 @@ mod tests {
         let model = model.over(&Policy::default(), &mesh);
         assert_eq!(model.strategy_over(fsdp), ShardStrategy::GradOptim);
         assert_eq!(model.rest_axes(&mesh), [fsdp]);
-        let unit = UnitPolicy::new().checkpoint(Checkpoint::Full);
+        let unit = UnitPolicy::new().checkpoint(ActivationCheckpoint::Full);
         let expected = Policy {
-            checkpoint: Checkpoint::Full,
+            checkpoint: ActivationCheckpoint::Full,
             ..model.clone()
         };
         assert_eq!(unit.over(&model, &mesh), expected);

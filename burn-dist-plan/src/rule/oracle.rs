@@ -7,9 +7,9 @@ use super::splits;
 use super::{Assignment, OpRule, PartialRule, Rule};
 use std::sync::Arc;
 
+use crate::ir::LocalView;
 use crate::layout::{DimLayout, Layout, Partial};
 use crate::mesh::{BoolStore, DType, MeshShape, Rank, ReduceOp};
-use crate::op::LocalView;
 
 /// A tensor: its values in row-major order.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,9 +1,10 @@
 //! The law of growth: a plan, and the work of making it, are as large as the program.
 
 use super::pipelines::{Model, Norm};
-use crate::task::{Plan, RankPlan};
+use crate::ir::RankPlan;
+use crate::plan::Plan;
 use crate::toy::{Builder, Toy, looks, options};
-use crate::{Checkpoint, PlanOptions, Policy, ScheduleKind, plan};
+use crate::{ActivationCheckpoint, PlanOptions, Policy, ScheduleKind, plan};
 
 /// One mesh of each kind.
 const KINDS: [&str; 10] = [
@@ -116,7 +117,9 @@ fn plans_grow_as_their_programs_do_under_any_policy() {
     ] {
         for mesh in ["fsdp=2", "dp=2,fsdp=2", "pp=2,fsdp=2"] {
             let policy = Policy {
-                checkpoint: checkpoint.parse::<Checkpoint>().expect("a policy"),
+                checkpoint: checkpoint
+                    .parse::<ActivationCheckpoint>()
+                    .expect("a policy"),
                 offload: offload.parse().expect("a policy"),
                 prefetch: 2,
                 ..Policy::default()

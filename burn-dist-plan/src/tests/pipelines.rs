@@ -5,13 +5,12 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::check;
-use crate::op::Mark;
+use crate::ir::{
+    CollectiveKind, CommunicationKind, Mark, Pipeline, ScheduleChoice, Stage, Task, ValueIndex,
+};
 use crate::pipeline::Schedule;
-use crate::stage::{Pipeline, ScheduleChoice, Stage};
-use crate::task::{CollectiveKind, CommunicationKind, Task};
 use crate::toy::{Builder, Kind, options, planned};
-use crate::window::ValueIndex;
-use crate::{Checkpoint, PlanError, PlanOptions, Policy, ScheduleKind, plan, text_after};
+use crate::{ActivationCheckpoint, PlanError, PlanOptions, Policy, ScheduleKind, plan, text_after};
 
 /// What becomes of the norm of all gradients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -302,7 +301,9 @@ fn activations_are_made_again_on_their_stage() {
             ..Model::new("pp=2,fsdp=2", ScheduleKind::OneFOneB, 1, 3)
         };
         let b = model.step(4).under(Policy {
-            checkpoint: checkpoint.parse::<Checkpoint>().expect("a policy"),
+            checkpoint: checkpoint
+                .parse::<ActivationCheckpoint>()
+                .expect("a policy"),
             ..Policy::default()
         });
         check(&b, &options(&b.mesh), checkpoint);
@@ -319,7 +320,7 @@ fn gradients_are_not_made_again() {
         ("pp=3", ScheduleKind::OneFOneB, 1),
         ("dp=2,pp=3", ScheduleKind::ZbH1, 1),
     ] {
-        for checkpoint in [Checkpoint::Full, Checkpoint::Selective] {
+        for checkpoint in [ActivationCheckpoint::Full, ActivationCheckpoint::Selective] {
             let model = Model {
                 skip: Some(skip),
                 ..Model::new(mesh, schedule, chunks(schedule), 3)

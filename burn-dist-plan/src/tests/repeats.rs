@@ -4,7 +4,9 @@ use super::pipelines::{Model, chunks};
 use crate::clock::{Hardware, Simulation, simulate};
 use crate::mesh::Rank;
 use crate::toy::{Builder, options};
-use crate::{Checkpoint, PlanError, PlanOptions, Policy, Redundancy, Reshard, ScheduleKind, plan};
+use crate::{
+    ActivationCheckpoint, PlanError, PlanOptions, Policy, Redundancy, Reshard, ScheduleKind, plan,
+};
 
 /// Devices on which work, transfers and hosts all take time, in that order.
 fn hardware() -> Hardware {
@@ -89,7 +91,7 @@ fn without_a_pipeline_too() {
 fn whatever_the_policy() {
     let policies = [
         Policy {
-            checkpoint: "full".parse::<Checkpoint>().expect("a policy"),
+            checkpoint: "full".parse::<ActivationCheckpoint>().expect("a policy"),
             ..Policy::default()
         },
         Policy {
@@ -105,7 +107,7 @@ fn whatever_the_policy() {
         for mesh in ["pp=2,fsdp=2", "fsdp=2", "dp=2,pp=3"] {
             for schedule in [ScheduleKind::OneFOneB, ScheduleKind::ZbV] {
                 let model = Model {
-                    skip: (policy.checkpoint == Checkpoint::None).then_some(1),
+                    skip: (policy.checkpoint == ActivationCheckpoint::None).then_some(1),
                     ..model(mesh, schedule)
                 };
                 check(&model, &policy, 6, 10);

@@ -4,14 +4,15 @@ use std::collections::BTreeSet;
 
 use super::check;
 use super::pipelines::{Model, chunks};
-use crate::checkpoint::Flow;
 use crate::cost::Network;
+use crate::facts::flow::Flow;
+use crate::ir::{Common, Program, ScheduleChoice};
 use crate::mesh::{Links, Topology};
 use crate::passes::State;
+use crate::passes::staging::parts::Part;
+use crate::passes::staging::{costs, parts};
+use crate::pipeline::Costs;
 use crate::pipeline::{Action, Kind, Limits, Schedule};
-use crate::propagate::{Common, Program};
-use crate::stage::ScheduleChoice;
-use crate::staging::{Costs, Part, costs, parts};
 use crate::toy::{Builder, Toy, options};
 use crate::{PlanOptions, ScheduleKind, plan};
 

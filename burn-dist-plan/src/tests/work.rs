@@ -3,9 +3,9 @@
 
 use super::pipelines::Model;
 use super::{MESHES, three_layers};
+use crate::ir::{Op, Task};
 use crate::mesh::MeshShape;
-use crate::op::Op;
-use crate::task::{Plan, Task};
+use crate::plan::Plan;
 use crate::toy::{Builder, Kind, Toy, options};
 use crate::{FewRows, Policy, Redundancy, ScheduleKind, plan};
 

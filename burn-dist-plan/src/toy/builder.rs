@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use super::{Kind, Toy, Value};
-use crate::facts::Role;
-use crate::float8::Float8Store;
+use crate::ir::window::Input;
+use crate::ir::{
+    Entry, Float8Store, InputState, Mark, Origin, ParamRole, ParamSpec, Role, Style, TensorIndex,
+    Window,
+};
 use crate::layout::Layout;
 use crate::mesh::{BoolStore, DType, MeshShape, Topology};
-use crate::op::{Mark, TensorIndex};
-use crate::param::{ParamRole, ParamSpec, Style};
-use crate::window::{Entry, Input, InputState, Origin, Window};
 use crate::{PlanOptions, Policy};
 
 /// Returns options that ask for nothing, for all ranks of `mesh`.

@@ -7,14 +7,14 @@ use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
 use super::{Kind, Toy};
-use crate::float8::{Float8Op, Product, ScaleOf};
+use crate::ir::{
+    CollectiveKind, CollectiveTask, Float8Op, InputState, Product, ScaleOf, Slot, Stage, Task,
+    TensorIndex, Window,
+};
 use crate::layout::Layout;
-use crate::lower::runs;
+use crate::layout::runs;
 use crate::mesh::{MeshShape, Rank, ReduceOp};
-use crate::op::TensorIndex;
-use crate::stage::Stage;
-use crate::task::{CollectiveKind, CollectiveTask, Plan, Slot, Task};
-use crate::window::{InputState, Window};
+use crate::plan::Plan;
 
 /// The size of the field, a prime.
 const PRIME: u64 = 65521;

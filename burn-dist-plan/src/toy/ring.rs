@@ -1,8 +1,8 @@
 //! Every row meets every other one: blocks that go round the ranks.
 
 use super::{Kind, Toy};
+use crate::ir::{LocalView, NewTensor, Op, Shift, Steps, TensorIndex};
 use crate::mesh::{AxisIndex, Rank};
-use crate::op::{LocalView, NewTensor, Op, Shift, Steps, TensorIndex};
 
 /// What an operation does wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Hash)]

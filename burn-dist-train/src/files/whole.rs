@@ -14,9 +14,11 @@ use std::path::Path;
 const PARTIAL: &str = ".partial";
 
 /// A file that a run should leave behind was not written.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error("{0}")]
 pub struct Unwritten(pub io::Error);
+
+burn_dist_mesh::debug_by_message!(Unwritten);
 
 /// Writes a file under another name in its folder, and gives it its own name when all of it is on the disk. If anything
 /// fails, that other file is removed, and one that was there before stays as it was.

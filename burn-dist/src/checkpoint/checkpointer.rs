@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use super::saved::Saved;
 use super::write::{ask, describe, new_id, plan, write};
 use super::{State, StateError};
-use crate::comm::Votes;
+use crate::launch::Votes;
 use crate::mesh::MeshShape;
 use crate::parallel::{MeshBackend, mesh_of};
 use crate::record::parts::PendingPart;
@@ -95,7 +95,7 @@ impl Processes {
         Ok(processes)
     }
 
-    /// Whether this is the one that does what only one does.
+    /// Returns whether this is the process that does what only one does.
     pub(super) fn leads(&self) -> bool {
         self.this == 0
     }
@@ -183,7 +183,7 @@ impl<B: MeshBackend> Checkpointer<B> {
         Self::with(Checkpoints::at(root), device)
     }
 
-    /// As [`Self::at`], on any storage.
+    /// Opens checkpoints on any storage, as [`Self::at`] does in a folder.
     ///
     /// # Errors
     /// As [`Self::at`].
@@ -245,7 +245,7 @@ impl<B: MeshBackend> Checkpointer<B> {
         })
     }
 
-    /// Whether this process does what only one does.
+    /// Returns whether this process does what only one does.
     fn leads(&self) -> bool {
         self.processes.as_ref().is_none_or(Processes::leads)
     }
@@ -265,7 +265,7 @@ impl<B: MeshBackend> Checkpointer<B> {
     /// Saves a state while training goes on: returns as soon as the ranks were asked for their parts. What is trained
     /// meanwhile changes nothing: a rank keeps at most one copy of its state until it is written.
     ///
-    /// If an earlier save is under way, it waits for that. Who drops the result finds an error in the log alone.
+    /// If an earlier save is still running, it waits for that. Who drops the result finds an error in the log alone.
     ///
     /// # Communication
     /// Ends the window. Processes tell each other their checksums, in the background.

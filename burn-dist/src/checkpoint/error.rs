@@ -1,8 +1,8 @@
-//! What can go wrong with the state of a training run.
+//! Errors of saving and loading the state of a training run.
 
 use burn_dist_checkpoint::CheckpointError;
 
-use crate::comm::CommError;
+use crate::launch::CommError;
 use crate::mesh::DType;
 use crate::run::Fault;
 
@@ -24,7 +24,7 @@ pub enum StateError {
     Elsewhere {
         /// Which.
         process: usize,
-        /// What it tried.
+        /// The action that failed.
         action: &'static str,
         /// Why not.
         reason: String,
@@ -61,7 +61,7 @@ pub enum StateError {
     /// There is nothing of that name.
     #[error("the checkpoint has no {kind} `{name}`; it has {found}")]
     NoSuch {
-        /// What was looked for: a module, a record, or a value.
+        /// The kind of item that was asked for: a module, a record, or a value.
         kind: &'static str,
         /// Its name.
         name: String,

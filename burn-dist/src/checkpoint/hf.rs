@@ -1,7 +1,7 @@
 //! Models in the form of Hugging Face: a folder with `*.safetensors` files, `config.json` and what belongs to them.
 //!
-//! What a model is called there, [`Names`] says, as data. Whatever is not a tensor is bytes: the configuration and the
-//! tokenizer are read and written by who knows them.
+//! [`Names`] maps the paths of a model to the names in such files, as data. Whatever is not a tensor is bytes: programs
+//! that know the configuration and the tokenizer read and write them.
 //!
 //! ```
 //! use burn::backend::Flex;
@@ -71,7 +71,7 @@ pub fn load<B: MeshBackend, M: Module<B>>(
     load_reported(module, folder, names, Match::Exact, device).map(|(module, _)| module)
 }
 
-/// As [`load`], also telling what differs and was no error by `matching`, and what this process has read.
+/// Loads as [`load`] does; also returns the differences that `matching` allows, and what this process has read.
 ///
 /// # Errors
 /// As [`load`].
@@ -224,7 +224,7 @@ fn compare(
     report
 }
 
-/// Whether elements of one type are converted into the other. The integers of a quantised model are no floats.
+/// Returns whether elements of one type are converted into the other. The integers of a quantised model are no floats.
 fn are_one_kind(one: DType, other: DType) -> bool {
     let kind = |dtype: DType| (dtype.is_float(), dtype.is_bool());
     let is_quantized = |dtype| matches!(dtype, DType::Quantized(_));
@@ -351,7 +351,7 @@ pub fn save<B: MeshBackend>(
     Ok(non_finite)
 }
 
-/// What of a parameter in 8 bits a tensor has.
+/// The part of a parameter in 8 bits that a tensor has.
 #[derive(Clone, Copy)]
 enum Half {
     Bits,

@@ -16,7 +16,7 @@ use super::settle::{settle, unseen};
 use super::write::Keyed;
 use crate::mesh::DType;
 use crate::ops::dtype::of_burn;
-use crate::parallel::{MeshBackend, Place};
+use crate::parallel::{MeshBackend, ModulePath};
 use crate::record::noting;
 
 /// The elements of a parameter.
@@ -37,14 +37,14 @@ pub(super) struct Parameter {
     pub kind: Kind,
     pub shape: Vec<usize>,
     pub dtype: DType,
-    /// What `parallelize` has said of it.
+    /// The spec that `parallelize` has installed on it.
     pub spec: Option<ParamSpec>,
 }
 
 /// Lists the parameters of a module, in the order of its visit. Those that have no value yet get none.
 pub(super) fn parameters<B: MeshBackend>(module: &impl Module<B>) -> Vec<Parameter> {
     let mut lister = Lister::<B> {
-        place: Place::default(),
+        path: ModulePath::default(),
         found: Vec::new(),
         backend: PhantomData,
     };
@@ -53,7 +53,7 @@ pub(super) fn parameters<B: MeshBackend>(module: &impl Module<B>) -> Vec<Paramet
 }
 
 struct Lister<B> {
-    place: Place,
+    path: ModulePath,
     found: Vec<Parameter>,
     backend: PhantomData<B>,
 }
@@ -61,7 +61,7 @@ struct Lister<B> {
 impl<B: MeshBackend> Lister<B> {
     fn push(&mut self, id: ParamId, kind: Kind, shape: Vec<usize>, dtype: BurnDType) {
         self.found.push(Parameter {
-            path: self.place.path(),
+            path: self.path.path(),
             id,
             kind,
             shape,
@@ -73,11 +73,11 @@ impl<B: MeshBackend> Lister<B> {
 
 impl<B: MeshBackend> ModuleVisitor<B> for Lister<B> {
     fn enter_module(&mut self, name: &str, container: &str) {
-        self.place.enter(name, container);
+        self.path.enter(name, container);
     }
 
     fn exit_module(&mut self, _name: &str, _container: &str) {
-        self.place.exit();
+        self.path.exit();
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
@@ -132,7 +132,7 @@ impl<B: MeshBackend> ModuleVisitor<B> for Lister<B> {
     }
 }
 
-/// What of a module cannot be saved: where it is, and why.
+/// A parameter that cannot be saved: where it is, and why.
 pub(super) struct Unsaved {
     pub path: String,
     pub reason: String,
@@ -214,7 +214,7 @@ pub(super) fn values<B: MeshBackend>(
 ) -> Result<Vec<(String, Value<B>)>, Unsaved> {
     let record = settle(module);
     let mut collector = Collector::<B> {
-        place: Place::default(),
+        path: ModulePath::default(),
         values: Vec::new(),
         ids: HashSet::new(),
     };
@@ -233,25 +233,25 @@ pub(super) fn values<B: MeshBackend>(
 }
 
 struct Collector<B: MeshBackend> {
-    place: Place,
+    path: ModulePath,
     values: Vec<(String, Value<B>)>,
     ids: HashSet<String>,
 }
 
 impl<B: MeshBackend> Collector<B> {
     fn push(&mut self, id: ParamId, value: Value<B>) {
-        self.values.push((self.place.path(), value));
+        self.values.push((self.path.path(), value));
         self.ids.insert(id.serialize());
     }
 }
 
 impl<B: MeshBackend> ModuleVisitor<B> for Collector<B> {
     fn enter_module(&mut self, name: &str, container: &str) {
-        self.place.enter(name, container);
+        self.path.enter(name, container);
     }
 
     fn exit_module(&mut self, _name: &str, _container: &str) {
-        self.place.exit();
+        self.path.exit();
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {

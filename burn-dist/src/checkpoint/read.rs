@@ -44,13 +44,13 @@ pub(super) enum Source<'a> {
     Folder(&'a Folder),
 }
 
-/// What reads tensors onto a mesh.
+/// Reads tensors onto a mesh.
 pub(super) struct Reader<'a, B: MeshBackend> {
     pub source: Source<'a>,
     pub device: &'a B::Device,
     pub mesh: &'a MeshShape,
     pub options: LoadOptions,
-    /// What it has read so far.
+    /// Bytes read so far.
     pub count: ByteCount,
     /// Which values of that are not finite; of a checkpoint, its manifest says it.
     pub non_finite: Mutex<Option<NonFinite>>,
@@ -59,9 +59,9 @@ pub(super) struct Reader<'a, B: MeshBackend> {
 /// Bytes of all reads so far, in this process.
 #[derive(Debug, Default)]
 pub(super) struct ByteCount {
-    /// Of the elements that were asked for, as they are in the files.
+    /// Bytes of the elements that were asked for, as they are in the files.
     needed: AtomicU64,
-    /// That were read for them.
+    /// Bytes that were read for them.
     read: AtomicU64,
 }
 
@@ -78,9 +78,9 @@ impl ByteCount {
     }
 }
 
-/// What the ranks of this process hold of a tensor, before it is read.
+/// The parts of a tensor that the ranks of this process hold, before they are read.
 struct Parts {
-    /// What they hold that differs, and the bytes for it.
+    /// Each different part once, with memory for its bytes.
     regions: Vec<(Region, Bytes, Vec<usize>)>,
     part_of: Vec<Option<usize>>,
 }

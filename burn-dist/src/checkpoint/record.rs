@@ -147,14 +147,14 @@ impl Writer<'_> {
     }
 }
 
-/// Whether a value is what Burn makes of an optimizer's state for one parameter: `{"V1": {"Rank2": ..}}`.
+/// Returns whether a value is the state of an optimizer for one parameter as Burn writes it: `{"V1": {"Rank2": ..}}`.
 fn is_adapted(value: &Value) -> bool {
     let versions = value.as_object().filter(|versions| versions.len() == 1);
     let state = versions.and_then(|versions| versions.get("V1")?.as_object());
     state.is_some_and(|state| state.len() == 1 && state.keys().all(|rank| is_noise(rank)))
 }
 
-/// Whether a segment of a path tells people nothing: how Burn wraps an optimizer's state.
+/// Returns whether a segment of a path means nothing to people: it is how Burn wraps an optimizer's state.
 fn is_noise(segment: &str) -> bool {
     let rank = segment.strip_prefix("Rank");
     segment == "V1"

@@ -61,7 +61,7 @@ const RECORD_BYTES_MAX: u64 = 64 << 20;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DistRecorder;
 
-/// What the file says.
+/// The contents of the file.
 #[derive(Serialize, Deserialize)]
 struct Written {
     version: u64,
@@ -116,7 +116,7 @@ fn only_records(path: &Path) -> RecorderError {
     ))
 }
 
-/// As Burn's recorders do: another extension is replaced.
+/// Returns the path with the extension of this format, in place of another one, as Burn's recorders do.
 fn with_extension(mut path: PathBuf) -> PathBuf {
     path.set_extension(EXTENSION);
     path

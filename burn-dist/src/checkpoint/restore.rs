@@ -10,11 +10,11 @@ use super::StateError;
 use super::parameters::{Kind, Parameter};
 use super::read::{Reader, Want};
 use super::settle::settle;
-use crate::parallel::{MeshBackend, Place};
+use crate::parallel::{MeshBackend, ModulePath};
 use crate::run::Fault;
 use burn_dist_door::AnyTensor;
 
-/// Parameters are read together up to so many, so that the values that they replace are given up soon.
+/// Parameters are read together up to so many, so that the values that they replace are released soon.
 const AHEAD: usize = 16;
 
 /// Returns a module with values of a checkpoint. `wants` is what each of its parameters takes from there, in the order
@@ -29,7 +29,7 @@ pub(super) fn restore<B: MeshBackend, M: Module<B>>(
     reader: &Reader<'_, B>,
 ) -> Result<M, StateError> {
     let mut restorer = Restorer {
-        place: Place::default(),
+        path: ModulePath::default(),
         parameters,
         next: 0,
         wants: wants.into_iter(),
@@ -47,7 +47,7 @@ pub(super) fn restore<B: MeshBackend, M: Module<B>>(
 }
 
 struct Restorer<'a, B: MeshBackend> {
-    place: Place,
+    path: ModulePath,
     parameters: &'a [Parameter],
     next: usize,
     wants: IntoIter<Option<Want>>,
@@ -62,7 +62,7 @@ impl<B: MeshBackend> Restorer<'_, B> {
         if self.error.is_some() {
             return None;
         }
-        let (path, index) = (self.place.path(), self.next);
+        let (path, index) = (self.path.path(), self.next);
         self.next += 1;
         let is_next = |parameter: &&Parameter| parameter.path == path && parameter.kind == kind;
         if self.parameters.get(index).filter(is_next).is_none() {
@@ -92,28 +92,28 @@ impl<B: MeshBackend> Restorer<'_, B> {
         self.ready.pop_front().flatten()
     }
 
-    /// As [`Self::value`], as what it is; an error if it is not.
-    fn given<T>(&mut self, kind: Kind, of: impl FnOnce(AnyTensor) -> Option<T>) -> Option<T> {
-        let given = of(self.value(kind)?);
-        if given.is_none() {
+    /// Returns the value of [`Self::value`] as a tensor of its kind; an error if it is of another.
+    fn typed<T>(&mut self, kind: Kind, of: impl FnOnce(AnyTensor) -> Option<T>) -> Option<T> {
+        let typed = of(self.value(kind)?);
+        if typed.is_none() {
             let fault = Fault::bug("a parameter was read as one of another kind");
             self.error.get_or_insert(fault.into());
         }
-        given
+        typed
     }
 }
 
 impl<B: MeshBackend> ModuleMapper<B> for Restorer<'_, B> {
     fn enter_module(&mut self, name: &str, container: &str) {
-        self.place.enter(name, container);
+        self.path.enter(name, container);
     }
 
     fn exit_module(&mut self, _name: &str, _container: &str) {
-        self.place.exit();
+        self.path.exit();
     }
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
-        let Some(value) = self.given(Kind::Float, B::float_given) else {
+        let Some(value) = self.typed(Kind::Float, B::float_given) else {
             return param;
         };
         let id = param.id;
@@ -124,7 +124,7 @@ impl<B: MeshBackend> ModuleMapper<B> for Restorer<'_, B> {
         &mut self,
         param: Param<Tensor<B, D, Int>>,
     ) -> Param<Tensor<B, D, Int>> {
-        let Some(value) = self.given(Kind::Int, B::int_given) else {
+        let Some(value) = self.typed(Kind::Int, B::int_given) else {
             return param;
         };
         let id = param.id;
@@ -135,7 +135,7 @@ impl<B: MeshBackend> ModuleMapper<B> for Restorer<'_, B> {
         &mut self,
         param: Param<Tensor<B, D, Bool>>,
     ) -> Param<Tensor<B, D, Bool>> {
-        let Some(value) = self.given(Kind::Bool, B::bool_given) else {
+        let Some(value) = self.typed(Kind::Bool, B::bool_given) else {
             return param;
         };
         let id = param.id;

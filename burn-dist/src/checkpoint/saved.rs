@@ -37,9 +37,9 @@ pub struct Saved<B: MeshBackend> {
 pub struct LoadOptions {
     /// Which differences between a module and the checkpoint are errors.
     pub matching: Match,
-    /// Whether tensors of another type than the module's are converted; else they are errors.
+    /// Converts tensors of another type than the module's; without it they are errors.
     pub convert: bool,
-    /// Whether checksums are verified.
+    /// Verifies checksums.
     pub verify: bool,
 }
 
@@ -110,7 +110,7 @@ impl<B: MeshBackend> Saved<B> {
         self.module_reported(name, module).map(|(module, _)| module)
     }
 
-    /// As [`Self::module`], also telling what differs and was no error.
+    /// Loads as [`Self::module`] does, and also returns the differences that were no errors.
     ///
     /// # Errors
     /// As [`Self::module`].

@@ -1,4 +1,4 @@
-//! What of a module neither `visit` nor `map` sees.
+//! Updates of a module that neither `visit` nor `map` sees.
 //!
 //! `RunningState`, which `BatchNorm` has, keeps its last update apart until it is asked for a record: `visit` shows the
 //! value of the step before, and the update replaces later what `map` puts there. So a module is asked for its record

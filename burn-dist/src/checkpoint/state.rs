@@ -1,4 +1,4 @@
-//! What of a training run is saved.
+//! The state of a training run, as it is saved.
 
 use std::collections::HashMap;
 use std::marker::PhantomData;
@@ -17,7 +17,7 @@ use super::record::part;
 use crate::parallel::MeshBackend;
 use crate::record::parts::Taken;
 
-/// What of a training run is saved: modules, optimizers, schedulers, and values of the program, each under a name.
+/// The state of a training run to save: modules, optimizers, schedulers, and values of the program, each under a name.
 ///
 /// It holds handles, no copies. What is trained after it was put together is not in it.
 ///
@@ -28,7 +28,7 @@ pub struct State<B> {
     pub(super) tensors: Vec<(String, Box<dyn Taken>)>,
     /// By kind and name.
     pub(super) texts: Map<String, Value>,
-    /// What went wrong first.
+    /// The first error.
     error: Option<StateError>,
     backend: PhantomData<B>,
 }

@@ -6,7 +6,7 @@ use burn_core::tensor::backend::Backend;
 use parking_lot::Mutex;
 
 use super::error::DataError;
-use super::spans::Place;
+use super::spans::StreamPoint;
 use super::workers::Loaded;
 use crate::layout::Rows;
 
@@ -26,7 +26,7 @@ pub struct Batches<B: Backend, I, O> {
     pub(super) loaded: Option<Box<LoadedItems<I>>>,
     pub(super) batching: Arc<Batching<B, I, O>>,
     pub(super) device: B::Device,
-    pub(super) at: Arc<Mutex<Place>>,
+    pub(super) at: Arc<Mutex<StreamPoint>>,
 }
 
 impl<B: Backend, I, O> fmt::Debug for Batches<B, I, O> {

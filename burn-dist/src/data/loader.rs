@@ -11,7 +11,7 @@ use super::batches::{Batches, Batching, LoadedItems};
 use super::error::DataError;
 use super::order::draw;
 use super::position::{Position, ResumeError, Stream};
-use super::spans::{Place, Spans};
+use super::spans::{Spans, StreamPoint};
 use super::workers::{ChooseRows, Source, Workers, load_here};
 use crate::layout::Rows;
 
@@ -76,7 +76,7 @@ pub struct Loader<B: Backend, I, O> {
     pub(super) epochs: Option<u64>,
     num_workers: usize,
     fingerprint: Option<String>,
-    pub(super) at: Arc<Mutex<Place>>,
+    pub(super) at: Arc<Mutex<StreamPoint>>,
 }
 
 // Derived, it would ask for clones of items.
@@ -121,7 +121,7 @@ impl<B: Backend, I, O> Loader<B, I, O> {
     /// A loader of the rows of this process: of a batch of n rows it loads the items of `rows(n)`, and makes `batching`
     /// of them. All processes make the same batches of as many rows.
     ///
-    /// `rows` is usually [`DeviceMesh::local_rows`](crate::DeviceMesh::local_rows). `batching` is told which rows it
+    /// `rows` is usually [`DeviceMesh::local_rows`](crate::DeviceMesh::local_rows). `batching` learns which rows it
     /// gets, and of how many, also in a last batch that is short:
     /// [`from_process_local`](crate::ProcessLocal::from_process_local) wants to know.
     ///
@@ -195,9 +195,9 @@ impl<B: Backend, I, O> Loader<B, I, O> {
         self
     }
 
-    /// As [`fingerprint`](Self::fingerprint), a hash of the first item, the last one, and some evenly between them: so
-    /// many in all, each read and written as JSON. A change in other items is not noticed, and items that are written
-    /// differently each time (hash maps) have no such fingerprint.
+    /// Sets the [`fingerprint`](Self::fingerprint) to a hash of the first item, the last one, and some evenly between
+    /// them: `items` in all, each read and written as JSON. A change in other items is not noticed, and items that are
+    /// written differently each time (hash maps) have no such fingerprint.
     ///
     /// # Errors
     /// [`DataError::MissingItem`], [`DataError::NoFingerprint`].

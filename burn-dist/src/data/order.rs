@@ -9,7 +9,7 @@ const ROUNDS: usize = 24;
 ///
 /// # Source
 /// The generalised Feistel method and cycle walking of Black and Rogaway, "Ciphers with arbitrary finite domains"
-/// (CT-RSA 2002). The functions of the rounds are SplitMix64 (Steele, Lea, Flood, OOPSLA 2014) at a given place in its
+/// (CT-RSA 2002). The functions of the rounds are SplitMix64 (Steele, Lea, Flood, OOPSLA 2014) at any index of its
 /// sequence. Differs: this is no cipher, and the lower part has an even number of values, since rotations of an odd
 /// number of them are all even permutations.
 #[derive(Clone, Debug)]

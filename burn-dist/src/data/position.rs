@@ -10,7 +10,7 @@ pub struct Stream {
     pub samples: usize,
     /// The seed that they are shuffled by; `None` if they are not.
     pub seed: Option<u64>,
-    /// What tells the data from other data with as many samples, if anything was given.
+    /// Distinguishes the data from other data with as many samples, if the loader has a fingerprint.
     pub fingerprint: Option<String>,
 }
 
@@ -36,7 +36,7 @@ pub struct Position {
     pub epoch: u64,
     /// Samples of this epoch that have been handed out.
     pub sample: usize,
-    /// What this is a position in.
+    /// The stream that this is a position in.
     pub stream: Stream,
 }
 
@@ -73,9 +73,9 @@ pub enum ResumeError {
          or start anew"
     )]
     OtherStream {
-        /// What the position is in.
+        /// The stream of the position.
         expected: Stream,
-        /// What is there.
+        /// The stream of the loader.
         found: Stream,
     },
     /// The epoch has not so many samples: no loader has saved this.

@@ -1,7 +1,7 @@
-//! Which samples are a batch: the stream of epochs, cut from a place on.
+//! Which samples are a batch: the stream of epochs, cut from a point on.
 
-/// A place in the stream: an epoch, and how many of its samples lie before.
-pub(super) type Place = (u64, usize);
+/// A point of the stream: an epoch, and how many of its samples lie before.
+pub(super) type StreamPoint = (u64, usize);
 
 /// The samples of a batch: consecutive ones of an epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,10 +10,10 @@ pub(super) struct Span {
     pub(super) start: usize,
     pub(super) len: usize,
     /// Where the next batch begins at the earliest.
-    pub(super) after: Place,
+    pub(super) after: StreamPoint,
 }
 
-/// The batches of a stream of epochs from a place on.
+/// The batches of a stream of epochs from a point on.
 #[derive(Clone, Debug)]
 pub(super) struct Spans {
     pub(super) samples: usize,
@@ -22,7 +22,7 @@ pub(super) struct Spans {
     pub(super) drop_last: bool,
     /// The first epoch that is not there.
     pub(super) end: Option<u64>,
-    pub(super) at: Place,
+    pub(super) at: StreamPoint,
 }
 
 impl Spans {
@@ -35,7 +35,7 @@ impl Spans {
         }
     }
 
-    /// Whether any whole epoch has a batch.
+    /// Returns whether a whole epoch has a batch.
     pub(super) fn has_batches(&self) -> bool {
         self.len(0) > 0
     }

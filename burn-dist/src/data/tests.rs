@@ -10,7 +10,7 @@ use burn_core::tensor::{Int, Tensor, TensorData};
 use burn_flex::{Flex, FlexDevice};
 
 use super::*;
-use crate::comm::World;
+use crate::launch::World;
 use crate::layout::Rows;
 use crate::{DeviceMesh, Dist, ProcessLocal};
 
@@ -35,7 +35,7 @@ fn all<I: Send + 'static>(loader: &Plain<I>) -> Vec<Vec<I>> {
     batches.collect::<Result<_, _>>().unwrap()
 }
 
-/// As if the position had been written and read.
+/// Returns the position of a loader, written and read.
 fn saved<I>(loader: &Plain<I>) -> Position {
     let json = serde_json::to_string(&loader.position()).unwrap();
     let read = serde_json::from_str(&json).unwrap();
@@ -428,7 +428,7 @@ fn processes_that_load_their_rows_make_the_batches_of_one() {
 }
 
 #[test]
-fn rows_of_another_number_are_a_bug_that_is_told() {
+fn rows_of_another_number_are_a_bug_that_is_named() {
     let batching = |items: Vec<usize>, _: &Rows, _: &FlexDevice| items;
     let data = InMemDataset::new((0..5).collect());
     let loader: Plain = Loader::local(data, |_| Rows::all(2), batching, FlexDevice);

@@ -20,7 +20,7 @@ pub(super) type ChooseRows = dyn Fn(usize) -> Rows + Send + Sync;
 /// Batches that a worker has loaded and nobody has asked for; it loads one more meanwhile.
 const WAITING_MAX: usize = 1;
 
-/// What items come from.
+/// The data set that items come from.
 pub(super) struct Source<I> {
     pub(super) dataset: Arc<dyn Dataset<I>>,
     /// The item that is sample 0.

@@ -5,14 +5,15 @@ use burn_nn::attention::{MhaInput as ComposedInput, MultiHeadAttention};
 
 use super::{AttentionBackend, AttentionOptions, attention};
 
-/// What [`FusedAttention::attend`] takes: burn-nn's `MhaInput` by the same calls. The fields of that one are private.
+/// The inputs of [`FusedAttention::attend`]: burn-nn's `MhaInput` by the same calls, since the fields of that one are
+/// private.
 #[derive(Clone, Debug)]
 pub struct MhaInput<B: AttentionBackend> {
-    /// What attends, `[b, q, d_model]`.
+    /// Queries, `[b, q, d_model]`.
     pub query: Tensor<B, 3>,
-    /// What it is compared with, `[b, k, d_model]`.
+    /// Keys, which queries are compared with, `[b, k, d_model]`.
     pub key: Tensor<B, 3>,
-    /// What is taken from where the keys are, `[b, k, d_model]`.
+    /// Values, one for each key, `[b, k, d_model]`.
     pub value: Tensor<B, 3>,
     /// The keys that are hidden (true) from all queries, `[b, k]`; dims of size one stretch.
     pub mask_pad: Option<Tensor<B, 2, Bool>>,

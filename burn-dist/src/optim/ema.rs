@@ -84,7 +84,7 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>> Ema<B, M> {
 
 struct Weights {
     floats: TensorContainer<ParamId>,
-    /// What has no average.
+    /// Values that have no average.
     others: HashMap<ParamId, Box<dyn Any>>,
 }
 

@@ -6,7 +6,7 @@ use burn_core::tensor::{ElementConversion, Int, Tensor};
 use burn_optim::GradientsParams;
 use core::marker::PhantomData;
 
-/// What to do with a step whose gradients are not all finite.
+/// The reaction to a step whose gradients are not all finite.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NonFinite {
     /// Leave the step out, with a warning: a loss that overflows now and then is the price of f16.
@@ -79,7 +79,7 @@ impl GradientCheck {
         }
     }
 
-    /// Returns the gradients if all are finite, and `None` if this step is to be left out. Counts a step either way.
+    /// Returns the gradients if all are finite, and `None` if this step is to be left out. Counts a step in both cases.
     ///
     /// Parameters that are trained and have no gradient (unused ones) are fine; at the first step their paths are
     /// logged as a warning, and kept: [`Self::missing`].

@@ -1,15 +1,14 @@
 //! Installing specs on the parameters of a module.
 
-use super::walk::Place;
-use super::{Annotate, ParallelError, ParamSpec, Plan};
+use super::{Annotate, ParallelError, ParamSpec, Plan, resolve, walk};
 use crate::mesh::{Axis, AxisIndex, MeshShape};
 use burn_core::module::{Module, ModuleMapper, Param};
 use burn_core::tensor::{Bool, Int, Tensor, TensorPrimitive};
 use burn_dist_engine::warn::warn;
 use core::marker::PhantomData;
-use std::collections::{HashMap, VecDeque};
+use std::vec::IntoIter;
 
-/// Placing any Burn module, foreign ones too, by a plan of path patterns.
+/// Parallelises any Burn module, foreign ones too, by a plan of path patterns.
 pub trait ParallelizeWith<B: Annotate>: Module<B> {
     /// Places every float parameter as `plan` says, now and whenever it is loaded from a record.
     ///
@@ -36,25 +35,18 @@ pub trait ParallelizeWith<B: Annotate>: Module<B> {
         plan: &Plan,
     ) -> Result<Self, ParallelError> {
         let mesh = mesh.as_ref();
+        let (module, tree) = walk::walk(self);
+        let specs = resolve::resolve(plan, &tree, mesh)?;
+        for axis in idle_axes(&specs, mesh) {
+            warn(&idle(axis, mesh));
+        }
         let mut installer = Installer::<B> {
-            place: Place::default(),
-            specs: HashMap::new(),
+            specs: specs.into_iter(),
             mesh,
             error: None,
             backend: PhantomData,
         };
-        let specs = plan.resolve(&self, mesh)?;
-        for axis in idle_axes(&specs, mesh) {
-            warn(&idle(axis, mesh));
-        }
-        for spec in specs {
-            installer
-                .specs
-                .entry(spec.path.clone())
-                .or_default()
-                .push_back(spec);
-        }
-        let module = self.map(&mut installer);
+        let module = module.map(&mut installer);
         match installer.error {
             Some(error) => Err(error),
             None => Ok(module),
@@ -91,20 +83,18 @@ fn idle(axis: &Axis, mesh: &MeshShape) -> String {
 }
 
 struct Installer<'a, B> {
-    place: Place,
-    /// By path; a hand-written module may visit several parameters under one path, always in the same order.
-    specs: HashMap<String, VecDeque<ParamSpec>>,
+    /// In the order of the walk.
+    specs: IntoIter<ParamSpec>,
     mesh: &'a MeshShape,
     error: Option<ParallelError>,
     backend: PhantomData<B>,
 }
 
 impl<B: Annotate> Installer<'_, B> {
-    /// The spec of the parameter here, if all is well.
+    /// Returns the spec of the next parameter, which is on `device`.
     fn spec(&mut self, device: &B::Device) -> Result<ParamSpec, ParallelError> {
-        let path = self.place.path();
-        let spec = self.specs.get_mut(&path).and_then(VecDeque::pop_front);
-        let spec = spec.ok_or(ParallelError::UnevenWalk { path })?;
+        let spec = self.specs.next();
+        let spec = spec.expect("`Module::map` reaches the parameters that it reached before");
         match B::mesh_shape(device) {
             Some(found) if found != *self.mesh => Err(ParallelError::OtherMesh {
                 path: spec.path,
@@ -117,14 +107,6 @@ impl<B: Annotate> Installer<'_, B> {
 }
 
 impl<B: Annotate> ModuleMapper<B> for Installer<'_, B> {
-    fn enter_module(&mut self, name: &str, container: &str) {
-        self.place.enter(name, container);
-    }
-
-    fn exit_module(&mut self, _name: &str, _container: &str) {
-        self.place.exit();
-    }
-
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
         if self.error.is_some() {
             return param;
@@ -203,7 +185,8 @@ fn check_loaded(path: &str, expected: &[usize], found: &[usize]) {
     }
 }
 
-/// What a mapper makes of a tracked tensor could not become a leaf again. Burn tracks the loaded parameter afterwards.
+/// Returns a loaded tensor without tracking: the result of a mapper on a tracked one could not become a leaf again.
+/// Burn tracks the loaded parameter afterwards.
 fn untracked<B: Annotate, const D: usize>(loaded: Tensor<B, D>) -> Tensor<B, D> {
     loaded.set_require_grad(false)
 }

@@ -1,14 +1,13 @@
 //! The trait the derive implements, and what its expansion writes into.
 
 use super::Annotate;
-use super::pattern::Pattern;
-use super::plan::{Action, Entry, Origin, Plan, StyleEntry};
+use super::plan::{Action, Entry, Plan, StyleEntry, Target};
 use super::stages::{Split, StageMark};
 use super::{LayoutText, ParallelError, ParallelizeWith, Style};
-use crate::layout::LayoutError;
 use crate::mesh::MeshShape;
-use crate::plan::{Checkpoint, UnitPolicy};
+use crate::plan::UnitPolicy;
 use burn_core::module::Module;
+use burn_dist_plan::layout::written::LayoutParts;
 
 /// A module that says how it is split over a device mesh.
 ///
@@ -20,7 +19,7 @@ use burn_core::module::Module;
         &Plan::new().colwise(\"...\"))`"
 )]
 pub trait Parallelize {
-    /// Writes what the attributes say into `scope`, nested modules included.
+    /// Writes the attributes into `scope`, those of nested modules too.
     #[doc(hidden)]
     fn describe(&self, scope: &mut Scope);
 
@@ -77,7 +76,7 @@ impl<T: Parallelize> Parallelize for Option<T> {
     }
 }
 
-/// Where a description stands in the module tree, and what it has said so far.
+/// A description of a module, at some path in it: what has been written so far.
 #[derive(Debug, Default)]
 pub struct Scope {
     path: Vec<String>,
@@ -92,47 +91,9 @@ impl Scope {
         self.path.pop();
     }
 
-    /// Marks the module here as an FSDP unit; of a list, each element.
-    pub fn unit(&mut self) {
-        self.push(Action::Unit(UnitPolicy::new()), false);
-    }
-
-    /// Marks the module here as a unit whose activations are made again in the backward; of a list, each element.
-    pub fn checkpoint(&mut self) {
-        let policy = UnitPolicy::new().checkpoint(Checkpoint::Full);
+    /// Marks the module here as a unit with a policy; of a list, each element.
+    pub fn unit(&mut self, policy: UnitPolicy) {
         self.push(Action::Unit(policy), false);
-    }
-
-    /// Marks the module here as a unit with which shard axes do what `text`, checked by the derive, says; of a list,
-    /// each element.
-    ///
-    /// # Panics
-    /// If `text` is not a [`ShardStrategy`](crate::ShardStrategy): the derive's list and that of the type would differ,
-    /// a bug.
-    pub fn strategy(&mut self, text: &str) {
-        let strategy = text.parse().expect("checked by the derive");
-        self.push(Action::Unit(UnitPolicy::new().strategy(strategy)), false);
-    }
-
-    /// Marks the module here as a unit that computes in what `text`, checked by the derive, says; of a list, each
-    /// element.
-    ///
-    /// # Panics
-    /// If [`UnitPolicy::computing_in`] does not read `text`: the derive and the type would differ, a bug.
-    pub fn precision(&mut self, text: &str) {
-        let policy = UnitPolicy::computing_in(text).expect("checked by the derive");
-        self.push(Action::Unit(policy), false);
-    }
-
-    /// Marks the module here as a unit whose attention gets keys of other ranks as `text`, checked by the derive, says;
-    /// of a list, each element.
-    ///
-    /// # Panics
-    /// If `text` is not a [`ContextParallel`](crate::ContextParallel): the derive's list and that of the type would
-    /// differ, a bug.
-    pub fn context(&mut self, text: &str) {
-        let context = text.parse().expect("checked by the derive");
-        self.push(Action::Unit(UnitPolicy::new().context(context)), false);
     }
 
     /// Leaves everything here whole on every rank, at rest too.
@@ -171,24 +132,21 @@ impl Scope {
         } = mark;
         self.push(Action::Style(style), vacant);
         if let Some(text) = input {
-            self.push(Action::Input(text), vacant);
+            self.push(Action::Input(Ok(text)), vacant);
         }
         if let Some(text) = output {
-            self.push(Action::Output(text), vacant);
+            self.push(Action::Output(Ok(text)), vacant);
         }
     }
 
     fn push(&mut self, action: Action, vacant: bool) {
-        self.entries.push(Entry {
-            text: self.path.join("."),
-            pattern: Ok(Pattern::exactly(&self.path)),
-            action,
-            origin: Origin::Derived { vacant },
-        });
+        let path = self.path.clone();
+        let target = Target::Field { path, vacant };
+        self.entries.push(Entry { target, action });
     }
 }
 
-/// What can be cut into stages.
+/// A list of blocks, which can be cut into stages.
 #[diagnostic::on_unimplemented(
     message = "`stages` cuts a list of blocks, and `{Self}` is none",
     label = "no list",
@@ -204,8 +162,8 @@ impl<T: Blocks> Blocks for Option<T> {}
 #[derive(Debug)]
 pub struct Mark {
     style: StyleEntry,
-    input: Option<Result<LayoutText, LayoutError>>,
-    output: Option<Result<LayoutText, LayoutError>>,
+    input: Option<LayoutText>,
+    output: Option<LayoutText>,
     vacant: bool,
 }
 
@@ -215,7 +173,7 @@ impl Mark {
         Self {
             style: StyleEntry {
                 style,
-                axis: None,
+                axes: None,
                 heads: None,
             },
             input: None,
@@ -224,31 +182,31 @@ impl Mark {
         }
     }
 
-    /// Names the axis; the mesh has to have it.
-    pub fn axis(mut self, axis: &str) -> Self {
-        self.style.axis = Some(axis.into());
+    /// Names the axes, one but for experts; the mesh has to have them.
+    pub fn axes(mut self, axes: &[&str]) -> Self {
+        self.style.axes = Some(axes.iter().map(|axis| (*axis).into()).collect());
         self
     }
 
-    /// Gives the layout of the input.
-    pub fn input(mut self, text: &str) -> Self {
-        self.input = Some(LayoutText::parse(text));
+    /// Sets the layout of the input.
+    pub fn input(mut self, layout: LayoutParts<'_>) -> Self {
+        self.input = Some(LayoutText::from_parts(&layout));
         self
     }
 
-    /// Gives the layout of the output.
-    pub fn output(mut self, text: &str) -> Self {
-        self.output = Some(LayoutText::parse(text));
+    /// Sets the layout of the output.
+    pub fn output(mut self, layout: LayoutParts<'_>) -> Self {
+        self.output = Some(LayoutText::from_parts(&layout));
         self
     }
 
-    /// Gives a count the axis has to divide, and what is counted.
+    /// Sets a count the axis has to divide, and what is counted.
     pub fn heads(mut self, count: usize, what: &str) -> Self {
         self.style.heads = Some((count, what.into()));
         self
     }
 
-    /// Says that the field holds nothing just now, so that it is no mistake to find no parameter there.
+    /// Sets whether the field holds nothing just now, so that it is no mistake to find no parameter there.
     pub fn vacant(mut self, vacant: bool) -> Self {
         self.vacant = vacant;
         self

@@ -34,14 +34,14 @@ pub enum DTensorError {
     /// A rank that the mesh does not have.
     #[error("rank {rank} does not exist: mesh {mesh} has ranks 0 to {last}")]
     NoSuchRank {
-        /// What was asked for.
+        /// The rank that was asked for.
         rank: u32,
         /// Text form of the mesh.
         mesh: String,
         /// The last rank.
         last: usize,
     },
-    /// The parts given to [`LocalParts::from_local`] do not make up the tensor.
+    /// The parts passed to [`LocalParts::from_local`] do not make up the tensor.
     #[error(
         "rank {rank} must hold {expected:?} of a tensor in layout {layout}, but was given {found:?}"
     )]
@@ -50,25 +50,25 @@ pub enum DTensorError {
         rank: u32,
         /// Shape that the layout gives it.
         expected: Vec<usize>,
-        /// Shape that was given.
+        /// Shape that was passed.
         found: Vec<usize>,
         /// Text form of the layout.
         layout: String,
     },
-    /// The rows given to [`ProcessLocal::from_process_local`] are not those of this process.
+    /// The rows passed to [`ProcessLocal::from_process_local`] are not those of this process.
     #[error(
         "this process was given {found} row(s), and its ranks hold {expected} ({rows}): give the rows that \
          `DeviceMesh::local_rows` names, in that order"
     )]
     LocalRows {
-        /// Rows given.
+        /// Rows passed.
         found: usize,
         /// Rows that the ranks of this process hold.
         expected: usize,
         /// Which.
         rows: Rows,
     },
-    /// The data given to [`ProcessLocal::from_process_local`] have not as many dims as the tensor.
+    /// The data passed to [`ProcessLocal::from_process_local`] has not as many dims as the tensor.
     #[error(
         "a tensor of {expected} dim(s) was asked for, and the rows given have {found}: give data of shape [rows, ..] \
          with {expected} dim(s)"
@@ -89,7 +89,7 @@ pub enum DTensorError {
         mesh: String,
         /// Ranks that this process runs.
         ranks: usize,
-        /// Parts given.
+        /// Parts passed.
         found: usize,
     },
 }
@@ -112,7 +112,7 @@ pub trait MeshBackend: Backend + Parts {
     /// # Communication
     /// Closes the window and waits for the local ranks.
     fn trace(device: &Self::Device) -> Option<Trace>;
-    /// Returns what has stopped the mesh, if anything has: what failed reads were told, as data. A program that ends
+    /// Returns the fault that has stopped the mesh, if one has: the error of failed reads, as data. A program that ends
     /// with it returns its [`exit_code`](Fault::exit_code) to the scheduler.
     ///
     /// ```
@@ -131,7 +131,7 @@ pub trait MeshBackend: Backend + Parts {
     /// Keeps the window of the mesh open until the result is dropped, so that what is recorded meanwhile is planned
     /// together: the forward and backward passes of all microbatches of a step, which a pipeline overlaps.
     ///
-    /// [`pipeline::forward_backward`](crate::pipeline::forward_backward) does it for a step; a loop of one's own takes
+    /// [`pipeline::forward_backward`](super::pipeline::forward_backward) does it for a step; a loop of one's own takes
     /// a hold around its microbatches:
     ///
     /// ```
@@ -423,7 +423,7 @@ impl<B: MeshBackend, C: CheckpointStrategy> MeshBackend for Autodiff<B, C> {
     }
 }
 
-/// What a tensor on a mesh can be asked and told about its layout. Values never change by it.
+/// A tensor on a mesh: its layout, moves to other layouts, and the parts that ranks hold. Values never change by them.
 ///
 /// ```
 /// use burn::backend::{Autodiff, Flex};
@@ -501,7 +501,7 @@ pub trait LocalParts: Sized {
 /// ```
 /// use burn::backend::Flex;
 /// use burn::tensor::{Tensor, TensorData};
-/// use burn_dist::comm::World;
+/// use burn_dist::launch::World;
 /// use burn_dist::{DeviceMesh, Dist, ProcessLocal};
 ///
 /// // Two processes, which are threads here; each has two of the four ranks.
@@ -537,7 +537,7 @@ pub trait ProcessLocal: Sized {
     /// [`DTensorError::NumDims`] if `data` does not have as many dims as the tensor, [`DTensorError::LocalRows`] if it
     /// does not have as many rows as the ranks of this process hold.
     /// # Source
-    /// `jax.make_array_from_process_local_data`. Differs: the number of rows is given, so that nothing has to be
+    /// `jax.make_array_from_process_local_data`. Differs: the number of rows is an argument, so that nothing has to be
     /// exchanged.
     fn from_process_local(
         data: TensorData,
@@ -608,8 +608,8 @@ pub fn explain<B: MeshBackend, T>(
     (result, B::explained(device))
 }
 
-/// As [`explain`]; moreover [`Explanation::after`] says what there is of each window after one of the planner's
-/// [passes](crate::plan::PASSES): the window with what its values are, the program common to all ranks, or the tasks of
+/// Explains as [`explain`] does, and shows in [`Explanation::after`] each window after one of the planner's
+/// [passes](crate::explanation::PASSES): the window with what its values are, the program common to all ranks, or the tasks of
 /// the first rank.
 ///
 /// ```
@@ -635,7 +635,10 @@ pub fn explain_after<B: MeshBackend, T>(
 ) -> Result<(T, Explanation), PlanError> {
     let mut names = PASSES.iter().map(|(name, _)| *name);
     let Some(after) = names.find(|name| *name == pass) else {
-        return Err(PlanError::UnknownPass { name: pass.into() });
+        return Err(PlanError::UnknownPass {
+            name: pass.into(),
+            passes: PASSES.map(|(name, _)| name).join(", "),
+        });
     };
     let ask = Ask {
         after: Some(after),
@@ -689,8 +692,8 @@ pub(crate) fn mesh_of<B: MeshBackend>(device: &B::Device) -> Result<MeshShape, F
     })
 }
 
-/// Implements [`DTensor`] for a kind of tensors: two functions of the backend, and the way to the primitive that they
-/// take and back.
+/// Implements [`DTensor`] for a kind of tensors: two functions of the backend, and the conversions to and from the
+/// primitive that they take.
 macro_rules! dtensor {
     ($($kind:ident, $layout:ident, $redistribute:ident, $unwrap:path, $wrap:path;)*) => {$(
         impl<B: MeshBackend, const D: usize> DTensor for Tensor<B, D, $kind> {

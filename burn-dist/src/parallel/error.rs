@@ -1,4 +1,4 @@
-//! What can be wrong with a plan, each with the way out.
+//! Errors of a plan; each message ends with what to do.
 
 use super::Style;
 use crate::layout::LayoutError;
@@ -32,7 +32,7 @@ pub enum ParallelError {
         entry: String,
         /// The pattern.
         pattern: String,
-        /// What is wrong with it.
+        /// Why it cannot be read.
         reason: String,
     },
     /// An axis that was named explicitly is not in the mesh.
@@ -65,7 +65,7 @@ pub enum ParallelError {
         path: String,
         /// The count that was asked to be split.
         count: usize,
-        /// What is counted: `kv heads`.
+        /// The name of what is counted: `kv heads`.
         what: String,
         /// The axis.
         axis: String,
@@ -79,9 +79,9 @@ pub enum ParallelError {
         path: String,
         /// The style.
         style: Style,
-        /// What is there.
+        /// A description of what it was put on.
         found: String,
-        /// What to do instead.
+        /// Advice: what to do instead.
         advice: String,
     },
     /// A style that splits weights was put on a field without any.
@@ -95,9 +95,9 @@ pub enum ParallelError {
     /// A layout in text cannot be read.
     #[error("{place}: {source}")]
     MalformedLayout {
-        /// Where the layout was given.
+        /// The entry with the layout.
         place: String,
-        /// What is wrong with it.
+        /// Why it cannot be read.
         source: LayoutError,
     },
     /// A unit was asked for where there are modules without float parameters.
@@ -114,18 +114,18 @@ pub enum ParallelError {
     /// A precision reduces in a type that it neither computes in nor is f32.
     #[error("{place}: cannot reduce in {} what is computed in {}: reduce in f32 or in {}", .precision.reduce, .precision.param, .precision.param)]
     ImpossiblePrecision {
-        /// Where it was given.
+        /// The entry with the precision.
         place: String,
-        /// What was asked.
+        /// The precision that was asked for.
         precision: Precision,
     },
-    /// A sharding strategy was given for an axis that does not shard.
+    /// A sharding strategy was set for an axis that does not shard.
     #[error(
         "{place}: `{axis}` of the mesh {mesh} is not a shard axis: strategies are for axes named fsdp, dp_shard, zero, \
          shard, cp, context or ep, or given such a role"
     )]
     NotSharded {
-        /// Where the strategy was given.
+        /// The entry with the strategy.
         place: String,
         /// The axis.
         axis: String,
@@ -167,7 +167,7 @@ pub enum ParallelError {
     /// A stage that the pipeline does not have.
     #[error("{place}: there is no stage {stage}: this pipeline has stages 0 to {}", .stages - 1)]
     NoSuchStage {
-        /// Where the stage was given.
+        /// The entry with the stage.
         place: String,
         /// The stage.
         stage: u32,
@@ -181,9 +181,9 @@ pub enum ParallelError {
         path_or_root(.path)
     )]
     NoList {
-        /// Where it was said.
+        /// The entry of the plan.
         place: String,
-        /// What is there.
+        /// The module that is no list.
         path: String,
     },
     /// A list with fewer blocks than there are stages.
@@ -192,7 +192,7 @@ pub enum ParallelError {
          fewer stages_per_rank), or say by .stage_table(\"{path}\", &[..]) which stages have none of them"
     )]
     TooFewBlocks {
-        /// Where it was said.
+        /// The entry of the plan.
         place: String,
         /// The list.
         path: String,
@@ -204,11 +204,11 @@ pub enum ParallelError {
     /// A table of stages, or weights, of another length than the list.
     #[error("{place}: {found} number(s) for the {blocks} block(s) of {path}: give one for each")]
     NotOnePerBlock {
-        /// Where it was said.
+        /// The entry of the plan.
         place: String,
         /// The list.
         path: String,
-        /// Numbers given.
+        /// Numbers passed.
         found: usize,
         /// Its blocks.
         blocks: usize,
@@ -216,7 +216,7 @@ pub enum ParallelError {
     /// The weight of a block that is none.
     #[error("{place}: {weight} is no weight: give what each block costs, a number above 0")]
     NoWeight {
-        /// Where it was said.
+        /// The entry of the plan.
         place: String,
         /// The number.
         weight: f64,
@@ -226,7 +226,7 @@ pub enum ParallelError {
         "{place}: {path} has no cost: give those of a step that uses it, simulated on a mesh without a pipeline axis"
     )]
     NoCost {
-        /// Where it was said.
+        /// The entry of the plan.
         place: String,
         /// The block.
         path: String,
@@ -259,7 +259,7 @@ pub enum ParallelError {
         /// Stages on each of them.
         of_chunks: u32,
     },
-    /// The model's device belongs to another mesh than the one given.
+    /// The model's device belongs to another mesh than the one passed.
     #[error(
         "{path} is on a device of mesh {found}, not of {asked}: \
          create the model on the device of the mesh it is parallelised over"
@@ -267,7 +267,7 @@ pub enum ParallelError {
     OtherMesh {
         /// The first parameter found elsewhere.
         path: String,
-        /// The mesh given.
+        /// The mesh passed.
         asked: MeshShape,
         /// The mesh of the parameter's device.
         found: MeshShape,
@@ -283,15 +283,6 @@ pub enum ParallelError {
         expected: Vec<usize>,
         /// Its shape in the record.
         found: Vec<usize>,
-    },
-    /// A module written by hand maps other parameters than it visits.
-    #[error(
-        "{path}: `Module::map` reaches a float parameter that `Module::visit` does not; \
-         a module's two walks must agree"
-    )]
-    UnevenWalk {
-        /// The parameter.
-        path: String,
     },
 }
 
@@ -331,7 +322,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_name_the_way_out() {
+    fn messages_name_what_to_do() {
         let error = ParallelError::Indivisible {
             path: "layers.0.attention.wk".into(),
             count: 4,

@@ -1,4 +1,4 @@
-//! What a style means for a parameter: the dim it splits, and what the parameter is.
+//! The meaning of a style for a parameter: the dim it splits, and the parameter's role.
 
 use super::walk::{Parameter, Segment};
 use super::{ParallelError, ParamRole, Style};
@@ -123,7 +123,7 @@ fn weight_dim(
     }
 }
 
-/// What a parameter is to its module, by the names Burn's modules share.
+/// Returns the role of a parameter in its module, by the names Burn's modules share.
 fn role(parameter: &Parameter, style: Style, relation: Relation) -> ParamRole {
     let ndim = parameter.shape.len();
     if style.splits() && relation == Relation::Itself {

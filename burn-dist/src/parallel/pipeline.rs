@@ -48,7 +48,7 @@ burn_dist_mesh::debug_by_message!(PipelineError);
 /// use std::ops::Range;
 /// use burn::tensor::backend::Backend;
 /// use burn::tensor::{Int, Tensor};
-/// use burn_dist::pipeline::Microbatches;
+/// use burn_dist::parallel::pipeline::Microbatches;
 ///
 /// struct Batch<B: Backend> {
 ///     tokens: Tensor<B, 2, Int>,
@@ -142,7 +142,7 @@ tuples! {
 /// mean over all rows: those of the microbatches are weighted by their share of the rows, and so are the gradients.
 ///
 /// On a mesh with a pipeline axis, ranks work on the microbatches as the plan's [schedule](crate::Plan::schedule) says.
-/// On any other mesh this is accumulation of gradients. Either way the results are, bit by bit, those of this loop:
+/// On any other mesh this is accumulation of gradients. In both cases the results are, bit by bit, those of this loop:
 ///
 /// ```text
 /// for each microbatch {
@@ -161,7 +161,8 @@ tuples! {
 /// use burn::nn::{Linear, LinearConfig};
 /// use burn::optim::{Optimizer, SgdConfig};
 /// use burn::tensor::Tensor;
-/// use burn_dist::{DeviceMesh, Dist, pipeline};
+/// use burn_dist::{DeviceMesh, Dist};
+/// use burn_dist::parallel::pipeline;
 ///
 /// type B = Autodiff<Dist<Flex>>;
 ///

@@ -8,8 +8,8 @@ use crate::layout::LayoutError;
 use crate::mesh::MeshShape;
 use crate::plan::clock::ModuleCosts;
 use crate::plan::{
-    Accumulation, AsyncTp, Checkpoint, ContextParallel, Float8, Offload, Precision, Reshard,
-    ScheduleChoice, ShardStrategy, UnitPolicy,
+    Accumulation, ActivationCheckpoint, AsyncTp, ContextParallel, Float8, Offload, Precision,
+    Reshard, ScheduleChoice, ShardStrategy, UnitPolicy,
 };
 use burn_core::module::Module;
 use burn_core::tensor::backend::Backend;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// The tensor-parallel axis used where none is named. A mesh may lack it: its styles then split nothing.
 pub(super) const DEFAULT_AXIS: &str = "tp";
 
-/// What is split over which axis, by path, and how the model is trained.
+/// A plan for a model: which parameter is split over which axis, by path, and how the model is trained.
 ///
 /// A pattern is a dotted path; in a segment `*` stands for any characters, and a segment `**` for any number of
 /// segments. A pattern names a module, a parameter, or a list of them (then it stands for each element); `""` names the
@@ -31,7 +31,7 @@ pub(super) const DEFAULT_AXIS: &str = "tp";
 /// use burn::backend::Flex;
 /// use burn::nn::LinearConfig;
 /// use burn_dist::mesh::MeshShape;
-/// use burn_dist::parallel::Plan;
+/// use burn_dist::Plan;
 ///
 /// let up = LinearConfig::new(16, 64).init::<Flex>(&Default::default());
 /// let down = LinearConfig::new(64, 16).init::<Flex>(&Default::default());
@@ -55,29 +55,29 @@ pub struct Plan {
     pub(super) policy: UnitPolicy,
     /// In which order ranks work on microbatches.
     pub(super) schedule: ScheduleChoice,
-    /// Stages on each rank, if it was said.
+    /// Stages on each rank, if they are set.
     pub(super) stages_per_rank: Option<u32>,
 }
 
-/// One thing said about the parameters a pattern names.
+/// One request of a plan, for the parameters that a path or a pattern names.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
-    /// The pattern as written.
-    pub(super) text: String,
-    /// The pattern, or why it cannot be read.
-    pub(super) pattern: Result<Pattern, String>,
+    pub(super) target: Target,
     pub(super) action: Action,
-    pub(super) origin: Origin,
 }
 
-/// Who said it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Origin {
-    /// An attribute: it may name nothing, since `Option`s are empty and enums have other variants; `vacant` says that
-    /// it is so just now.
-    Derived { vacant: bool },
-    /// A person, who meant something by it.
-    Written,
+/// Which modules and parameters an entry is for.
+#[derive(Clone, Debug)]
+pub(super) enum Target {
+    /// The field that an attribute stands on. There may be nothing in it, since `Option`s are empty and enums have
+    /// other variants; `vacant` shows that it is so just now.
+    Field { path: Vec<String>, vacant: bool },
+    /// Whatever a pattern names: a person wrote it, and meant something by it.
+    Pattern {
+        text: String,
+        /// The pattern, or why it cannot be read.
+        pattern: Result<Pattern, String>,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -94,21 +94,10 @@ pub(super) enum Action {
 #[derive(Clone, Debug)]
 pub(super) struct StyleEntry {
     pub(super) style: Style,
-    /// The axis, if it was named; of experts several, separated by commas.
-    pub(super) axis: Option<String>,
+    /// The axes, if they were named: one, but for experts.
+    pub(super) axes: Option<Vec<String>>,
     /// A count the axis has to divide, and what is counted.
     pub(super) heads: Option<(usize, String)>,
-}
-
-impl StyleEntry {
-    /// The axes that were named, if any were: one, but for experts.
-    pub(super) fn axes(&self) -> Option<Vec<&str>> {
-        let named = self.axis.as_deref()?;
-        Some(match self.style {
-            Style::Experts => named.split(',').map(str::trim).collect(),
-            _ => vec![named],
-        })
-    }
 }
 
 impl Entry {
@@ -125,16 +114,29 @@ impl Entry {
         }
     }
 
+    /// Returns whether a person wrote it as an entry of a plan.
+    pub(super) fn is_written(&self) -> bool {
+        matches!(self.target, Target::Pattern { .. })
+    }
+
+    /// The pattern, or the path of the field.
+    pub(super) fn text(&self) -> String {
+        match &self.target {
+            Target::Field { path, .. } => path.join("."),
+            Target::Pattern { text, .. } => text.clone(),
+        }
+    }
+
     fn unit_verb(&self, policy: &UnitPolicy) -> &'static str {
-        match self.origin {
+        match self.target {
             _ if *policy == UnitPolicy::new() => "unit",
-            Origin::Written => "unit_policy",
-            Origin::Derived { .. } if policy.checkpoint.is_some() => "checkpoint",
-            Origin::Derived { .. } if policy.precision.is_some() || policy.float8.is_some() => {
+            Target::Pattern { .. } => "unit_policy",
+            Target::Field { .. } if policy.checkpoint.is_some() => "checkpoint",
+            Target::Field { .. } if policy.precision.is_some() || policy.float8.is_some() => {
                 "precision"
             }
-            Origin::Derived { .. } if policy.context.is_some() => "context",
-            Origin::Derived { .. } => "strategy",
+            Target::Field { .. } if policy.context.is_some() => "context",
+            Target::Field { .. } => "strategy",
         }
     }
 
@@ -143,7 +145,7 @@ impl Entry {
             StageMark::First => "first",
             StageMark::Last => "last",
             StageMark::At(_) => "stage",
-            StageMark::Blocks(_) if self.origin != Origin::Written => "stages",
+            StageMark::Blocks(_) if !self.is_written() => "stages",
             StageMark::Blocks(Split::Even) => "stages",
             StageMark::Blocks(Split::Weights(_)) => "stage_weights",
             StageMark::Costs(_) => "stage_costs",
@@ -153,9 +155,9 @@ impl Entry {
 
     /// Where the entry comes from, for messages.
     pub(super) fn place(&self) -> String {
-        match self.origin {
-            Origin::Written => format!("{}(\"{}\")", self.verb(), self.text),
-            Origin::Derived { .. } => format!("{} on {}", self.verb(), self.text),
+        match self.is_written() {
+            true => format!("{}(\"{}\")", self.verb(), self.text()),
+            false => format!("{} on {}", self.verb(), self.text()),
         }
     }
 }
@@ -252,13 +254,13 @@ impl Plan {
         self.with(pattern, Action::Unit(UnitPolicy::new()))
     }
 
-    /// Marks a module as a unit, as [`Plan::unit`] does, of which `policy` is said, whatever is said of the model. For
-    /// units inside it too: of what is said, the nearest counts, and of two at one place the later.
+    /// Marks a module as a unit, as [`Plan::unit`] does, with a policy of its own, whatever the model's is. It holds
+    /// for units inside it too: of several policies the nearest counts, and of two at one path the later.
     ///
     /// ```
-    /// use burn_dist::{Checkpoint, Float, Plan, Precision, UnitPolicy};
+    /// use burn_dist::{ActivationCheckpoint, Float, Plan, Precision, UnitPolicy};
     ///
-    /// let first = UnitPolicy::new().checkpoint(Checkpoint::Full).precision(Precision::new(Float::F32));
+    /// let first = UnitPolicy::new().checkpoint(ActivationCheckpoint::Full).precision(Precision::new(Float::F32));
     /// let plan = Plan::new().precision(Precision::new(Float::BF16)).unit("layers").unit_policy("layers.0", first);
     /// ```
     pub fn unit_policy(self, pattern: &str, policy: UnitPolicy) -> Self {
@@ -354,16 +356,17 @@ impl Plan {
         self.with(pattern, Action::Stage(StageMark::At(stage)))
     }
 
-    /// Sets in which order the ranks of a pipeline work on microbatches: a [kind](crate::ScheduleKind), 1F1B by default,
+    /// Sets in which order the ranks of a pipeline work on microbatches: a [kind](crate::schedule::ScheduleKind), 1F1B by default,
     /// or a table of one's own, which also says how many stages a rank has.
     ///
     /// ```
-    /// use burn_dist::{Plan, ScheduleKind, plan::schedule::Schedule};
+    /// use burn_dist::Plan;
+    /// use burn_dist::schedule::{Schedule, ScheduleKind};
     ///
     /// let by_name = Plan::new().schedule(ScheduleKind::ZbV);
     /// let table: Schedule = "schedule ranks=2 chunks=1 placement=loop microbatches=1\nF0.0 BW0.0\nF1.0 BW1.0".parse()?;
     /// let by_table = Plan::new().schedule(table);
-    /// # Ok::<(), burn_dist::plan::schedule::ScheduleError>(())
+    /// # Ok::<(), burn_dist::schedule::ScheduleError>(())
     /// ```
     pub fn schedule(mut self, schedule: impl Into<ScheduleChoice>) -> Self {
         self.schedule = schedule.into();
@@ -371,7 +374,7 @@ impl Plan {
     }
 
     /// Sets how many stages each rank of a pipeline has: 1 by default, 2 for schedules in the shape of a V, which have
-    /// no other number. More than one are for schedules that are [looped](crate::ScheduleKind::is_looped).
+    /// no other number. More than one are for schedules that are [looped](crate::schedule::ScheduleKind::is_looped).
     pub fn stages_per_rank(mut self, stages: u32) -> Self {
         self.stages_per_rank = Some(stages);
         self
@@ -388,7 +391,7 @@ impl Plan {
         self.model(|policy| policy.strategy_over(axis, strategy))
     }
 
-    /// Sets when gathered parameters are given up: as [`UnitPolicy::reshard`], for the model.
+    /// Sets when gathered parameters are released: as [`UnitPolicy::reshard`], for the model.
     pub fn reshard(self, reshard: Reshard) -> Self {
         self.model(|policy| policy.reshard(reshard))
     }
@@ -416,7 +419,7 @@ impl Plan {
     }
 
     /// Sets which activations are made again in the backward: as [`UnitPolicy::checkpoint`], for the model.
-    pub fn checkpoint(self, checkpoint: Checkpoint) -> Self {
+    pub fn checkpoint(self, checkpoint: ActivationCheckpoint) -> Self {
         self.model(|policy| policy.checkpoint(checkpoint))
     }
 
@@ -470,7 +473,7 @@ impl Plan {
     ///
     /// # Errors
     /// [`ParallelError::UnknownPath`] for a pattern that names nothing (also one of [`Float8::skip`], in the model or the
-    /// unit that it is said of), [`ParallelError::UnknownAxis`] for a named axis the mesh lacks,
+    /// unit that it is set for), [`ParallelError::UnknownAxis`] for a named axis the mesh lacks,
     /// [`ParallelError::AxisTwice`], [`ParallelError::Indivisible`], [`ParallelError::DoesNotFit`] and
     /// [`ParallelError::NoParameters`] for styles that cannot be, [`ParallelError::NoUnit`] for a unit without float
     /// parameters, [`ParallelError::ImpossiblePrecision`] and [`ParallelError::NotSharded`] for policies that cannot
@@ -486,28 +489,31 @@ impl Plan {
         module: &M,
         mesh: &impl AsRef<MeshShape>,
     ) -> Result<Vec<ParamSpec>, ParallelError> {
-        resolve::resolve(self, &walk::walk(module), mesh.as_ref())
+        let (_, tree) = walk::walk(module.clone());
+        resolve::resolve(self, &tree, mesh.as_ref())
     }
 
     fn style(self, style: Style, pattern: &str) -> Self {
-        let axis = self.axis.clone();
+        let axes = self.axis.as_deref().map(|named| match style {
+            Style::Experts => named.split(',').map(|axis| axis.trim().into()).collect(),
+            _ => vec![named.into()],
+        });
         self.with(
             pattern,
             Action::Style(StyleEntry {
                 style,
-                axis,
+                axes,
                 heads: None,
             }),
         )
     }
 
     fn with(mut self, pattern: &str, action: Action) -> Self {
-        self.entries.push(Entry {
+        let target = Target::Pattern {
             text: pattern.into(),
             pattern: Pattern::parse(pattern),
-            action,
-            origin: Origin::Written,
-        });
+        };
+        self.entries.push(Entry { target, action });
         self
     }
 }

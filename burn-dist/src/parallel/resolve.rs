@@ -2,53 +2,68 @@
 
 use super::fit::{self, Relation};
 use super::pattern::{Pattern, closest_first};
-use super::plan::{Action, DEFAULT_AXIS, Entry, Origin, Plan, StyleEntry};
+use super::plan::{Action, DEFAULT_AXIS, Entry, Plan, StyleEntry, Target};
 use super::stages;
-use super::walk::{Parameter, Walk};
+use super::walk::{ModuleTree, Node, Parameter};
 use super::{LayoutText, ParallelError, ParamRole, ParamSpec, Style};
 use crate::layout::{Layout, LayoutError};
 use crate::mesh::{AxisIndex, MeshShape};
 use crate::plan::{Policy, Stage, UnitPolicy};
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 /// How many existing paths an error lists.
 const NUM_LISTED_MAX: usize = 8;
 
-/// Where an entry's pattern meets a parameter's path: the segments it names, and what they are to the parameter.
-pub(super) type Meeting = Option<(usize, Relation)>;
+/// A parameter that an entry names, itself or a module that it is in.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Match {
+    /// The parameter, by number.
+    pub(super) parameter: usize,
+    /// How many segments of its path the entry names.
+    pub(super) len: usize,
+    /// The relation of these to the parameter.
+    relation: Relation,
+}
 
 pub(super) fn resolve(
     plan: &Plan,
-    walk: &Walk,
+    tree: &ModuleTree,
     mesh: &MeshShape,
 ) -> Result<Vec<ParamSpec>, ParallelError> {
-    let parameters = &walk.parameters;
-    let mut met: Vec<Vec<Meeting>> = Vec::with_capacity(plan.entries.len());
+    let parameters = &tree.parameters;
+    let mut matches: Vec<Vec<Match>> = Vec::with_capacity(plan.entries.len());
     for entry in &plan.entries {
         check_axes(entry, mesh)?;
         if let Action::Unit(policy) = &entry.action {
             check_policy(&entry.place(), policy, mesh)?;
         }
-        let meetings = meetings(entry, parameters)?;
-        if meetings.iter().all(Option::is_none) {
-            check_may_be_empty(entry, walk)?;
+        let nodes = nodes(entry, tree)?;
+        let found = matching(&nodes, tree);
+        if found.is_empty() {
+            check_may_be_empty(entry, &nodes, tree)?;
         } else if let Action::Unit(policy) = &entry.action {
-            let met = meetings.iter().zip(parameters);
-            let of_unit = met.filter_map(|(met, parameter)| met.map(|_| parameter));
-            check_skipped(&entry.place(), policy, of_unit.collect())?;
+            let of_unit = found.iter().map(|found| &parameters[found.parameter]);
+            check_skipped(&entry.place(), policy, of_unit)?;
         }
-        met.push(meetings);
+        matches.push(found);
     }
     let model = "the policy of the model";
     check_policy(model, &plan.policy, mesh)?;
-    check_skipped(model, &plan.policy, parameters.iter().collect())?;
-    let stages = stages::stages(plan, walk, &met, mesh)?;
+    check_skipped(model, &plan.policy, parameters)?;
+    let stages = stages::stages(plan, tree, &matches, mesh)?;
+    let mut of_parameter: Vec<Vec<(usize, Match)>> = vec![Vec::new(); parameters.len()];
+    for (e, found) in matches.iter().enumerate() {
+        for found in found {
+            of_parameter[found.parameter].push((e, *found));
+        }
+    }
     let resolver = Resolver {
         plan,
         parameters,
         mesh,
-        met,
+        matches,
+        of_parameter,
         stages,
     };
     // Equal policies are one.
@@ -65,54 +80,67 @@ pub(super) fn resolve(
     specs.map(|i| resolver.spec(i, &mut intern)).collect()
 }
 
-/// Finds what the pattern names in each parameter's path.
-fn meetings(entry: &Entry, parameters: &[Parameter]) -> Result<Vec<Meeting>, ParallelError> {
-    let pattern = match &entry.pattern {
-        Ok(pattern) => pattern,
-        Err(reason) => {
-            return Err(ParallelError::MalformedPattern {
+/// Returns what an entry names in the tree, in the order of the walk.
+fn nodes(entry: &Entry, tree: &ModuleTree) -> Result<Vec<Node>, ParallelError> {
+    match &entry.target {
+        Target::Field { path, .. } => Ok(tree.at(path)),
+        Target::Pattern { text, pattern } => match pattern {
+            Ok(pattern) => Ok(tree.named(pattern)),
+            Err(reason) => Err(ParallelError::MalformedPattern {
                 entry: entry.verb(),
-                pattern: entry.text.clone(),
+                pattern: text.clone(),
                 reason: reason.clone(),
-            });
+            }),
+        },
+    }
+}
+
+/// Returns the parameters in nodes, in order, each with the node that is nearest to it: `**` may name several above
+/// it.
+fn matching(nodes: &[Node], tree: &ModuleTree) -> Vec<Match> {
+    let mut nearest: BTreeMap<usize, (Relation, usize)> = BTreeMap::new();
+    for node in nodes {
+        let len = tree.depth(*node);
+        for parameter in tree.parameters_in(*node) {
+            let found = (fit::relation(&tree.parameters[parameter], len), len);
+            let known = nearest.entry(parameter).or_insert(found);
+            *known = found.max(*known);
         }
-    };
-    let meeting = |parameter: &Parameter| {
-        // `**` may name several modules on the way down; the one nearest to the parameter is meant.
-        (0..=parameter.names.len())
-            .filter(|len| pattern.matches(&parameter.names[..*len]))
-            .map(|len| (fit::relation(parameter, len), len))
-            .max()
-            .map(|(relation, len)| (len, relation))
-    };
-    Ok(parameters.iter().map(meeting).collect())
+    }
+    let found = nearest.into_iter();
+    found
+        .map(|(parameter, (relation, len))| Match {
+            parameter,
+            len,
+            relation,
+        })
+        .collect()
 }
 
 /// An axis that was named has to exist, but for the default one, and to be one that tensors are split over.
 fn check_axes(entry: &Entry, mesh: &MeshShape) -> Result<(), ParallelError> {
     // Named explicitly, and in texts that may name the default axis.
-    let (style, others): (_, Vec<&str>) = match &entry.action {
-        Action::Style(style) => (style.axis.as_deref(), Vec::new()),
-        Action::Divisible { axis, .. } => (None, vec![axis]),
+    let (of_style, others): (&[String], Vec<&str>) = match &entry.action {
+        Action::Style(style) => (style.axes.as_deref().unwrap_or_default(), Vec::new()),
+        Action::Divisible { axis, .. } => (&[], vec![axis]),
         Action::Input(layout) | Action::Output(layout) => {
             let malformed = |source: &LayoutError| ParallelError::MalformedLayout {
                 place: entry.place(),
                 source: source.clone(),
             };
-            (None, layout.as_ref().map_err(malformed)?.axes().collect())
+            (&[], layout.as_ref().map_err(malformed)?.axes().collect())
         }
-        Action::Skip | Action::Unit(_) | Action::Stage(_) => (None, Vec::new()),
+        Action::Skip | Action::Unit(_) | Action::Stage(_) => (&[], Vec::new()),
     };
-    let of_style = style_axes(entry);
     for (at, name) in of_style.iter().enumerate() {
         if of_style[..at].contains(name) {
             return Err(ParallelError::AxisTwice {
                 place: entry.place(),
-                axis: (*name).into(),
+                axis: name.clone(),
             });
         }
     }
-    for name in of_style.into_iter().chain(others.iter().copied()) {
+    for name in of_style.iter().map(String::as_str).chain(others) {
         match mesh.axis(name) {
             Ok(axis) if mesh.role(axis).cuts_stages() => {
                 return Err(ParallelError::PipelineAxis {
@@ -120,21 +148,13 @@ fn check_axes(entry: &Entry, mesh: &MeshShape) -> Result<(), ParallelError> {
                     axis: name.into(),
                 });
             }
-            Err(_) if style.is_some() || name != DEFAULT_AXIS => {
+            Err(_) if !of_style.is_empty() || name != DEFAULT_AXIS => {
                 return Err(unknown_axis(entry.place(), name, mesh));
             }
             _ => {}
         }
     }
     Ok(())
-}
-
-/// The axes that an entry names for its style: one, or for experts several.
-fn style_axes(entry: &Entry) -> Vec<&str> {
-    match &entry.action {
-        Action::Style(style) => style.axes().unwrap_or_default(),
-        _ => Vec::new(),
-    }
 }
 
 fn unknown_axis(place: String, axis: &str, mesh: &MeshShape) -> ParallelError {
@@ -181,12 +201,21 @@ fn check_policy(place: &str, policy: &UnitPolicy, mesh: &MeshShape) -> Result<()
     Ok(())
 }
 
-/// What a policy leaves as it is has to be there, among the parameters that it is said of.
-fn check_skipped(
+/// Checks that what a policy leaves as it is exists, among the parameters that it is for.
+fn check_skipped<'a>(
     place: &str,
     policy: &UnitPolicy,
-    parameters: Vec<&Parameter>,
+    parameters: impl IntoIterator<Item = &'a Parameter>,
 ) -> Result<(), ParallelError> {
+    if policy
+        .float8
+        .iter()
+        .flatten()
+        .all(|float8| float8.skip.is_empty())
+    {
+        return Ok(());
+    }
+    let parameters: Vec<&Parameter> = parameters.into_iter().collect();
     let float8 = policy.float8.iter().flatten();
     for text in float8.flat_map(|float8| &float8.skip) {
         let names = |parameter: &&Parameter| {
@@ -220,27 +249,29 @@ fn unknown_path<'a>(
     }
 }
 
-/// Complains about an entry that names nothing, if that is a mistake.
-fn check_may_be_empty(entry: &Entry, walk: &Walk) -> Result<(), ParallelError> {
-    match (&entry.origin, &entry.action) {
-        (Origin::Written, action) => {
-            if let (Action::Unit(_), Ok(pattern)) = (action, &entry.pattern)
-                && let Some(names) = walk.modules.iter().find(|names| pattern.matches(names))
-            {
+/// Complains about an entry that names no parameter, if that is a mistake; `nodes` is what it names.
+fn check_may_be_empty(
+    entry: &Entry,
+    nodes: &[Node],
+    tree: &ModuleTree,
+) -> Result<(), ParallelError> {
+    match (&entry.target, &entry.action) {
+        (Target::Pattern { text, .. }, action) => {
+            if let (Action::Unit(_), Some(node)) = (action, nodes.first()) {
                 return Err(ParallelError::NoUnit {
                     place: entry.place(),
-                    path: names.join("."),
+                    path: tree.path(*node),
                 });
             }
-            Err(unknown_path(entry.verb(), &entry.text, &walk.parameters))
+            Err(unknown_path(entry.verb(), text, &tree.parameters))
         }
-        (Origin::Derived { vacant: false }, Action::Style(style)) if style.style.splits() => {
+        (Target::Field { vacant: false, .. }, Action::Style(style)) if style.style.splits() => {
             Err(ParallelError::NoParameters {
-                path: entry.text.clone(),
+                path: entry.text(),
                 style: style.style,
             })
         }
-        (Origin::Derived { .. }, _) => Ok(()),
+        (Target::Field { .. }, _) => Ok(()),
     }
 }
 
@@ -268,25 +299,34 @@ struct Resolver<'a> {
     plan: &'a Plan,
     parameters: &'a [Parameter],
     mesh: &'a MeshShape,
-    /// Per entry, per parameter.
-    met: Vec<Vec<Meeting>>,
+    /// By entry.
+    matches: Vec<Vec<Match>>,
+    /// By parameter: entries, in order, and where they match it.
+    of_parameter: Vec<Vec<(usize, Match)>>,
     /// Per parameter, on a mesh with stages.
     stages: Option<Vec<Stage>>,
 }
 
-/// What the entries say about one parameter, the later over the earlier.
+/// Requests of all entries for one parameter, the later over the earlier.
 #[derive(Default)]
-struct Said<'a> {
-    /// The entry that gives the style.
-    style: Option<usize>,
+struct Asked<'a> {
+    /// The style, with its entry and where that matches.
+    style: Option<(usize, &'a StyleEntry, Match)>,
     skip: bool,
-    input: Option<(&'a LayoutText, Origin)>,
-    output: Option<(&'a LayoutText, Origin)>,
+    input: Option<AskedLayout<'a>>,
+    output: Option<AskedLayout<'a>>,
     /// Number of segments of the unit's path; the longest wins.
     unit: Option<usize>,
-    /// What is said of the units it is in, with the number of segments of their paths.
+    /// The policies of the units it is in, with the number of segments of their paths.
     policies: Vec<(usize, &'a UnitPolicy)>,
     divisible: Vec<(usize, &'a str, usize)>,
+}
+
+/// The layout of an activation.
+struct AskedLayout<'a> {
+    text: &'a LayoutText,
+    /// True if a person asked for it, not an attribute.
+    is_written: bool,
 }
 
 impl Resolver<'_> {
@@ -296,9 +336,9 @@ impl Resolver<'_> {
         intern: &mut impl FnMut(Policy) -> Arc<Policy>,
     ) -> Result<ParamSpec, ParallelError> {
         let parameter = &self.parameters[i];
-        let said = self.said(i);
+        let asked = self.asked(i);
         let model = self.plan.policy.over(&Policy::default(), self.mesh);
-        let policy = said
+        let policy = asked
             .policies
             .iter()
             .fold(model, |around, (_, policy)| policy.over(&around, self.mesh));
@@ -307,20 +347,18 @@ impl Resolver<'_> {
             style: Style::Replicate,
             role: ParamRole::Other,
             layout: layout(&parameter.shape, None, self.mesh),
-            input: said.input.and_then(|(text, _)| self.without_missing(text)),
-            output: said.output.and_then(|(text, _)| self.without_missing(text)),
-            unit: said.unit.map(|len| parameter.prefix(len)),
-            at_rest: !said.skip && !policy.replicates(self.mesh),
+            input: asked
+                .input
+                .and_then(|asked| self.without_missing(asked.text)),
+            output: asked
+                .output
+                .and_then(|asked| self.without_missing(asked.text)),
+            unit: asked.unit.map(|len| parameter.prefix(len)),
+            at_rest: !asked.skip && !policy.replicates(self.mesh),
             policy: intern(policy),
             stage: self.stages.as_ref().map(|stages| stages[i].clone()),
         };
-        let style = said
-            .style
-            .and_then(|e| match (&self.plan.entries[e].action, self.met[e][i]) {
-                (Action::Style(style), Some((len, relation))) => Some((e, style, len, relation)),
-                _ => None,
-            });
-        let Some((e, entry, len, relation)) = style else {
+        let Some((e, entry, Match { len, relation, .. })) = asked.style else {
             let (_, role) = fit::fit(
                 parameter,
                 Style::Replicate,
@@ -339,7 +377,7 @@ impl Resolver<'_> {
         spec.role = role;
         let experts = dim.filter(|_| entry.style == Style::Experts);
         let experts = experts.map(|dim| parameter.shape[dim]);
-        if self.splits_evenly(&named, entry, &axes, experts, &said.divisible)? {
+        if self.splits_evenly(&named, entry, &axes, experts, &asked.divisible)? {
             spec.layout = layout(&parameter.shape, dim.zip(Some(axes)), self.mesh);
         } else {
             spec.style = Style::Replicate;
@@ -349,53 +387,54 @@ impl Resolver<'_> {
         Ok(spec)
     }
 
-    fn said(&self, i: usize) -> Said<'_> {
+    fn asked(&self, i: usize) -> Asked<'_> {
         let parameter = &self.parameters[i];
-        let mut said = Said::default();
-        for (e, entry) in self.plan.entries.iter().enumerate() {
-            let Some((len, _)) = self.met[e][i] else {
-                continue;
+        let mut asked = Asked::default();
+        for (e, found) in &self.of_parameter[i] {
+            let (entry, len) = (&self.plan.entries[*e], found.len);
+            let layout = |text| AskedLayout {
+                text,
+                is_written: entry.is_written(),
             };
             match &entry.action {
-                Action::Style(_) | Action::Skip => {
-                    said.skip = matches!(entry.action, Action::Skip);
-                    said.style = (!said.skip).then_some(e);
-                    // Layouts that came with an attribute's style go with it.
-                    if said.skip || entry.origin == Origin::Written {
-                        let written = |layout: &(&LayoutText, Origin)| layout.1 == Origin::Written;
-                        said.input = said.input.filter(written);
-                        said.output = said.output.filter(written);
-                    }
-                }
-                Action::Input(Ok(text)) => said.input = Some((text, entry.origin)),
-                Action::Output(Ok(text)) => said.output = Some((text, entry.origin)),
+                Action::Style(style) => asked.style = Some((*e, style, *found)),
+                Action::Skip => asked.style = None,
+                Action::Input(Ok(text)) => asked.input = Some(layout(text)),
+                Action::Output(Ok(text)) => asked.output = Some(layout(text)),
                 Action::Input(Err(_)) | Action::Output(Err(_)) => {}
                 Action::Unit(policy) => {
-                    said.policies.push((len, policy));
+                    asked.policies.push((len, policy));
                     let elements = parameter.segments[len..]
                         .iter()
                         .take_while(|s| s.is_element())
                         .count();
-                    said.unit = said.unit.max(Some(len + elements));
+                    asked.unit = asked.unit.max(Some(len + elements));
                 }
-                Action::Divisible { count, axis } => said.divisible.push((len, axis, *count)),
+                Action::Divisible { count, axis } => asked.divisible.push((len, axis, *count)),
                 Action::Stage(_) => {}
             }
+            if matches!(entry.action, Action::Style(_) | Action::Skip) {
+                asked.skip = matches!(entry.action, Action::Skip);
+                // Layouts that came with an attribute's style go with it.
+                if asked.skip || entry.is_written() {
+                    asked.input = asked.input.filter(|asked| asked.is_written);
+                    asked.output = asked.output.filter(|asked| asked.is_written);
+                }
+            }
         }
-        // The nearest last; of two at one place the later counts.
-        said.policies.sort_by_key(|(len, _)| *len);
-        said
+        // The nearest last; of two at one path the later counts.
+        asked.policies.sort_by_key(|(len, _)| *len);
+        asked
     }
 
     /// The axes of a style, as far as the mesh has them: one, but for experts.
     fn axes(&self, entry: &StyleEntry) -> Vec<AxisIndex> {
-        let axes = match entry.axes() {
-            None if entry.style == Style::Experts => return self.mesh.expert_axes(),
-            None => vec![DEFAULT_AXIS],
-            Some(axes) => axes,
-        };
-        let axes = axes.into_iter();
-        axes.filter_map(|axis| self.mesh.axis(axis).ok()).collect()
+        let axis = |name: &str| self.mesh.axis(name).ok();
+        match &entry.axes {
+            None if entry.style == Style::Experts => self.mesh.expert_axes(),
+            None => axis(DEFAULT_AXIS).into_iter().collect(),
+            Some(axes) => axes.iter().filter_map(|name| axis(name)).collect(),
+        }
     }
 
     /// Drops the default axis from an activation's layout when the mesh lacks it.
@@ -406,7 +445,7 @@ impl Resolver<'_> {
         text.without(DEFAULT_AXIS)
     }
 
-    /// Whether all counts divide, `experts` among them; `false` if not and that means replicating.
+    /// Returns whether all counts divide, `experts` among them; `false` if not and that means replicating.
     fn splits_evenly(
         &self,
         named: &str,
@@ -457,20 +496,14 @@ impl Resolver<'_> {
 
     /// The parameters an entry names at one path, for messages: `gamma [64], beta [64]`.
     fn described(&self, e: usize, named: &str) -> String {
-        let all: Vec<String> = self
-            .parameters
-            .iter()
-            .zip(&self.met[e])
-            .filter_map(|(parameter, met)| {
-                let (len, _) = met.filter(|(len, _)| parameter.prefix(*len) == named)?;
-                let name = parameter.names[len..].join(".");
-                Some(
-                    format!("{name} {}", fit::shape(&parameter.shape))
-                        .trim_start()
-                        .into(),
-                )
-            })
-            .collect();
+        let here = |found: &&Match| self.parameters[found.parameter].prefix(found.len) == named;
+        let describe = |found: &Match| {
+            let parameter = &self.parameters[found.parameter];
+            let name = parameter.names[found.len..].join(".");
+            let text = format!("{name} {}", fit::shape(&parameter.shape));
+            text.trim_start().to_owned()
+        };
+        let all: Vec<String> = self.matches[e].iter().filter(here).map(describe).collect();
         match all.split_at_checked(4) {
             Some((first, rest)) if !rest.is_empty() => {
                 format!("{} and {} more", first.join(", "), rest.len())

@@ -1,16 +1,16 @@
-//! What a plan says of stages x parameters x mesh -> the stage of each parameter. A pure function.
+//! Stages of a plan x parameters x mesh -> the stage of each parameter. A pure function.
 
 use super::ParallelError;
 use super::plan::{Action, Entry, Plan};
-use super::resolve::Meeting;
-use super::walk::{Parameter, Walk};
+use super::resolve::Match;
+use super::walk::{ModuleTree, Parameter};
 use crate::mesh::{AxisIndex, MeshShape};
 use crate::plan::clock::{ModuleCosts, is_inside};
 use crate::plan::{Pipeline, ScheduleChoice, Stage};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// To which stage parameters belong.
+/// The stage that parameters belong to.
 #[derive(Clone, Debug)]
 pub(super) enum StageMark {
     /// The first one.
@@ -21,7 +21,7 @@ pub(super) enum StageMark {
     At(u32),
     /// The blocks of a list, one run of them after the other.
     Blocks(Split),
-    /// As [`Split::Weights`], by the costs of modules, those included that stages have beside the list.
+    /// The blocks of a list, by the costs of modules, those included that stages have beside the list.
     Costs(Arc<ModuleCosts>),
 }
 
@@ -36,20 +36,20 @@ pub(super) enum Split {
     Table(Vec<u32>),
 }
 
-/// Where a parameter is, as far as entries have said.
+/// The stage of a parameter, as far as entries name one.
 #[derive(Clone, Copy, PartialEq)]
-enum Place {
-    Unsaid,
+enum Named {
+    Nowhere,
     Stage(u32),
-    /// Where that entry, which splits by costs, puts it once the others are known.
+    /// The one in which that entry, which splits by costs, puts it once the others are known.
     ByCost(usize),
 }
 
 /// Returns the stage of each parameter; `None` on a mesh that does not split the model into stages.
 pub(super) fn stages(
     plan: &Plan,
-    walk: &Walk,
-    met: &[Vec<Meeting>],
+    tree: &ModuleTree,
+    matches: &[Vec<Match>],
     mesh: &MeshShape,
 ) -> Result<Option<Vec<Stage>>, ParallelError> {
     let splits = |axis: &AxisIndex| mesh.role(*axis).cuts_stages() && mesh.size(*axis) > 1;
@@ -57,53 +57,51 @@ pub(super) fn stages(
         return Ok(None);
     };
     let pipeline = Arc::new(pipeline(plan, axis, mesh)?);
-    let mut places = vec![Place::Unsaid; walk.parameters.len()];
+    let mut named = vec![Named::Nowhere; tree.parameters.len()];
     let mut by_cost = Vec::new();
-    for (number, (entry, met)) in plan.entries.iter().zip(met).enumerate() {
+    for (number, (entry, matches)) in plan.entries.iter().zip(matches).enumerate() {
         let Action::Stage(mark) = &entry.action else {
             continue;
         };
-        let place = match mark {
-            StageMark::First => Place::Stage(0),
-            StageMark::Last => Place::Stage(pipeline.stages - 1),
-            StageMark::At(index) => Place::Stage(existing(entry, *index, &pipeline)?),
+        let stage = match mark {
+            StageMark::First => Named::Stage(0),
+            StageMark::Last => Named::Stage(pipeline.stages - 1),
+            StageMark::At(index) => Named::Stage(existing(entry, *index, &pipeline)?),
             StageMark::Costs(costs) => {
                 by_cost.push((number, costs));
-                Place::ByCost(number)
+                Named::ByCost(number)
             }
             StageMark::Blocks(split) => {
                 let of_list = |path: &str, blocks| of_blocks(entry, path, split, blocks, &pipeline);
-                for (i, stage) in of_lists(entry, walk, met, of_list)? {
-                    places[i] = Place::Stage(stage);
+                for (i, stage) in of_lists(entry, tree, matches, of_list)? {
+                    named[i] = Named::Stage(stage);
                 }
                 continue;
             }
         };
-        for (known, met) in places.iter_mut().zip(met) {
-            if met.is_some() {
-                *known = place;
-            }
+        for found in matches {
+            named[found.parameter] = stage;
         }
     }
     for (number, costs) in by_cost {
-        if !places.contains(&Place::ByCost(number)) {
+        if !named.contains(&Named::ByCost(number)) {
             continue;
         }
         let entry = &plan.entries[number];
         let of_list = |path: &str, blocks| {
             let weights = weights(entry, path, costs, blocks)?;
-            let beside = beside(path, costs, walk, &places, &pipeline);
+            let beside = beside(path, costs, tree, &named, &pipeline);
             by_weight(entry, path, &weights, &beside)
         };
-        for (i, stage) in of_lists(entry, walk, &met[number], of_list)? {
-            if places[i] == Place::ByCost(number) {
-                places[i] = Place::Stage(stage);
+        for (i, stage) in of_lists(entry, tree, &matches[number], of_list)? {
+            if named[i] == Named::ByCost(number) {
+                named[i] = Named::Stage(stage);
             }
         }
     }
     let mut used = vec![false; pipeline.stages as usize];
-    let stage = |(place, parameter): (Place, &Parameter)| {
-        let Place::Stage(index) = place else {
+    let stage = |(named, parameter): (Named, &Parameter)| {
+        let Named::Stage(index) = named else {
             return Err(ParallelError::NoStage {
                 path: parameter.path(),
                 axis: mesh.name(axis).into(),
@@ -115,9 +113,9 @@ pub(super) fn stages(
             pipeline: pipeline.clone(),
         })
     };
-    let stages: Vec<Stage> = places
+    let stages: Vec<Stage> = named
         .into_iter()
-        .zip(&walk.parameters)
+        .zip(&tree.parameters)
         .map(stage)
         .collect::<Result<_, ParallelError>>()?;
     match used.iter().position(|used| !used) {
@@ -150,8 +148,8 @@ fn weights(
 fn beside(
     path: &str,
     costs: &ModuleCosts,
-    walk: &Walk,
-    places: &[Place],
+    tree: &ModuleTree,
+    named: &[Named],
     pipeline: &Pipeline,
 ) -> Vec<f64> {
     let mut stages = vec![0.0; pipeline.stages as usize];
@@ -160,8 +158,8 @@ fn beside(
             let parameter = parameter.path();
             is_inside(&parameter, module) || is_inside(module, &parameter)
         };
-        let at = walk.parameters.iter().position(is_there);
-        if let Some(Place::Stage(stage)) = at.map(|at| places[at]) {
+        let at = tree.parameters.iter().position(is_there);
+        if let Some(Named::Stage(stage)) = at.map(|at| named[at]) {
             stages[stage as usize] += ns as f64;
         }
     }
@@ -228,15 +226,18 @@ fn existing(entry: &Entry, stage: u32, pipeline: &Pipeline) -> Result<u32, Paral
 /// block of the list at a path, of so many blocks.
 fn of_lists(
     entry: &Entry,
-    walk: &Walk,
-    met: &[Meeting],
+    tree: &ModuleTree,
+    matches: &[Match],
     of_list: impl Fn(&str, usize) -> Result<Vec<u32>, ParallelError>,
 ) -> Result<Vec<(usize, u32)>, ParallelError> {
     // The stage of each block, by the path of the list.
     let mut lists: BTreeMap<String, Vec<u32>> = BTreeMap::new();
     let mut found = Vec::new();
-    for (i, parameter) in walk.parameters.iter().enumerate() {
-        let Some((len, _)) = met[i] else { continue };
+    for Match {
+        parameter: i, len, ..
+    } in matches.iter().copied()
+    {
+        let parameter = &tree.parameters[i];
         let path = parameter.prefix(len);
         let block = parameter.segments.get(len).filter(|s| s.is_element());
         let Some(block) = block.and_then(|segment| segment.name.parse::<usize>().ok()) else {
@@ -246,22 +247,12 @@ fn of_lists(
             });
         };
         if !lists.contains_key(&path) {
-            let blocks = num_blocks(walk, &parameter.names[..len]);
+            let blocks = tree.num_elements(&parameter.names[..len]);
             lists.insert(path.clone(), of_list(&path, blocks)?);
         }
         found.extend(lists[&path].get(block).map(|stage| (i, *stage)));
     }
     Ok(found)
-}
-
-/// Returns the number of blocks in the list at `path`.
-fn num_blocks(walk: &Walk, path: &[String]) -> usize {
-    let inside = walk
-        .modules
-        .iter()
-        .filter(|names| names.starts_with(path))
-        .filter_map(|names| names.get(path.len())?.parse::<usize>().ok());
-    inside.max().map_or(0, |last| last + 1)
 }
 
 /// Returns the stage of each of the `blocks` blocks of the list at `path`.
@@ -427,7 +418,7 @@ mod tests {
         assert_eq!(even, [0, 0, 0, 1, 1, 2, 2]);
     }
 
-    /// All ways to cut `blocks` blocks into `stages` runs.
+    /// Returns every cut of `blocks` blocks into `stages` runs.
     fn cuts(blocks: usize, stages: usize) -> Vec<Vec<usize>> {
         if stages == 1 {
             return vec![vec![blocks]];

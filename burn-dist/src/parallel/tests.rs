@@ -1,4 +1,4 @@
-//! What `parallelize` does to parameters: layouts that it asks for are noted, and not installed.
+//! Effects of `parallelize` on parameters: layouts that it asks for are noted, and not installed.
 
 use super::apply::idle_axes;
 use super::{ParallelError, ParallelizeWith, Plan};
@@ -38,7 +38,7 @@ fn pinned<T>(f: impl FnOnce() -> T) -> (T, Vec<(String, Vec<usize>)>) {
     (result.expect("it was called"), calls.collect())
 }
 
-/// As [`pinned`], the paths alone.
+/// Returns what `f` returns, and the paths of [`pinned`] alone.
 fn paths<T>(f: impl FnOnce() -> T) -> (T, Vec<String>) {
     let (result, calls) = pinned(f);
     (result, calls.into_iter().map(|(path, _)| path).collect())
@@ -302,17 +302,13 @@ impl Module<Plain> for Lopsided {
 }
 
 #[test]
-fn walks_that_disagree_are_refused() {
+fn what_a_module_maps_counts_whatever_it_visits() {
     let module = Lopsided(Param::from_tensor(Tensor::zeros([2], &device())));
-    let error = module
-        .parallelize_with(&mesh(), &Plan::new())
-        .expect_err("uneven");
-    assert_eq!(
-        error,
-        ParallelError::UnevenWalk {
-            path: "hidden".into()
-        }
-    );
+    let specs = Plan::new().resolve(&module, &mesh()).expect("it fits");
+    assert_eq!(specs[0].path, "hidden");
+    let plan = Plan::new().replicate("hidden");
+    let (_, pinned) = paths(|| module.parallelize_with(&mesh(), &plan).expect("it fits"));
+    assert_eq!(pinned, ["hidden"]);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::run::RankTimes;
 
 const TERA: f64 = 1e12;
 
-/// What the ranks of a mesh did in a step; of one process at first, of all when they are [merged](Self::merged).
+/// Figures of a step on the ranks of a mesh: those of one process, or of all once they are [merged](Self::merged).
 ///
 /// ```
 /// use burn::tensor::Tensor;
@@ -59,7 +59,7 @@ pub struct StepFigures {
 pub struct ClassPeaks {
     /// At once.
     pub peak_bytes: u64,
-    /// Of each class, not all at the same time, if the mesh
+    /// The peak of each class, not all at the same time, if the mesh
     /// [accounts](crate::DeviceMeshBuilder::account_memory) for memory.
     pub by_class: BTreeMap<String, u64>,
 }

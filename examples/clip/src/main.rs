@@ -18,8 +18,9 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor, TensorData};
 use burn_dist::mesh::{MeshError, MeshShape, TextError};
 use burn_dist::parallel::ParallelError;
-use burn_dist::pipeline::{self, PipelineError};
-use burn_dist::{DeviceMesh, Dist, Parallelize, ParallelizeWith, Plan, ScheduleKind};
+use burn_dist::parallel::pipeline::{self, PipelineError};
+use burn_dist::schedule::ScheduleKind;
+use burn_dist::{DeviceMesh, Dist, Parallelize, ParallelizeWith, Plan};
 
 /// On one device this is `Autodiff<Flex>`.
 type B = Autodiff<Dist<Flex>>;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use burn_dist::clock::Hardware;
-use burn_dist::plan::memory::MemoryPlan;
+use burn_dist::explanation::MemoryPlan;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 

@@ -9,21 +9,23 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use anyhow::{Context, anyhow, bail};
 use burn::backend::Autodiff;
+use burn_dist::Fault;
 use burn_dist::checkpoint::{CheckpointError, StateError};
 use burn_dist::clock::Simulation;
-use burn_dist::comm::CommError;
+use burn_dist::explanation::Ask;
+use burn_dist::explanation::{MemoryPlan, MemoryTimeline};
+use burn_dist::launch::CommError;
 use burn_dist::layout::Rows;
 use burn_dist::mesh::{Axis, AxisRole, MeshError, MeshShape};
 use burn_dist::parallel::{DTensorError, ParallelError};
-use burn_dist::plan::explain::Ask;
-use burn_dist::plan::memory::{MemoryPlan, MemoryTimeline};
-use burn_dist::plan::schedule::Timeline;
-use burn_dist::run::{AccountedMemory, Fault, RankStats, RankTimes};
+use burn_dist::report::MeshReport;
+use burn_dist::report::{AccountedMemory, RankStats, RankTimes};
+use burn_dist::schedule::Timeline;
 use burn_dist::train::metrics::MetricsError;
 use burn_dist::train::run::RunError;
 use burn_dist::{
-    DeviceMesh, Dist, Float, MeshBackend, MeshDevice, MeshReport, Parallelize, ParallelizeWith,
-    Plan, Precision, ShardStrategy,
+    DeviceMesh, Dist, Float, MeshBackend, MeshDevice, Parallelize, ParallelizeWith, Plan,
+    Precision, ShardStrategy,
 };
 
 use crate::capacity::{TooFewRows, TooLarge, Unfit};

@@ -4,8 +4,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use burn_dist::comm::{CommError, Votes, World};
-use burn_dist::launch::Stop;
+use burn_dist::launch::{CommError, Stop, Votes, World};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
-use burn_dist::run::RankTimes;
+use burn_dist::report::RankTimes;
 use burn_dist::train::files::write_whole;
 use serde::{Deserialize, Serialize};
 

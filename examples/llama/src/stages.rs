@@ -86,7 +86,8 @@ mod tests {
     use super::*;
     use crate::model::LlamaConfig;
     use burn::backend::flex::{Flex, FlexDevice};
-    use burn_dist::{Parallelize, ScheduleKind};
+    use burn_dist::Parallelize;
+    use burn_dist::schedule::ScheduleKind;
 
     #[test]
     fn numbers_are_told_as_runs() {

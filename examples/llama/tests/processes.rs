@@ -24,18 +24,20 @@ fn llama(processes: usize, args: &[&str]) -> Output {
 }
 
 /// What a report says that depends neither on time nor on how many processes there are: losses, and the memory of every
-/// rank. (Processes that each give a part of the batch gather some of it once more.)
-fn facts(json: &Path) -> serde_json::Value {
+/// rank. The second is what is the same for several processes alone, which each give their rows where one gives the
+/// whole batch: their windows begin with other inputs. (And they gather some of it once more.)
+fn facts(json: &Path) -> [serde_json::Value; 2] {
     let text = std::fs::read_to_string(json).expect("a report");
     let mut report: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     let ranks = report["ranks"].as_array_mut().expect("ranks");
+    let mut most = Vec::new();
     for rank in &mut *ranks {
         let rank = rank.as_object_mut().expect("a rank");
-        // Nor is the most of each class the same: a process lets go of some tensors later.
-        rank.retain(|key, _| !key.ends_with("_ms") && key != "most_bytes_by_class");
+        rank.retain(|key, _| !key.ends_with("_ms"));
+        most.push(rank.remove("most_bytes_by_class").expect("classes"));
     }
     let ranks = report["ranks"].take();
-    serde_json::json!([report["losses"], ranks])
+    [serde_json::json!([report["losses"], ranks]), most.into()]
 }
 
 /// Forty examples of different lengths: other rows, or the same in another order, have other losses.
@@ -62,7 +64,7 @@ fn trains_alike(command: &[&str], losses: usize) {
     let dir = tempfile::tempdir().expect("a folder");
     let data = dir.path().join("data.jsonl");
     std::fs::write(&data, examples()).expect("a file");
-    let mut expected = None;
+    let (mut expected, mut expected_most) = (None, None);
     for processes in [1, 2, 4] {
         let json = dir.path().join(format!("{processes}.json"));
         let model = dir.path().join(format!("model{processes}"));
@@ -80,8 +82,9 @@ fn trains_alike(command: &[&str], losses: usize) {
         assert!(output.status.success(), "{processes} processes: {said}");
         let printed = String::from_utf8_lossy(&output.stdout);
         assert_eq!(printed.matches("report: ").count(), 1, "{printed}");
+        let [facts, most] = facts(&json);
         let found = (
-            facts(&json),
+            facts,
             std::fs::read(model.join("model.safetensors")).expect("weights"),
         );
         let steps = found.0[0].as_array().expect("losses");
@@ -91,6 +94,10 @@ fn trains_alike(command: &[&str], losses: usize) {
         let expected = expected.get_or_insert_with(|| found.clone());
         assert_eq!(found.0, expected.0, "report of {processes} processes");
         assert!(found.1 == expected.1, "weights of {processes} processes");
+        if processes > 1 {
+            let expected = expected_most.get_or_insert_with(|| most.clone());
+            assert_eq!(most, *expected, "most bytes in {processes} processes");
+        }
     }
 }
 

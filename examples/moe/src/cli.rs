@@ -3,8 +3,8 @@
 use clap::{Args, Parser, Subcommand};
 
 use burn_dist::clock::Hardware;
+use burn_dist::explanation::PASSES;
 use burn_dist::mesh::MeshShape;
-use burn_dist::plan::PASSES;
 
 use crate::model::{Capacity, Config};
 

@@ -2,8 +2,8 @@
 
 use burn::backend::{Autodiff, Flex};
 use burn_dist::clock::{Hardware, Simulation};
+use burn_dist::explanation::Explanation;
 use burn_dist::mesh::MeshShape;
-use burn_dist::plan::explain::Explanation;
 use burn_dist::{DeviceMesh, DeviceMeshBuilder, Dist, MeshDevice};
 
 use crate::cli::{ExplainArgs, ModelArgs};

@@ -5,7 +5,7 @@ use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::{AdamWConfig, GradientsParams, Optimizer};
 use burn::tensor::backend::Backend;
 use burn::tensor::{ElementConversion, Tensor, TensorData};
-use burn_dist::plan::explain::Explanation;
+use burn_dist::explanation::Explanation;
 use burn_dist::{DeviceMesh, DeviceMeshBuilder, Dist, ParallelizeWith, Plan};
 
 use crate::transformer::{DIM, Net, Training};

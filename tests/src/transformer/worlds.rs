@@ -1,6 +1,6 @@
 //! Several processes in one.
 
-use burn_dist::comm::World;
+use burn_dist::launch::World;
 
 /// Runs `program` once per process and returns what each gives.
 pub fn in_processes<T: Send>(num: usize, program: impl Fn(World) -> T + Sync) -> Vec<T> {

@@ -324,11 +324,18 @@ impl Trial {
         let run = run.filter(|name| !is_of_run(name));
         let temporary = system::names(&place.temporary()).into_iter();
         let temporary = temporary.filter(|name| !is_kept(name));
-        let now = system::unused_in_shared_memory();
-        let left: Vec<String> = run
-            .chain(temporary)
-            .chain(now.difference(shared).cloned())
-            .collect();
+        // What others have just made there is used soon, and what they have used goes.
+        let mut left = system::unused_in_shared_memory();
+        for _ in 0..50 {
+            left.retain(|name| !shared.contains(name));
+            if left.is_empty() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+            let now = system::unused_in_shared_memory();
+            left.retain(|name| now.contains(name));
+        }
+        let left: Vec<String> = run.chain(temporary).chain(left).collect();
         if !left.is_empty() {
             wrong.push(format!("files are left: {}", left.join(", ")));
         }

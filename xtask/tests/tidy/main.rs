@@ -10,6 +10,8 @@ mod listeners;
 mod panics;
 mod paths;
 mod readers;
+mod surface;
 mod text;
 mod undone;
+mod wording;
 mod workspace;

@@ -1,6 +1,6 @@
 //! Reads the text form.
 
-use super::{AxisText, DimText, FactorText, LayoutText, PartialText, UNSIZED};
+use super::written::{AxisText, DimText, FactorText, LayoutText, PartialText, UNSIZED};
 use crate::layout::LayoutError;
 use burn_dist_mesh::ReduceOp;
 

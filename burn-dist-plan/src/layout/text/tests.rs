@@ -201,3 +201,22 @@ fn errors_point_at_the_column() {
     let err = Layout::parse("[-] + sum{tp} + max{dp}", &mesh, Some(&[3])).unwrap_err();
     assert!(matches!(err, LayoutError::MixedPartial { .. }));
 }
+
+#[test]
+fn what_was_read_is_made_again_from_its_parts() {
+    let text = "[-, (2 . 4{dp,cp}), {tp}] + sum{ep}";
+    let parts = LayoutParts {
+        text,
+        end: 25,
+        dims: &[
+            (2, &[(2, None, &[])]),
+            (
+                5,
+                &[(6, Some(2), &[]), (10, Some(4), &[(12, "dp"), (15, "cp")])],
+            ),
+            (21, &[(21, None, &[(22, "tp")])]),
+        ],
+        partial: &[(ReduceOp::Sum, &[(33, "ep")])],
+    };
+    assert_eq!(LayoutText::parse(text), Ok(LayoutText::from_parts(&parts)));
+}

@@ -15,7 +15,7 @@ use super::{AttentionBackend, AttentionInputs, AttentionMade, Scores};
 #[derive(Debug)]
 struct AttentionGradient;
 
-/// What it needs.
+/// Tensors of the forward that the gradient needs.
 #[derive(Clone, Debug)]
 struct State<B: Backend, const N: usize> {
     inputs: [NodeId; N],

@@ -33,7 +33,7 @@ pub(super) struct Attention {
 pub(super) struct AttentionBackward {
     pub(super) forward: Attention,
     pub(super) with_bias: bool,
-    /// Whether it only adds up gradients of keys and values: two of each.
+    /// True if it only adds up gradients of keys and values: two of each.
     pub(super) adds: bool,
 }
 

@@ -14,17 +14,16 @@ use burn_dist_kernels::attention::Visible;
 pub use burn_dist_kernels::attention::{Origin, Places};
 use std::hash::{Hash, Hasher};
 
-/// What attention does besides.
+/// Options of attention: masks, bias, scale, window and dropout.
 #[derive(Clone, Debug)]
 pub struct AttentionOptions<B: Backend> {
-    /// Whether a query sees no key behind its own position. With more keys than queries, the last query is at the last
-    /// key.
+    /// Hides keys behind a query's own position. With more keys than queries, the last query is at the last key.
     pub causal: bool,
-    /// What is hidden (true), `[b, h, q, k]`; dims of size one stretch.
+    /// The keys that are hidden (true) from each query, `[b, h, q, k]`; dims of size one stretch.
     pub mask: Option<Tensor<B, 4, Bool>>,
-    /// What is added to scores, `[b, h, q, k]`; dims of size one stretch.
+    /// A term that is added to scores, `[b, h, q, k]`; dims of size one stretch.
     pub bias: Option<Tensor<B, 4>>,
-    /// What products are multiplied with; by default one over the root of the width.
+    /// The factor of products; by default one over the root of the width.
     pub scale: Option<f64>,
     /// How many keys a query sees at most, up to its own position.
     pub window: Option<usize>,
@@ -112,9 +111,9 @@ impl<B: Backend> AttentionOptions<B> {
 /// The position of query `i` is `i * step + offset`, that of key `j` is `j`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scores {
-    /// What products are multiplied with.
+    /// The factor of products.
     pub scale: f64,
-    /// Whether a query sees no key behind its own position.
+    /// Hides keys behind a query's own position.
     pub causal: bool,
     /// How many keys a query sees at most, up to its own position.
     pub window: Option<usize>,
@@ -136,7 +135,7 @@ pub struct Dropped {
 }
 
 impl Scores {
-    /// Whether it matters which queries and keys they are.
+    /// Returns whether scores depend on the positions of queries and keys.
     fn depend_on_positions(&self) -> bool {
         self.causal || self.window.is_some()
     }
@@ -163,7 +162,7 @@ impl Hash for Scores {
     }
 }
 
-/// What attends to what, with the heads in groups that share a head of keys and values.
+/// Queries, keys and values, with the heads in groups that share a head of keys and values.
 #[derive(Clone, Debug)]
 pub struct AttentionInputs<B: Backend> {
     /// Queries, `[b, g, n, q, e]`.
@@ -172,15 +171,15 @@ pub struct AttentionInputs<B: Backend> {
     pub k: FloatTensor<B>,
     /// Values, `[b, g, k, v]`.
     pub v: FloatTensor<B>,
-    /// What is hidden, `[b, g, n, q, k]`; dims of size one stretch.
+    /// The keys that are hidden (true) from each query, `[b, g, n, q, k]`; dims of size one stretch.
     pub mask: Option<BoolTensor<B>>,
-    /// What is added to scores, `[b, g, n, q, k]`; dims of size one stretch.
+    /// A term that is added to scores, `[b, g, n, q, k]`; dims of size one stretch.
     pub bias: Option<FloatTensor<B>>,
-    /// What random numbers begin with, `[2]`, where weights are dropped: both words are at least zero.
+    /// The seed of random numbers, `[2]`, where weights are dropped: both words are at least zero.
     pub seed: Option<IntTensor<B>>,
 }
 
-/// What the forward makes.
+/// Results of the forward.
 #[derive(Clone, Debug)]
 pub struct AttentionMade<B: Backend> {
     /// The result, `[b, g, n, q, v]`.
@@ -193,13 +192,13 @@ pub struct AttentionMade<B: Backend> {
 /// Gradients of the inputs, in their shapes.
 #[derive(Clone, Debug)]
 pub struct AttentionGradients<B: Backend> {
-    /// Of queries.
+    /// The gradient of queries.
     pub q: FloatTensor<B>,
-    /// Of keys.
+    /// The gradient of keys.
     pub k: FloatTensor<B>,
-    /// Of values.
+    /// The gradient of values.
     pub v: FloatTensor<B>,
-    /// Of the bias, if it was asked for, `[b, g, n, q, k]`: not yet summed over dims that were stretched.
+    /// The gradient of the bias, if it was asked for, `[b, g, n, q, k]`: not yet summed over dims that were stretched.
     pub bias: Option<FloatTensor<B>>,
 }
 
@@ -212,8 +211,8 @@ pub struct AttentionGradients<B: Backend> {
 /// # Source
 /// Dao, "FlashAttention-2" (arXiv:2307.08691), section 3.1.
 pub trait AttentionBackend: Backend {
-    /// Whether it drops weights as [`Scores::dropout`] says. [`attention`] asks no other backend to: there it is
-    /// composed of operations where weights are dropped, in memory quadratic in the sequence.
+    /// True if it drops weights as [`Scores::dropout`] says. On other backends [`attention`] is composed of operations
+    /// where weights are dropped, in memory quadratic in the sequence.
     const DROPS: bool = false;
 
     /// Attends.

@@ -1,5 +1,5 @@
 //! Attention of queries to keys that pass from rank to rank: each rank attends to the block at hand while the next one
-//! is on its way.
+//! is being sent.
 //!
 //! # Source
 //! Liu, Zaharia, Abbeel, "Ring Attention with Blockwise Transformers" (arXiv:2310.01889), section 3; Brandon et al.,
@@ -24,9 +24,9 @@ use crate::ops::custom::{Block, CustomOp, CustomSteps, Part};
 pub(super) struct KeyBlock {
     /// Which keys.
     keys: Spaced,
-    /// Whether nothing has been attended to before.
+    /// True for the first keys that the rank attends to.
     first: bool,
-    /// Whether nothing is attended to afterwards.
+    /// True for the last keys that the rank attends to.
     last: bool,
 }
 
@@ -82,7 +82,7 @@ fn block_of(all: &[Spaced], come: usize, has_queries: bool) -> Option<KeyBlock> 
 
 /// Adds the steps of a rank whose keys and values go round.
 ///
-/// Of p ranks, rank r attends to its own keys, then to those of rank r - 1, and so on.
+/// Rank r attends to its own keys, then to those of rank r - 1, and so on.
 pub(super) fn forward(op: &Attention, steps: &mut CustomSteps<'_, Attention>) -> bool {
     let (Some(mut k), Some(mut v)) = (steps.block(1, 2), steps.block(2, 2)) else {
         return false;

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use crate::custom::{CustomTensor, Execute, check};
 
-/// What is computed, on any backend.
+/// A case of attention, on any backend.
 #[derive(Clone, Debug)]
 struct Case {
     /// Batch, heads of keys, group, queries, keys, width, width of values.
@@ -369,7 +369,7 @@ fn every_split_gives_the_same() {
     }
 }
 
-/// What the forward makes of inputs.
+/// Returns the results of the forward.
 fn made(op: &Attention, inputs: Vec<TensorData>) -> Vec<TensorData> {
     use burn_backend::ops::{BoolTensorOps, FloatTensorOps, IntTensorOps};
     let tensors = inputs.into_iter().map(|data| match data.dtype {

@@ -54,7 +54,7 @@ fn without_dropout() -> MultiHeadAttention<B> {
     module(MultiHeadAttentionConfig::new(D_MODEL, 3).with_dropout(0.0))
 }
 
-/// What is attended to: masks, and whether a row of each is hidden whole.
+/// The masks of a case, and whether a row of each is hidden whole.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     keys: Option<usize>,
@@ -164,7 +164,7 @@ fn masks_stretch() {
     }
 }
 
-/// What is another function than one operation computes is burn-nn's, in bits.
+/// A function that one operation does not compute has burn-nn's bits.
 #[test]
 fn what_is_another_function_is_composed() {
     let config = || MultiHeadAttentionConfig::new(D_MODEL, 3).with_dropout(0.0);

@@ -22,15 +22,15 @@ use self::numbers::{at_least_0, positive};
 use crate::data::tokenizer::{PLACE, QUESTION};
 use crate::model::Size;
 use burn_dist::clock::{Hardware, ModuleCosts};
-use burn_dist::comm::GpuTransport;
+use burn_dist::explanation::PASSES;
+use burn_dist::mesh::GpuTransport;
 use burn_dist::mesh::{Links, MeshShape, Nodes};
-use burn_dist::plan::PASSES;
-use burn_dist::plan::ScheduleChoice;
-use burn_dist::plan::schedule::Schedule;
+use burn_dist::schedule::Schedule;
+use burn_dist::schedule::ScheduleChoice;
 use burn_dist::train::config::Resolved;
 use burn_dist::train::files;
 use burn_dist::{
-    Accumulation, AsyncTp, Checkpoint, ContextParallel, Float, Float8, Offload, Reshard,
+    Accumulation, ActivationCheckpoint, AsyncTp, ContextParallel, Float, Float8, Offload, Reshard,
 };
 
 /// Trains a Llama-3-style model on a mesh of devices.
@@ -214,8 +214,8 @@ pub struct MeshArgs {
     pub reduce_dtype: Float,
     /// Which activations the backward makes again instead of keeping them: none, full, every=N, selective, or bytes=N
     /// (kept per rank beside the borders).
-    #[arg(long, value_name = "POLICY", default_value_t = Checkpoint::None)]
-    pub activation_checkpoint: Checkpoint,
+    #[arg(long, value_name = "POLICY", default_value_t = ActivationCheckpoint::None)]
+    pub activation_checkpoint: ActivationCheckpoint,
     /// When gathered parameters are given up after forward: always, last (all but the last unit), every=N or never.
     #[arg(long, value_name = "WHEN", default_value_t = Reshard::AllButLast)]
     pub reshard: Reshard,

@@ -1,5 +1,5 @@
 use burn_dist::clock::Hardware;
-use burn_dist::plan::explain::Ask;
+use burn_dist::explanation::Ask;
 use serde::Serialize;
 
 use super::End;

@@ -7,10 +7,10 @@ use anyhow::Context;
 use burn::module::AutodiffModule;
 use burn_dist::MeshBackend;
 use burn_dist::clock::{Hardware, ModuleCosts};
+use burn_dist::explanation::Ask;
+use burn_dist::explanation::{MemoryClass, MemoryPlan};
 use burn_dist::layout::Rows as Held;
 use burn_dist::mesh::MeshShape;
-use burn_dist::plan::explain::Ask;
-use burn_dist::plan::memory::{MemoryClass, MemoryPlan};
 
 use super::session::Shape;
 use crate::cli::{MeshArgs, PipelineArgs, StagesBy};

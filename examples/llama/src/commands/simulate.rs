@@ -1,8 +1,8 @@
+use burn_dist::Fault;
 use burn_dist::clock::{Hardware, RankSimulation, Simulation};
+use burn_dist::explanation::Ask;
+use burn_dist::explanation::PlanError;
 use burn_dist::mesh::DType;
-use burn_dist::plan::PlanError;
-use burn_dist::plan::explain::Ask;
-use burn_dist::run::Fault;
 use burn_dist::{Float, MeshBackend};
 use serde::Serialize;
 

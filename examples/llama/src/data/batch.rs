@@ -290,7 +290,7 @@ impl BatchSource for RandomTokens {
 mod tests {
     use super::*;
     use burn::backend::flex::Flex;
-    use burn_dist::comm::World;
+    use burn_dist::launch::World;
     use burn_dist::{DeviceMesh, Dist};
 
     fn random(batch: usize, seed: u64, held: Rows) -> RandomTokens {

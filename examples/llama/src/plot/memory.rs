@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use burn_dist::plan::memory::{MemoryClass, MemoryTimeline};
+use burn_dist::explanation::{MemoryClass, MemoryTimeline};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 

@@ -87,7 +87,7 @@ impl Tree {
 }
 
 /// Splits code into words, `::`, and other characters one by one; lifetimes are left out.
-fn tokens(code: &str) -> Vec<&str> {
+pub(crate) fn tokens(code: &str) -> Vec<&str> {
     let mut tokens = Vec::new();
     let mut rest = code;
     while let Some(c) = rest.chars().next() {

@@ -1,0 +1,434 @@
+//! What one rank does in one window: tasks over numbered slots, as plain data.
+
+use crate::mesh::DType;
+use rustc_hash::FxHashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::op::{Indexed, Op};
+use super::role::Role;
+use super::stage::Stage;
+use super::tensor::{Slot, Tensor};
+use super::window::{Origin, ValueIndex};
+use crate::layout::Layout;
+use crate::memory::MemoryClass;
+use crate::mesh::{Rank, ReduceOp};
+use crate::pipeline::Action;
+use crate::storage::Storage;
+
+/// One step of a rank. Nearly all are operations: a box each would cost a cache miss per operation.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Task<O> {
+    /// Takes value `value` (a tensor that lives between windows) into `slot`; `take` if it dies here.
+    Load {
+        /// Which value.
+        value: ValueIndex,
+        /// Where to.
+        slot: Slot,
+        /// Whether nothing needs it afterwards.
+        take: bool,
+        /// Size of the rank's part.
+        bytes: u64,
+        /// Local shape.
+        shape: Vec<usize>,
+        /// Element type.
+        dtype: DType,
+        /// Whether it lives on the host, and stays there until it is brought back.
+        host: bool,
+    },
+    /// Takes the rank's part of a host tensor.
+    Upload(Box<UploadTask>),
+    /// Fills `slot` with random values by global index.
+    Random(Box<RandomTask<O>>),
+    /// Runs a local operation, on behalf of the module at that index of [`RankPlan::paths`].
+    Op(O, u32),
+    /// Runs a collective.
+    Collective(Box<CollectiveTask>),
+    /// Starts collectives together, without waiting for them.
+    Launch {
+        /// Number of the launch in the plan.
+        group: u32,
+        /// The collectives.
+        tasks: Vec<CollectiveTask>,
+    },
+    /// Waits for collectives of a launch; their outputs are there afterwards.
+    Finish {
+        /// Number of the launch.
+        group: u32,
+        /// Slots of the outputs to wait for.
+        to: Vec<Slot>,
+    },
+    /// Keeps `slot` as value `value` beyond the window; `take` if no later task needs the slot.
+    Store {
+        /// From where.
+        slot: Slot,
+        /// As which value.
+        value: ValueIndex,
+        /// Whether the slot is empty afterwards.
+        take: bool,
+        /// Size of the rank's part.
+        bytes: u64,
+        /// Local shape.
+        shape: Vec<usize>,
+        /// Element type.
+        dtype: DType,
+        /// Whether it is kept on the host.
+        host: bool,
+    },
+    /// Hands `slot` to the host as part of read number `read`.
+    Read {
+        /// From where.
+        slot: Slot,
+        /// Index into the window's reads.
+        read: u32,
+        /// Local shape.
+        shape: Vec<usize>,
+        /// Element type.
+        dtype: DType,
+        /// Whether the slot is empty afterwards.
+        take: bool,
+    },
+    /// Moves a slot to the host store.
+    ToHost(Box<HostTask>),
+    /// Brings a slot back from the host store.
+    FromHost(Box<HostTask>),
+    /// Drops a slot that no operation consumes.
+    Free(Slot),
+    /// Sends a slot to the rank of another stage, without waiting for it.
+    Send(Box<TransferTask>),
+    /// Waits for a slot from the rank of another stage.
+    Receive(Box<TransferTask>),
+}
+
+/// A slot on its way between the ranks of two stages; see [`Task::Send`] and [`Task::Receive`].
+///
+/// Messages between two ranks keep their order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TransferTask {
+    /// The other rank.
+    pub peer: Rank,
+    /// What is sent, or where it is received.
+    pub slot: Slot,
+    /// Local shape.
+    pub shape: Vec<usize>,
+    /// Element type.
+    pub dtype: DType,
+    /// Index into [`Plan::collectives`](crate::plan::Plan::collectives).
+    pub record: u32,
+    /// Index into [`RankPlan::paths`] of the module that makes it.
+    pub path: u32,
+    /// Whether the slot is empty once it is sent.
+    pub take: bool,
+}
+
+impl TransferTask {
+    /// Returns its size in bytes.
+    pub fn bytes(&self) -> u64 {
+        (self.shape.iter().product::<usize>() * self.dtype.size()) as u64
+    }
+}
+
+/// A move to the host store or back; see [`Task::ToHost`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostTask {
+    /// What is moved.
+    pub slot: Slot,
+    /// Local shape.
+    pub shape: Vec<usize>,
+    /// Element type.
+    pub dtype: DType,
+}
+
+/// The rank's part of a host tensor; see [`Task::Upload`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct UploadTask {
+    /// Which value.
+    pub value: ValueIndex,
+    /// Where to.
+    pub slot: Slot,
+    /// Element type.
+    pub dtype: DType,
+    /// Local shape.
+    pub shape: Vec<usize>,
+    /// Flat element ranges of the host tensor, in local order; `None` for all of it.
+    pub runs: Option<Arc<[Range<usize>]>>,
+    /// The reductions whose terms the rank is to hold instead of the values (fuzz layouts), and the seed that picks the
+    /// terms.
+    pub terms: Vec<TermOf>,
+    /// See `terms`.
+    pub seed: u64,
+}
+
+/// Which term of a reduction a rank holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TermOf {
+    /// How the terms combine.
+    pub op: ReduceOp,
+    /// Which term, counted over all axes partial by `op`.
+    pub index: usize,
+    /// Number of terms.
+    pub count: usize,
+}
+
+/// Random values by global index; see [`Task::Random`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct RandomTask<O> {
+    /// Where to.
+    pub slot: Slot,
+    /// Element type.
+    pub dtype: DType,
+    /// The random operation of the window: what to draw.
+    pub op: O,
+    /// Number of the random operation within the window: its stream is the recorder's plus this.
+    pub stream: u64,
+    /// Local shape.
+    pub shape: Vec<usize>,
+    /// Flat element ranges of the global tensor, in local order.
+    pub runs: Arc<[Range<usize>]>,
+}
+
+/// Kinds of collectives a plan contains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum CollectiveKind {
+    /// Every member receives all pieces.
+    AllGather,
+    /// Every member receives one piece of the reduction.
+    ReduceScatter,
+    /// Every member receives the reduction.
+    AllReduce,
+    /// A split over one dim becomes a split over another.
+    AllToAll,
+    /// Every member sends its block some places further along the group, cyclically.
+    Shift {
+        /// How many places.
+        by: i32,
+    },
+}
+
+impl CollectiveKind {
+    /// Returns the field's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::AllGather => "all_gather",
+            Self::ReduceScatter => "reduce_scatter",
+            Self::AllReduce => "all_reduce",
+            Self::AllToAll => "all_to_all",
+            Self::Shift { .. } => "shift",
+        }
+    }
+
+    /// Steps of the ring algorithm between `members` members; see the [formula](crate::mesh::link).
+    pub fn rounds(self, members: usize) -> u64 {
+        let others = members.saturating_sub(1) as u64;
+        match self {
+            Self::AllReduce => 2 * others,
+            Self::AllGather | Self::ReduceScatter | Self::AllToAll => others,
+            Self::Shift { .. } => others.min(1),
+        }
+    }
+}
+
+/// Kinds of communication a plan contains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum CommunicationKind {
+    /// Among all members of a group.
+    Collective(CollectiveKind),
+    /// A rank of another stage is sent what this one has.
+    Send,
+    /// The rank of another stage sends what it has.
+    Receive,
+}
+
+impl CommunicationKind {
+    /// Returns the field's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Collective(kind) => kind.name(),
+            Self::Send => "send",
+            Self::Receive => "recv",
+        }
+    }
+
+    /// Steps between `members` members, as the receivers count them; see [`CollectiveKind::rounds`].
+    pub fn rounds(self, members: usize) -> u64 {
+        match self {
+            Self::Collective(kind) => kind.rounds(members),
+            Self::Send => 0,
+            Self::Receive => 1,
+        }
+    }
+}
+
+/// A collective of one rank; see [`Task::Collective`].
+///
+/// The local block is seen as `[outer, mid, inner]` around the dim (or factor of a dim) that is gathered or scattered.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CollectiveTask {
+    /// Which.
+    pub kind: CollectiveKind,
+    /// The members, in order.
+    pub group: Arc<[Rank]>,
+    /// Index of this rank in `group`.
+    pub index: usize,
+    /// Sizes of the axes that the group runs over, the first major: reductions have the bits of one over each of them,
+    /// the last first.
+    pub axes: Arc<[usize]>,
+    /// How terms combine, for the reducing kinds.
+    pub op: ReduceOp,
+    /// Element type.
+    pub dtype: DType,
+    /// From where.
+    pub from: Slot,
+    /// Where to.
+    pub to: Slot,
+    /// Local shape before.
+    pub from_shape: Vec<usize>,
+    /// Local shape after.
+    pub to_shape: Vec<usize>,
+    /// The local block before, with every factor as a dim of its own.
+    pub from_view: Vec<usize>,
+    /// The local block after, likewise.
+    pub to_view: Vec<usize>,
+    /// Gather: dim of the views along which pieces are joined. Scatter: dim that is cut. All-to-all: dim that is cut.
+    pub dim: usize,
+    /// All-to-all: dim along which pieces are joined; else equal to `dim`.
+    pub to_dim: usize,
+    /// Size of each member's piece along `dim`; of a shift, elements of the block that each member sends.
+    pub sizes: Arc<[usize]>,
+    /// All-to-all: size of each member's piece along `to_dim`.
+    pub to_sizes: Arc<[usize]>,
+    /// Bytes this rank receives from other members.
+    pub bytes: u64,
+    /// Index into [`Plan::collectives`](crate::plan::Plan::collectives).
+    pub record: u32,
+    /// Index into [`RankPlan::paths`] of the module it serves.
+    pub path: u32,
+    /// Whether `from` is empty afterwards.
+    pub take: bool,
+}
+
+/// The plan of one rank.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RankPlan<O> {
+    /// In order.
+    pub tasks: Vec<Task<O>>,
+    /// Number of slots.
+    pub num_slots: u32,
+    /// Module paths that operations refer to; an index beyond it is "unknown".
+    pub paths: Arc<[Arc<str>]>,
+    /// What each slot is used for.
+    pub classes: Arc<[MemoryClass]>,
+    /// How the inner backend stores tensors.
+    pub storage: Storage,
+    /// Of operations that read or write at indices, by the slot of their result, what they do globally.
+    pub indexed: Arc<FxHashMap<Slot, Indexed>>,
+    /// The actions of its schedule, in the order in which they begin, with the tasks from the first operation of each to
+    /// its last; empty without a pipeline.
+    pub actions: Arc<[(Action, Range<u32>)]>,
+}
+
+impl<O: Op> RankPlan<O> {
+    /// Finds the tasks of each action, by the slots that operations make in it.
+    pub(crate) fn find_actions(&mut self, made_in: &FxHashMap<Slot, Action>) {
+        let mut found: Vec<(Action, Range<u32>)> = Vec::new();
+        let mut known: FxHashMap<Action, usize> = FxHashMap::default();
+        for (index, task) in (0..).zip(&self.tasks) {
+            let Task::Op(op, _) = task else { continue };
+            let mut made = op
+                .outputs()
+                .filter_map(|out| made_in.get(&(out.id as Slot)));
+            let Some(&action) = made.next() else { continue };
+            let at = *known.entry(action).or_insert_with(|| {
+                found.push((action, index..index));
+                found.len() - 1
+            });
+            found[at].1.end = index + 1;
+        }
+        self.actions = found.into();
+    }
+}
+
+/// A value that a window leaves behind.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Output {
+    /// Which.
+    pub value: ValueIndex,
+    /// Where it rests.
+    pub layout: Arc<Layout>,
+    /// What it is to training.
+    pub role: Role,
+    /// What it is made of, if its layout is not decided.
+    pub origin: Option<Origin>,
+    /// The stage whose ranks have it; `None` if all do.
+    pub stage: Option<Stage>,
+}
+
+/// How the host puts a read tensor together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReadPlan {
+    /// The layout it is read in; no partial axes.
+    pub layout: Arc<Layout>,
+    /// Ranks that send their part.
+    pub senders: Vec<Rank>,
+    /// Global shape.
+    pub shape: Vec<usize>,
+    /// Element type.
+    pub dtype: DType,
+}
+
+/// One collective of the plan, as `explain` shows it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CollectiveRecord {
+    /// Which.
+    pub kind: CommunicationKind,
+    /// Names of the mesh axes it runs over.
+    pub axes: String,
+    /// Why it is there.
+    pub reason: String,
+    /// Path of the module it serves, if known.
+    pub path: Option<Arc<str>>,
+    /// Global shape of the tensor.
+    pub shape: Vec<usize>,
+    /// Element type.
+    pub dtype: DType,
+    /// Layout before and after, in text form.
+    pub layouts: (String, String),
+    /// Bytes the busiest rank receives.
+    pub bytes: u64,
+    /// Ranks that take part.
+    pub members: usize,
+    /// Whether they are on several nodes.
+    pub spans_nodes: bool,
+    /// Number of the launch it is part of, if it is started together with others.
+    pub launch: Option<u32>,
+}
+
+/// Returns the slots that a task reads, and those that it makes.
+pub(crate) fn uses<O: Op>(task: &Task<O>) -> (Vec<Slot>, Vec<Slot>) {
+    match task {
+        Task::Load { slot, .. } => (vec![], vec![*slot]),
+        Task::Upload(task) => (vec![], vec![task.slot]),
+        Task::Random(task) => (vec![], vec![task.slot]),
+        Task::Op(op, _) => {
+            let id = |tensor: Tensor<'_>| tensor.id;
+            (
+                op.inputs().map(id).collect(),
+                op.outputs().map(id).collect(),
+            )
+        }
+        Task::Collective(task) => (vec![task.from], vec![task.to]),
+        Task::Launch { tasks, .. } => (
+            tasks.iter().map(|task| task.from).collect(),
+            tasks.iter().map(|task| task.to).collect(),
+        ),
+        Task::Finish { to, .. } => (to.clone(), vec![]),
+        Task::Store { slot, .. } | Task::Read { slot, .. } | Task::Free(slot) => {
+            (vec![*slot], vec![])
+        }
+        // Between the two the slot is somewhere else, and no less alive.
+        Task::ToHost(task) => (vec![task.slot], vec![]),
+        Task::FromHost(_) => (vec![], vec![]),
+        Task::Send(task) => (vec![task.slot], vec![]),
+        Task::Receive(task) => (vec![], vec![task.slot]),
+    }
+}

@@ -1,0 +1,102 @@
+//! What a rank need not make: pieces of a joined tensor that fall to other ranks, and what only those are made of.
+
+use crate::ir::{Common, Op, Program, Slot, Task, uses};
+
+/// Returns which slots some rank reads, by the slot that stands for them; nothing if no tensor is joined in pieces.
+pub(super) fn read_somewhere<O: Op>(program: &Program<O>, alias: &[Slot]) -> Option<Vec<bool>> {
+    let in_pieces = program.steps.iter().any(|step| match step {
+        Common::Local(step) => {
+            let mut inputs = 0..step.inputs.len();
+            inputs.any(|position| !step.in_pieces(position).is_empty())
+        }
+        _ => false,
+    });
+    if !in_pieces {
+        return None;
+    }
+    let mut read = vec![false; alias.len()];
+    for step in &program.steps {
+        if let Common::Local(step) = step {
+            for input in step.op.inputs() {
+                if let Some(slot) = alias.get(input.id as usize) {
+                    read[*slot as usize] = true;
+                }
+            }
+        }
+        if let Common::Move(_) | Common::Chunked(_) = step {
+            for slot in step.reads() {
+                read[alias[slot as usize] as usize] = true;
+            }
+        }
+    }
+    Some(read)
+}
+
+/// Removes the tasks whose results only other ranks read; `visit_of` has one entry per task.
+pub(super) fn remove<O: Op>(
+    tasks: &mut Vec<Task<O>>,
+    visit_of: &mut Vec<u32>,
+    num_slots: usize,
+    read_somewhere: &[bool],
+) {
+    let mut read = vec![false; num_slots];
+    let mut keep = vec![true; tasks.len()];
+    for (task, keep) in tasks.iter().zip(&mut keep).rev() {
+        let (inputs, outputs) = uses(task);
+        if matches!(task, Task::Op(..) | Task::Upload(_) | Task::Random(_)) {
+            // What no rank reads is made as recorded.
+            let is_needed = |slot: &Slot| {
+                let slot = *slot as usize;
+                read[slot] || read_somewhere.get(slot) == Some(&false)
+            };
+            *keep = outputs.iter().any(is_needed);
+        }
+        if *keep {
+            inputs.iter().for_each(|slot| read[*slot as usize] = true);
+        }
+    }
+    let mut kept = keep.iter();
+    tasks.retain(|_| kept.next() == Some(&true));
+    let mut kept = keep.iter();
+    visit_of.retain(|_| kept.next() == Some(&true));
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::ir::{NewTensor, Op};
+    use crate::mesh::DType;
+    use crate::toy::Toy;
+
+    use super::*;
+    use crate::ir::UploadTask;
+
+    fn upload(slot: Slot) -> Task<Toy> {
+        Task::Upload(Box::new(UploadTask {
+            value: slot,
+            slot,
+            dtype: DType::F32,
+            shape: vec![2],
+            runs: None,
+            terms: Vec::new(),
+            seed: 0,
+        }))
+    }
+
+    #[test]
+    fn pieces_of_other_ranks_are_not_made() {
+        let tensor = |id| NewTensor {
+            id,
+            shape: vec![2],
+            dtype: DType::F32,
+        };
+        let made = Task::Op(Toy::reshape(tensor(0), tensor(2)), 0);
+        // Slot 1 is a piece that another rank uses, slot 3 is what nobody reads.
+        let mut tasks = vec![upload(0), upload(1), made.clone(), upload(3)];
+        let mut visit_of = vec![0, 1, 2, 3];
+
+        remove(&mut tasks, &mut visit_of, 4, &[true, true, false, false]);
+
+        assert_eq!(tasks, [upload(0), made, upload(3)]);
+        assert_eq!(visit_of, [0, 2, 3]);
+    }
+}

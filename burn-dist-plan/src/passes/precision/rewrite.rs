@@ -1,0 +1,496 @@
+//! The window with its casts.
+//!
+//! Types flow forward from parameters, so nothing has to be known about where a forward ends and a backward starts: a
+//! gradient that comes through a product of 16-bit operands is itself in 16 bits, and the optimizer, which combines f32
+//! with f32, stays in f32.
+
+use std::collections::HashMap;
+
+use crate::ir::{FloatClass, NewTensor, Op, Side, ValueIndex, Window};
+use crate::mesh::DType;
+
+use crate::facts::{Facts, Visits};
+use crate::rule::OpRule;
+use crate::{Float, Precision};
+use crate::{PlanError, PlanOptions};
+
+/// A window in mixed precision.
+pub(crate) struct Precise<O> {
+    pub window: Window<O>,
+    /// For each operation whether it is a cast before which terms of a sum are added up: they travel in the type they
+    /// have.
+    pub reduces_first: Vec<bool>,
+}
+
+/// Puts casts into a window where the units of its parameters ask for them; `None` if none does.
+///
+/// # Errors
+/// [`PlanError::Float`] if the backend lacks a type that a unit asks for.
+pub(crate) fn precise<O: Op>(
+    window: &Window<O>,
+    facts: &Facts,
+    visits: &Visits,
+    options: &PlanOptions,
+) -> Result<Option<Precise<O>>, PlanError> {
+    let mut policies: HashMap<ValueIndex, Precision> = HashMap::new();
+    for (value, role) in facts.roles.iter().enumerate() {
+        let Some(spec) = role.parameter() else {
+            continue;
+        };
+        let policy = spec.policy.precision;
+        let floats = [Some(policy.param), Some(policy.reduce), policy.output];
+        let missing = |float: &Float| options.floats_missing.contains(float);
+        if let Some(float) = floats.into_iter().flatten().find(missing) {
+            return Err(PlanError::Float {
+                path: spec.path.clone(),
+                float,
+                others: [Float::F32, Float::F16, Float::BF16]
+                    .iter()
+                    .filter(|float| !missing(float))
+                    .map(Float::to_string)
+                    .collect::<Vec<_>>()
+                    .join(", "),
+            });
+        }
+        if policy.param != Float::F32 || policy.output.is_some() {
+            policies.insert(value as ValueIndex, policy);
+        }
+    }
+    if policies.is_empty() {
+        return Ok(None);
+    }
+    let mut rewrite = Rewrite::new(window, facts, visits, policies);
+    for input in &window.inputs {
+        rewrite.made(input.value, 0);
+    }
+    for (index, op) in window.ops.iter().enumerate() {
+        rewrite.operation(index, op);
+    }
+    Ok(Some(rewrite.finish()))
+}
+
+/// What a value asks of the operations that use it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    /// Its type counts.
+    Typed,
+    /// A parameter, or combined from parameters and constants alone: in f32, and used in the type of its unit where
+    /// others are in 16 bits.
+    Parameter(DType),
+    /// Made from nothing: used in the type of the others.
+    Constant,
+}
+
+#[derive(Clone, Debug)]
+struct Value {
+    /// The recorded value that it is, in another type maybe.
+    of: ValueIndex,
+    shape: Vec<usize>,
+    /// The type it was recorded with.
+    recorded: DType,
+    /// The type it has.
+    dtype: DType,
+    role: Role,
+    /// Whether it must have the type it was recorded with: see [`Facts::lasting`].
+    is_master: bool,
+    is_maximum: bool,
+    /// Whether it comes, in the forward or backward, from products in 16 bits.
+    is_low_born: bool,
+    /// Whether it is a parameter that is multiplied or moved.
+    is_computed_with: bool,
+    /// The unit in whose visit it is made.
+    unit: Option<u32>,
+}
+
+impl Value {
+    /// Whether it belongs to the forward or backward of 16-bit products, not to what an optimizer makes of them.
+    fn is_from_products(&self) -> bool {
+        self.is_low_born && !self.is_master
+    }
+}
+
+struct Rewrite<'a, O> {
+    window: &'a Window<O>,
+    visits: &'a Visits,
+    /// What each parameter asks for.
+    of_param: HashMap<ValueIndex, Precision>,
+    /// What each unit asks for.
+    of_unit: HashMap<u32, Precision>,
+    values: Vec<Value>,
+    /// The operations that use each recorded value.
+    uses: Vec<Vec<u32>>,
+    ops: Vec<(O, bool)>,
+    /// Casts already there, with their visit.
+    casts: HashMap<(ValueIndex, DType), (u32, ValueIndex)>,
+    /// See [`Self::users`].
+    users: HashMap<(ValueIndex, DType), Users>,
+}
+
+/// In which visits there are users of a recorded value that are no products in some type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Users {
+    Nowhere,
+    In(u32),
+    InSeveral,
+}
+
+/// Tensors of an operation.
+struct Tensors {
+    inputs: Vec<ValueIndex>,
+    outputs: Vec<NewTensor>,
+}
+
+fn tensors<O: Op>(op: &O) -> Tensors {
+    Tensors {
+        inputs: op.inputs().map(|input| input.id).collect(),
+        outputs: op.outputs().map(NewTensor::from).collect(),
+    }
+}
+
+/// Returns what an operation is computed in. What a maximum is taken from is about to be exponentiated.
+fn class<O: Op>(op: &O, is_maximum: impl Fn(ValueIndex) -> bool) -> FloatClass {
+    let traits = op.traits();
+    match op.inputs().nth(1) {
+        Some(taken) if traits.is_difference && is_maximum(taken.id) => FloatClass::Single,
+        _ => traits.float_class,
+    }
+}
+
+/// The type that all have, if there is one.
+fn common(mut dtypes: impl Iterator<Item = DType>) -> Option<DType> {
+    let first = dtypes.next()?;
+    dtypes.all(|dtype| dtype == first).then_some(first)
+}
+
+/// Whether the result of an operation has the elements of its operands at the same places.
+fn is_elementwise<O: Op>(op: &O) -> bool {
+    !op.traits().is_cast && matches!(op.rule(), OpRule::Factors(rule) if rule.elementwise)
+}
+
+impl<'a, O: Op> Rewrite<'a, O> {
+    fn new(
+        window: &'a Window<O>,
+        facts: &Facts,
+        visits: &'a Visits,
+        of_param: HashMap<ValueIndex, Precision>,
+    ) -> Self {
+        let unknown = Value {
+            of: 0,
+            shape: Vec::new(),
+            recorded: DType::F32,
+            dtype: DType::F32,
+            role: Role::Typed,
+            is_master: false,
+            is_maximum: false,
+            is_low_born: false,
+            is_computed_with: false,
+            unit: None,
+        };
+        let mut values = vec![unknown; window.dies.len()];
+        for (number, value) in values.iter_mut().enumerate() {
+            value.of = number as ValueIndex;
+        }
+        let mut uses = vec![Vec::new(); window.dies.len()];
+        let mut of_unit = HashMap::new();
+        for input in &window.inputs {
+            let value = &mut values[input.value as usize];
+            value.shape = input.shape.clone();
+            value.recorded = input.dtype;
+            value.dtype = input.dtype;
+        }
+        for (value, policy) in &of_param {
+            values[*value as usize].role = Role::Parameter(super::dtype(policy.param));
+        }
+        for (index, op) in window.ops.iter().enumerate() {
+            let tensors = tensors(op);
+            for input in &tensors.inputs {
+                uses[*input as usize].push(index as u32);
+            }
+            for out in &tensors.outputs {
+                let value = &mut values[out.id as usize];
+                value.shape = out.shape.clone();
+                value.recorded = out.dtype;
+                value.dtype = out.dtype;
+                value.unit = visits.unit(index as u32);
+                value.is_maximum = op.traits().is_maximum;
+            }
+            if matches!(
+                op.traits().float_class,
+                FloatClass::Compute | FloatClass::Move
+            ) {
+                for input in &tensors.inputs {
+                    values[*input as usize].is_computed_with |= of_param.contains_key(input);
+                }
+            }
+            let policy = tensors.inputs.iter().find_map(|value| of_param.get(value));
+            if let (Some(unit), Some(policy)) = (visits.unit(index as u32), policy) {
+                of_unit.entry(unit).or_insert(*policy);
+            }
+        }
+        for (value, lasts) in values.iter_mut().zip(&facts.lasting) {
+            value.is_master = *lasts;
+        }
+        Self {
+            window,
+            visits,
+            of_param,
+            of_unit,
+            values,
+            uses,
+            ops: Vec::new(),
+            casts: HashMap::new(),
+            users: HashMap::new(),
+        }
+    }
+
+    fn value(&self, value: ValueIndex) -> &Value {
+        &self.values[value as usize]
+    }
+
+    fn add(&mut self, like: ValueIndex, dtype: DType) -> ValueIndex {
+        let value = self.values.len() as ValueIndex;
+        self.values.push(Value {
+            dtype,
+            role: Role::Typed,
+            ..self.value(like).clone()
+        });
+        value
+    }
+
+    /// Returns the operation that casts one value to another.
+    fn cast_op(&self, from: ValueIndex, to: ValueIndex) -> O {
+        let tensor = |value: ValueIndex| NewTensor {
+            id: value,
+            shape: self.value(value).shape.clone(),
+            dtype: self.value(value).dtype,
+        };
+        O::cast(tensor(from), tensor(to))
+    }
+
+    /// Whether a cast made in a visit is all that others need of `value`: kept for them, it takes no more memory than
+    /// the value would, and whoever has gathered it has it for them too. Any other cast is made again in another visit:
+    /// keeping it from forward to backward would cost its memory.
+    fn stands_for(&mut self, value: ValueIndex, dtype: DType, made: u32) -> bool {
+        let info = self.value(value);
+        let (of, is_smaller) = (info.of, dtype.size() <= info.dtype.size());
+        is_smaller
+            && self.window.dies[of as usize]
+            && match self.users(of, dtype) {
+                Users::Nowhere => true,
+                Users::In(visit) => visit == made,
+                Users::InSeveral => false,
+            }
+    }
+
+    /// Finds out once where a recorded value has users that are no products in a type.
+    fn users(&mut self, of: ValueIndex, dtype: DType) -> Users {
+        if let Some(known) = self.users.get(&(of, dtype)) {
+            return *known;
+        }
+        let mut found = Users::Nowhere;
+        for &user in &self.uses[of as usize] {
+            let unit = self.visits.unit(user);
+            let policy = unit.and_then(|unit| self.of_unit.get(&unit));
+            let traits = self.window.ops[user as usize].traits();
+            if traits.float_class == FloatClass::Compute
+                && policy.is_some_and(|policy| super::dtype(policy.param) == dtype)
+            {
+                continue;
+            }
+            let visit = self.visits.of(user);
+            found = match found {
+                Users::Nowhere => Users::In(visit),
+                Users::In(known) if known == visit => found,
+                Users::In(_) | Users::InSeveral => Users::InSeveral,
+            };
+        }
+        self.users.insert((of, dtype), found);
+        found
+    }
+
+    /// Returns `value` in another type, for the visit `visit`.
+    fn cast(&mut self, value: ValueIndex, dtype: DType, visit: u32) -> ValueIndex {
+        if self.value(value).dtype == dtype {
+            return value;
+        }
+        let is_param = self.of_param.contains_key(&value);
+        if let Some(&(made, cast)) = self.casts.get(&(value, dtype))
+            && (is_param || made == visit || self.stands_for(value, dtype, made))
+        {
+            return cast;
+        }
+        let cast = self.add(value, dtype);
+        let op = self.cast_op(value, cast);
+        self.ops.push((op, true));
+        let info = &mut self.values[cast as usize];
+        info.is_master = false;
+        info.is_low_born |= dtype != DType::F32;
+        self.casts.insert((value, dtype), (visit, cast));
+        cast
+    }
+
+    /// Casts a parameter as soon as it is there: the 16-bit one rests like the other, and is gathered in its stead,
+    /// ahead of its use.
+    fn made(&mut self, value: ValueIndex, visit: u32) {
+        let info = self.value(value);
+        if let (Some(policy), true) = (self.of_param.get(&value), info.is_computed_with) {
+            let dtype = super::dtype(policy.param);
+            self.cast(value, dtype, visit);
+        }
+    }
+
+    /// Returns a value as it is seen from another unit than that which made it.
+    fn seen_from(&mut self, value: ValueIndex, unit: Option<u32>, visit: u32) -> ValueIndex {
+        let info = self.value(value);
+        let output = info
+            .unit
+            .filter(|made| Some(*made) != unit)
+            .and_then(|made| self.of_unit.get(&made))
+            .and_then(|policy| policy.output);
+        match output {
+            Some(output) if info.role == Role::Typed && !info.is_master => {
+                self.cast(value, super::dtype(output), visit)
+            }
+            _ => value,
+        }
+    }
+
+    /// Returns the type in which an operation on `floats` is computed.
+    fn target(&self, class: FloatClass, floats: &[ValueIndex], unit: Option<u32>) -> DType {
+        let values = || floats.iter().map(|value| self.value(*value));
+        let typed = || values().filter(|v| v.role == Role::Typed).map(|v| v.dtype);
+        let params = || {
+            values().filter_map(|v| match v.role {
+                Role::Parameter(dtype) => Some(dtype),
+                _ => None,
+            })
+        };
+        let of_unit = unit.and_then(|unit| self.of_unit.get(&unit));
+        let target = match class {
+            FloatClass::Compute => of_unit
+                .map(|policy| super::dtype(policy.param))
+                .filter(|_| {
+                    // Products of an optimizer (Muon's) are nobody's business.
+                    values().any(|v| v.is_from_products() || matches!(v.role, Role::Parameter(_)))
+                }),
+            FloatClass::Move if typed().next().is_none() => common(params()),
+            FloatClass::Move | FloatClass::Follow => common(typed()),
+            FloatClass::Single | FloatClass::Create | FloatClass::Recorded => None,
+        };
+        target.unwrap_or(DType::F32)
+    }
+
+    fn operation(&mut self, index: usize, op: &O) {
+        let (visit, unit) = (self.visits.of(index as u32), self.visits.unit(index as u32));
+        let mut tensors = tensors(op);
+        let made: Vec<ValueIndex> = tensors.outputs.iter().map(|out| out.id).collect();
+        let class = class(op, |id| self.values[id as usize].is_maximum);
+        let is_float = |value: &Value| value.recorded == DType::F32;
+        // A cast that was recorded takes its operand as it comes.
+        let traits = op.traits();
+        let is_cast = traits.is_cast;
+        let mut floats = Vec::new();
+        for (index, input) in tensors.inputs.iter_mut().enumerate() {
+            let is_typed = !is_cast && traits.statistic_input != Some(index);
+            if is_float(self.value(*input)) && is_typed {
+                *input = self.seen_from(*input, unit, visit);
+                floats.push(*input);
+            }
+        }
+        let is_master = tensors
+            .outputs
+            .iter()
+            .any(|out| self.values[out.id as usize].is_master);
+        let target = match class == FloatClass::Follow && is_master && is_elementwise(op) {
+            true => DType::F32,
+            false => self.target(class, &floats, unit),
+        };
+        let is_low_born =
+            target != DType::F32 || floats.iter().any(|v| self.value(*v).is_from_products());
+        let roles: Vec<Role> = floats.iter().map(|v| self.value(*v).role).collect();
+        let role = match class {
+            FloatClass::Create => Role::Constant,
+            FloatClass::Compute | FloatClass::Recorded => Role::Typed,
+            _ if target != DType::F32 || roles.is_empty() => Role::Typed,
+            _ if roles.contains(&Role::Typed) => Role::Typed,
+            _ => roles
+                .into_iter()
+                .find(|role| *role != Role::Constant)
+                .unwrap_or(Role::Constant),
+        };
+        if !is_cast {
+            for (index, input) in tensors.inputs.iter_mut().enumerate() {
+                if is_float(self.value(*input)) {
+                    let is_statistic = traits.statistic_input == Some(index);
+                    let dtype = if is_statistic { DType::F32 } else { target };
+                    *input = self.cast(*input, dtype, visit);
+                }
+            }
+        }
+        let mut leaving = Vec::new();
+        for (index, out) in tensors.outputs.iter_mut().enumerate() {
+            let value = out.id;
+            if !is_float(self.value(value)) || is_cast {
+                continue;
+            }
+            let is_statistic = traits.statistic_output == Some(index);
+            let target = if is_statistic { DType::F32 } else { target };
+            let info = &mut self.values[value as usize];
+            info.is_low_born = is_low_born;
+            // What was combined into a parameter is one.
+            if !self.of_param.contains_key(&value) {
+                info.role = role;
+            }
+            if target != DType::F32 && self.value(value).is_master {
+                let low = self.add(value, target);
+                out.id = low;
+                leaving.push((low, value));
+            } else {
+                self.values[value as usize].dtype = target;
+            }
+            out.dtype = target;
+        }
+        let mut op = op.clone();
+        if target != DType::F32 {
+            op.compute_in(target);
+        }
+        let (mut inputs, mut outputs) = (tensors.inputs.iter(), tensors.outputs.iter());
+        op.rewire(|side, wire| match side {
+            Side::Input => {
+                let value = *inputs.next().expect("as many as were read");
+                wire.id = value;
+                wire.dtype = self.values[value as usize].dtype;
+            }
+            Side::Output => {
+                let out = outputs.next().expect("as many as were read");
+                wire.id = out.id;
+                wire.dtype = out.dtype;
+            }
+        });
+        self.ops.push((op, false));
+        let policy = unit.and_then(|unit| self.of_unit.get(&unit));
+        let reduces_first = policy.is_some_and(|policy| policy.reduce != Float::F32);
+        for (low, value) in leaving {
+            self.ops.push((self.cast_op(low, value), reduces_first));
+        }
+        for value in made {
+            self.made(value, visit);
+        }
+    }
+
+    fn finish(self) -> Precise<O> {
+        let mut dies = self.window.dies.clone();
+        dies.resize(self.values.len(), true);
+        let (ops, reduces_first) = self.ops.into_iter().unzip();
+        Precise {
+            window: Window {
+                ops,
+                inputs: self.window.inputs.clone(),
+                dies,
+                reads: self.window.reads.clone(),
+                hash: self.window.hash,
+            },
+            reduces_first,
+        }
+    }
+}

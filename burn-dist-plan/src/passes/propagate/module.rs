@@ -1,0 +1,244 @@
+//! What parameters ask for: where they rest, the layouts of their module, and that an update is still the parameter.
+
+use std::sync::Arc;
+
+use super::operands::Tensors;
+use super::{Propagator, Unflattened};
+use crate::PlanError;
+use crate::ir::{
+    Adjoint, Layer, Mark, Op, Origin, Owner, ParamSpec, Reason, Role, ValueIndex, Version,
+};
+use crate::layout::{Layout, LayoutText, Partial};
+use crate::mesh::{AxisIndex, ReduceOp};
+use crate::rule::Rule;
+
+impl<O: Op> Propagator<'_, O> {
+    /// Takes in what the program says of a value.
+    pub(super) fn mark(&mut self, mark: &Mark, tensors: &Tensors) -> Result<(), PlanError> {
+        let (value, shape, _) = &tensors.inputs[0];
+        let out = tensors.outputs[0].0;
+        let (layout, tag, what) = match mark {
+            Mark::Param(spec) => {
+                self.values[out as usize].owner = Owner::from(spec.as_ref());
+                (spec.home(self.mesh), Some(spec.clone()), "parameter placed")
+            }
+            Mark::Redistribute(layout) => (layout.as_ref().clone(), None, "redistribute"),
+        };
+        if tag.is_none() && self.value(*value).origin == Some(Origin::Data) {
+            self.rows = self.rows.max(shape.first().copied().unwrap_or(1));
+        }
+        let slot = self.require(*value, &layout, Reason::Constraint(what))?;
+        let layout = Arc::new(layout);
+        if tag.is_some() {
+            // Where nothing moves, the parameter is in the slot of what it is made of.
+            self.values[*value as usize].tag = tag.clone();
+        }
+        let result = &mut self.values[out as usize];
+        result.tag = tag;
+        result.preferred = layout.clone();
+        result.versions.push(Version {
+            layout,
+            slot,
+            until: None,
+        });
+        self.note_decided(out);
+        Ok(())
+    }
+
+    /// Returns whether a value that is partial like that is made of terms of a gradient, one per rank of data axes.
+    pub(super) fn is_gradient(&self, value: ValueIndex, partial: &[Partial]) -> bool {
+        let is_data = |p: &Partial| self.mesh.role(p.axis).splits_data();
+        self.facts.backward[value as usize]
+            && partial.iter().any(is_data)
+            && partial.iter().all(|p| p.op == ReduceOp::Sum)
+    }
+
+    /// Returns where the result of an elementwise operation rests, if it belongs to the update of a parameter.
+    pub(super) fn updates(&self, rule: &Rule, tensors: &Tensors) -> Option<Arc<Layout>> {
+        let (out, ..) = &tensors.outputs[0];
+        let home = self.value(*out).home.clone();
+        home.filter(|_| rule.elementwise && tensors.outputs.len() == 1)
+    }
+
+    /// Returns where the result of an operation rests that is there in layout `made`: what updates a parameter, the
+    /// gradient of a table that is read at indices, and that of a layer's weights that nothing but elementwise
+    /// operations use.
+    pub(super) fn resting(&self, op: &O, out: ValueIndex, made: &Layout) -> Option<Layout> {
+        if let Some(home) = &self.value(out).home {
+            return Some(home.as_ref().clone());
+        }
+        let traits = op.traits();
+        if let (Some(Adjoint::Written { .. }), Role::Gradient(Some(table))) =
+            (traits.adjoint, &self.facts.roles[out as usize])
+        {
+            return Some(table.home(self.mesh)).filter(|home| !home.at_rest.is_empty());
+        }
+        let gradient = traits.makes_weight_gradient && self.facts.of_layer[out as usize];
+        let rest = made.at_rest_over(self.mesh, &self.rest_axes(out));
+        (gradient && made.at_rest.is_empty()).then_some(rest)
+    }
+
+    /// Brings what an operation has made to where it rests, and keeps nothing else of it: a gradient that every rank
+    /// has made whole is cut at once. Terms of a gradient are left alone: they are summed there once they are all
+    /// there.
+    pub(super) fn bring_home(&mut self, op: &O, tensors: &Tensors) -> Result<(), PlanError> {
+        for (out, ..) in &tensors.outputs {
+            let Some(made) = self.value(*out).versions.first() else {
+                continue;
+            };
+            let made = made.layout.clone();
+            let Some(rest) = self.resting(op, *out, &made) else {
+                continue;
+            };
+            if made.has_partial() || made.as_ref() == &rest {
+                continue;
+            }
+            self.require(*out, &rest, Reason::Constraint("gradient at rest"))?;
+            self.values[*out as usize]
+                .versions
+                .retain(|version| version.layout.as_ref() == &rest);
+        }
+        Ok(())
+    }
+
+    /// Brings the first input of a linear layer into the layout its weight asks for.
+    pub(super) fn constrain_input(
+        &mut self,
+        tensors: &Tensors,
+    ) -> Result<Option<(usize, Layout)>, PlanError> {
+        let tag = self.value(tensors.inputs[1].0).tag.clone();
+        let Some((tag, text)) = tag.as_ref().and_then(|t| Some((t, t.input.as_ref()?))) else {
+            return Ok(None);
+        };
+        let (value, shape, _) = &tensors.inputs[0];
+        let current = match self.value(*value).versions_at(self.now).next() {
+            Some(version) => version.layout.gathered(),
+            None => self.value(*value).preferred.gathered(),
+        };
+        let target = self.constrained(&current, text, shape, tag)?;
+        self.require(
+            *value,
+            &target,
+            Reason::Constraint("input layout of the module"),
+        )?;
+        Ok(Some((0, target)))
+    }
+
+    /// Brings the result of a linear layer or an embedding into the layout its weight asks for.
+    pub(super) fn constrain_output(
+        &mut self,
+        layer: Layer,
+        tensors: &Tensors,
+    ) -> Result<(), PlanError> {
+        let weight = match layer {
+            Layer::Linear => 1,
+            Layer::Lookup => 0,
+        };
+        let Some(tag) = self.value(tensors.inputs[weight].0).tag.clone() else {
+            return Ok(());
+        };
+        self.constrain_result(&tag, tensors)
+    }
+
+    /// As [`Self::constrain_output`]; a module that works on flattened tokens gives its output by a reshape, which is
+    /// then where the layout applies.
+    pub(super) fn constrain_result(
+        &mut self,
+        tag: &Arc<ParamSpec>,
+        tensors: &Tensors,
+    ) -> Result<(), PlanError> {
+        let Some(text) = &tag.output else {
+            return Ok(());
+        };
+        let (value, shape, _) = &tensors.outputs[0];
+        if text.ndim() > shape.len() && !self.unflattened.contains_key(&tensors.inputs[0].0) {
+            self.wait_for_reshape(*value, tag.clone());
+            return Ok(());
+        }
+        let current = self.values[*value as usize].versions[0]
+            .layout
+            .as_ref()
+            .clone();
+        let target = self.constrained(&current, text, shape, tag)?;
+        self.require(
+            *value,
+            &target,
+            Reason::Constraint("output layout of the module"),
+        )?;
+        let info = &mut self.values[*value as usize];
+        info.versions
+            .retain(|version| version.layout.as_ref() == &target);
+        Ok(())
+    }
+
+    /// Notes that the output layout of a module has more dims than its result.
+    pub(super) fn wait_for_reshape(&mut self, value: ValueIndex, tag: Arc<ParamSpec>) {
+        let waiting = Unflattened {
+            tag,
+            is_applied: false,
+        };
+        self.unflattened.insert(value, waiting);
+    }
+
+    /// Checks that no output layout was asked for in vain: that a result with fewer dims was reshaped before it came to
+    /// its end.
+    ///
+    /// A result that lives on may still be reshaped in a later window.
+    pub(super) fn check_applied(&self) -> Result<(), PlanError> {
+        let mut vain: Vec<_> = self
+            .unflattened
+            .iter()
+            .filter(|(value, waiting)| {
+                // Of those that die, those survive that are read.
+                let info = self.value(**value);
+                let is_used = info.survives || !info.uses.is_empty();
+                !waiting.is_applied && is_used && self.window.dies[**value as usize]
+            })
+            .collect();
+        vain.sort_by_key(|(value, _)| **value);
+        let Some((value, Unflattened { tag, .. })) = vain.first() else {
+            return Ok(());
+        };
+        let Some(text) = &tag.output else {
+            return Ok(());
+        };
+        match text.layout(self.mesh, Some(&self.value(**value).shape)) {
+            Ok(_) => Ok(()),
+            Err(source) => Err(PlanError::ModuleLayout {
+                path: tag.path.clone(),
+                text: text.to_string(),
+                source,
+            }),
+        }
+    }
+
+    /// Returns `current` with its splits over model axes replaced by what `text` says; data axes stay as they are.
+    pub(super) fn constrained(
+        &self,
+        current: &Layout,
+        text: &LayoutText,
+        shape: &[usize],
+        tag: &ParamSpec,
+    ) -> Result<Layout, PlanError> {
+        let wanted =
+            text.layout(self.mesh, Some(shape))
+                .map_err(|source| PlanError::ModuleLayout {
+                    path: tag.path.clone(),
+                    text: text.to_string(),
+                    source,
+                })?;
+        let model: Vec<AxisIndex> = self.mesh.model_axes();
+        let mut layout = current.without_axes(&model);
+        layout.partial.retain(|p| !model.contains(&p.axis));
+        let used = layout.axes_used();
+        for (dim, wanted) in layout.dims.iter_mut().zip(&wanted.dims) {
+            let axes: Vec<AxisIndex> = wanted.axes().filter(|axis| !used.contains(axis)).collect();
+            // Of a dim that a data axis splits in stripes, what each rank has is split once more.
+            let whole = dim.factors.iter().position(|factor| factor.axes.is_empty());
+            let at = whole.filter(|_| dim.factors.len() > 1).unwrap_or(0);
+            dim.factors[at].axes.extend(axes);
+        }
+        layout.normalize(self.mesh);
+        Ok(layout)
+    }
+}
