@@ -11,7 +11,7 @@ use burn_router::RouterTensor;
 use burn_std::device::Device;
 use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 
-use crate::{Inner, MeshDevice, Origin, Queue, Recorder, Ticket};
+use crate::{DataParts, Inner, MeshDevice, Origin, Queue, Recorder, Ticket};
 
 /// A recorder behind the lock of its mesh. The thread that holds the lock may take it again: a call holds it around the
 /// recording of its operation, and of what is dropped meanwhile.
@@ -156,7 +156,7 @@ impl<E: Inner> MeshClient<E> {
     /// Takes data of the host.
     pub(crate) fn enter(&self, data: TensorData, origin: Origin) -> RouterTensor<Self> {
         let id = self.next_id();
-        let (shape, dtype) = (data.shape.clone(), data.dtype);
+        let (shape, dtype) = (data.shape().clone(), data.dtype());
         self.with(|recorder| recorder.enter(id, data, origin));
         self.wait_for_room();
         RouterTensor::new(id, shape, dtype, self.clone())

@@ -11,6 +11,8 @@ use std::hash::{BuildHasher, RandomState};
 
 use burn_backend::{DType, TensorData};
 
+use crate::DataParts;
+
 /// A tensor of a mesh, without its kind.
 pub type AnyTensor = Box<dyn Any + Send>;
 
@@ -45,10 +47,10 @@ impl Nonce {
     /// Returns the index of the tensor, if `data` is a token of this exchange.
     pub fn index(self, data: &TensorData) -> Option<usize> {
         let is_token = data.num_elements() == NONCE_BITS + INDEX_BITS;
-        if !is_token || matches!(data.dtype, DType::QFloat(_)) {
+        if !is_token || matches!(data.dtype(), DType::QFloat(_)) {
             return None;
         }
-        let bits: Vec<bool> = match data.dtype {
+        let bits: Vec<bool> = match data.dtype() {
             DType::Bool(_) => data.iter::<bool>().collect(),
             _ => data.iter::<f32>().map(|bit| bit != 0.0).collect(),
         };
@@ -141,7 +143,7 @@ mod tests {
         ];
         for (index, dims) in [(0, 1), (1, 2), (70_000, 4), (u32::MAX as usize, 8)] {
             let token = nonce.token(index, dims);
-            assert_eq!(token.shape.len(), dims);
+            assert_eq!(token.shape().len(), dims);
             for dtype in dtypes {
                 let stored = token.clone().convert_dtype(dtype);
                 assert_eq!(nonce.index(&stored), Some(index), "{dtype:?}");

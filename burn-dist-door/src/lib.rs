@@ -16,15 +16,17 @@
 //! | `exchange` | tensors that a thread takes out of Burn's records, and puts into them |
 //! | `activation` | functions that burn-ir has no operation for |
 //! | `backend` | Burn's functions: forwarded to burn-router, or recorded here |
-//! | `burn`, `elements` | names of Burn that differ by its line, types of elements, and what its router asks for |
+//! | `burn` | names of Burn that differ by its line, and what its router asks for |
+//! | `elements`, `data` | types of elements that a backend names; the parts of data of the host |
 //!
-//! Differences between lines of Burn are in `burn`, `elements` and `backend` alone.
+//! Differences between lines of Burn are in `burn`, `elements`, `data` and `backend` alone.
 
 mod activation;
 mod backend;
 mod burn;
 mod call;
 mod client;
+mod data;
 mod device;
 mod elements;
 mod exchange;
@@ -39,6 +41,7 @@ pub use backend::{Dist, MeshTensor};
 pub use burn::{HostBridge, MeshChannel, RouterClient};
 pub use call::{Argument, Call};
 pub use client::{MeshClient, Recording};
+pub use data::DataParts;
 pub use device::{Mesh, MeshDevice};
 pub use elements::Elements;
 pub use exchange::{AnyTensor, Nonce, giving, taking};

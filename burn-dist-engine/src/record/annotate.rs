@@ -6,7 +6,7 @@ use burn_autodiff::Autodiff;
 use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{DType, TensorData};
-use burn_dist_door::{MeshTensor, RouterClient};
+use burn_dist_door::{DataParts, MeshTensor, RouterClient};
 use burn_dist_plan::op::Mark;
 use burn_dist_plan::{ParamSpec, Role};
 use burn_ir::{BackendIr, TensorIr};
@@ -102,11 +102,11 @@ pub fn from_process_local<B: BackendIr>(
 ) -> Result<MeshTensor<Ranks<B>>, Rows> {
     let client = client::<B>(device);
     let id = client.create_empty_handle();
-    let mut shape = data.shape.to_vec();
+    let mut shape = data.shape().to_vec();
     if let Some(batch) = shape.first_mut() {
         *batch = rows;
     }
-    let (dtype, here) = (data.dtype, local_ranks(device));
+    let (dtype, here) = (data.dtype(), local_ranks(device));
     client.with(|recorder| recorder.add_rows(id, data, &shape, here))?;
     Ok(RouterTensor::new(id, shape.into(), dtype, client))
 }

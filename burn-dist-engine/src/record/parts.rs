@@ -7,7 +7,7 @@ use burn_autodiff::Autodiff;
 use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
 use burn_backend::{Backend, TensorData, TensorMetadata};
-use burn_dist_door::{AnyTensor, MeshTensor, RouterClient};
+use burn_dist_door::{AnyTensor, DataParts, MeshTensor, RouterClient};
 use burn_dist_plan::{Role, Stage};
 use burn_ir::BackendIr;
 use burn_router::RouterTensor;
@@ -96,7 +96,7 @@ impl<B: BackendIr> Taken for MeshTensor<Ranks<B>> {
         });
         let dtype = TensorMetadata::dtype(self);
         Box::new(move || match data {
-            Some(data) => Ok(Block::from(Arc::new(data.bytes.clone()))),
+            Some(data) => Ok(Block::from(Arc::new(data.bytes().clone()))),
             None => block_of::<B>(ticket.wait()?, rank, &shape, dtype),
         })
     }

@@ -32,7 +32,7 @@ use crate::plan::{Origin, ValueIndex};
 use crate::run::{
     Fault, LocalTicket, ReadTicket, Runtime, RuntimeOptions, StatsTicket, SyncTicket, Trace,
 };
-use burn_dist_door::Queue;
+use burn_dist_door::{DataParts, Queue};
 use burn_dist_plan::float8::Float8Store;
 use burn_dist_plan::op::{Mark, Op};
 use burn_dist_plan::{Role, Stage};
@@ -354,7 +354,7 @@ impl<B: BackendIr> Recorder<B> {
 
     /// Takes data of the host; where its layout decides nothing else, it enters as what it is made of does.
     pub(crate) fn add_data(&mut self, id: TensorId, data: TensorData, origin: Origin) {
-        self.entered += data.bytes.len() as u64;
+        self.entered += data.bytes().len() as u64;
         self.keep_data(id, data, origin);
     }
 
@@ -363,7 +363,7 @@ impl<B: BackendIr> Recorder<B> {
         if self.ended.is_some() {
             return;
         }
-        let origin = match data.dtype {
+        let origin = match data.dtype() {
             DType::QFloat(_) => Origin::Constants,
             _ => origin,
         };
@@ -393,7 +393,7 @@ impl<B: BackendIr> Recorder<B> {
     ) -> Result<(), Rows> {
         let layout = batch_layout(&self.mesh, self.options.input, shape);
         let rows = Rows::held(&layout, &self.mesh, here);
-        if data.shape.first() != Some(&rows.len()) {
+        if data.shape().first() != Some(&rows.len()) {
             return Err(rows);
         }
         if self.ended.is_none() {
@@ -412,16 +412,16 @@ impl<B: BackendIr> Recorder<B> {
 
     /// Returns the layout in which data enters if nothing else decides; quantized data is whole everywhere.
     fn entry_layout(&self, data: &TensorData, origin: Origin) -> Layout {
-        let shape = data.shape.to_vec();
-        if matches!(data.dtype, DType::QFloat(_)) {
+        let shape = data.shape().to_vec();
+        if matches!(data.dtype(), DType::QFloat(_)) {
             return Layout::replicated(&shape);
         }
         if let Some(seed) = self.options.fuzz_layouts {
             return fuzz::layout_of_data(
                 &self.mesh,
                 &shape,
-                of_burn(data.dtype),
-                &data.bytes,
+                of_burn(data.dtype()),
+                data.bytes(),
                 seed,
             );
         }

@@ -11,6 +11,7 @@ use burn_autodiff::ops::{Backward, Ops, OpsKind, unary};
 use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
 use burn_backend::{Backend, TensorData, TensorMetadata, get_device_settings};
 use burn_core::tensor::{Bool, Float, Int, Tensor, TensorPrimitive};
+use burn_dist_door::DataParts;
 use burn_ir::{BackendIr, TensorHandle};
 
 use crate::layout::{Layout, LayoutError, Rows};
@@ -558,7 +559,7 @@ macro_rules! process_local {
                 rows: usize,
                 device: &B::Device,
             ) -> Result<Self, DTensorError> {
-                let (num_dims, found) = (data.shape.len(), data.shape.first().copied());
+                let (num_dims, found) = (data.shape().len(), data.shape().first().copied());
                 if num_dims != D {
                     return Err(DTensorError::NumDims {
                         found: num_dims,
