@@ -1,6 +1,6 @@
 //! Convolutions: batch `b`, input channels `c`, output channels `o`; space stays whole.
 //!
-//! With groups, channels belong together in ways that a split would have to respect: then only the batch is split. If a
+//! With groups, channels belong together as a split would have to respect: then only the batch is split. If a
 //! sum over input channels is split, the first member of the group adds the bias.
 
 use super::family::prelude::*;
@@ -86,7 +86,7 @@ family! {
     }
 }
 
-/// What a convolution computes, in any number of dims.
+/// The computation of a convolution, in any number of dims.
 #[derive(Clone, Copy, PartialEq)]
 enum Part {
     /// `(x, weight, bias?)`.

@@ -12,7 +12,7 @@ family! {
             cx.int(&op.target_lengths),
             op.blank,
         ),
-        /// As the loss, and its gradient per sequence.
+        /// The loss, and its gradient per sequence.
         CtcLossBackward(CtcLossBackwardOpIr) float = {
             if !B::has_ctc_loss_backward() {
                 return Err(ExecuteError::Unsupported {

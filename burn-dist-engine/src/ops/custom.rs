@@ -105,7 +105,7 @@ pub trait CustomOp: Clone + Debug + PartialEq + Hash + Send + Sync + 'static {
         self.clone()
     }
 
-    /// Whether blocks of it may pass from rank to rank: whether its rule splits a factor
+    /// Returns whether blocks of it may pass from rank to rank: whether its rule splits a factor
     /// [along](RuleBuilder::along) another one.
     fn passes_blocks(&self) -> bool {
         false
@@ -114,7 +114,7 @@ pub trait CustomOp: Clone + Debug + PartialEq + Hash + Send + Sync + 'static {
     /// Adds the steps of one rank, if blocks pass from rank to rank under this split: otherwise adds nothing and returns
     /// `false`, and the [localized](Self::localize) operation runs.
     ///
-    /// Each rank gets all blocks in turn, the next one on its way while one is used:
+    /// Each rank gets all blocks in turn, the next one in transfer while one is used:
     ///
     /// ```text
     /// let mut block = steps.block(1, 0)?;                  // of input 1, split along dim 0

@@ -10,7 +10,7 @@ use super::custom::Custom;
 use super::float8::Float8;
 use super::recorded::Marked;
 
-/// What the file of a family needs.
+/// Imports of a family's file.
 pub(super) mod prelude {
     pub(in crate::ops) use burn_dist_plan::op::{Adjoint, FloatClass, Layer, Traits, Work};
     pub(in crate::ops) use burn_dist_plan::rule::{
@@ -82,7 +82,7 @@ pub(super) trait Operation {
         false
     }
 
-    /// Of a sum of products, or of elements: the first of the inputs that leave nothing to add up if they are empty.
+    /// For a sum of products, or of elements: the first of the inputs that leave nothing to add up if they are empty.
     fn sums_from(&self) -> Option<usize> {
         None
     }
@@ -197,7 +197,7 @@ macro_rules! families {
             Custom(&'a Custom),
             Float8(&'a Float8),
             Mark(&'a Marked),
-            /// Of a family that only a feature of burn-ir brings. Other crates of a program may turn such features on;
+            /// A family that only a feature of burn-ir brings. Other crates of a program may turn such features on;
             /// the recorder refuses the operations.
             Unknown(&'a OperationIr),
         }

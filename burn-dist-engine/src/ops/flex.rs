@@ -1,4 +1,4 @@
-//! Ways around faults of Burn 0.21 that would be wrong values: reshapes of some views, and reductions of Flex that take
+//! Repairs of faults of Burn 0.21 that would be wrong values: reshapes of some views, and reductions of Flex that take
 //! some views for their whole buffer.
 
 use std::any::Any;
@@ -20,7 +20,7 @@ pub(crate) fn downcast<S: 'static, T: 'static>(value: S) -> Result<T, S> {
 /// Where the last dim has size 1 and dims are added, `split_strides` of burn-std 0.21 derives all strides from that
 /// one. For a tensor that is not contiguous (a dim was repeated or swapped) they are wrong, and backends that reshape
 /// by strides read other elements, or beyond the buffer. Splits make such dims on ranks where one device has none. On
-/// the way to `[N]` these backends copy such a tensor; for a contiguous one both steps are views.
+/// before `[N]` these backends copy such a tensor; for a contiguous one both steps are views.
 pub(crate) fn flat_between(from: &Shape, to: &Shape) -> Option<Shape> {
     let ends_in_one = from.iter().next_back() == Some(&1);
     (from.num_dims() > 1 && ends_in_one && to.num_dims() > from.num_dims())
@@ -62,7 +62,7 @@ fn is_misread_along(layout: &Layout, dim: usize) -> bool {
         && strides[dim + 1] != shape[dim] as isize
 }
 
-/// Whether a view shows each element of some range of its buffer once.
+/// Returns whether a view shows each element of some range of its buffer once.
 fn is_permutation(layout: &Layout) -> bool {
     let dims = layout.shape().iter().zip(layout.strides());
     let mut dims: Vec<(usize, usize)> = dims

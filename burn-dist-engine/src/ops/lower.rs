@@ -84,7 +84,7 @@ impl<'a> Local<'a> {
         }
     }
 
-    /// Whether it is a sum of which there are no terms: of a batch without rows. Backends do not agree on what that is.
+    /// Returns whether it is a sum without terms: of a batch without rows. Backends do not agree on what that is.
     fn sums_nothing(&self) -> bool {
         self.family.operation().sums_from().is_some_and(|first| {
             let mut inputs = self.inputs[first..].iter();
@@ -98,7 +98,7 @@ impl<'a> Local<'a> {
         emit.steps.push(op);
     }
 
-    /// As [`Self::same`], of a module whose bias is a term of its own, which one rank adds and the others remove.
+    /// Lowers a module as [`Self::same`] does, whose bias is a term of its own: one rank adds it, the others remove it.
     pub(super) fn same_with_one_bias(
         &self,
         emit: &mut Emit,

@@ -21,7 +21,7 @@
 //! | `pointwise` | what functions of single elements share |
 //! | [`execute`] | runs one operation: where its tensors come from, and errors |
 //! | `kinds` | floats, ints and bools, with the kernels that each has |
-//! | `flex` | ways around faults of Burn |
+//! | `flex` | repairs of faults of Burn |
 //! | `dtype` | element types in Burn's terms and in ours |
 
 mod activation;
@@ -66,6 +66,6 @@ mod tests;
 mod view;
 pub mod visit;
 
-pub use activation::Activation;
+pub use burn_dist_door::Activation;
 pub(crate) use recorded::{Marked, Recorded, check_known, name};
 pub(crate) use visit::{OpReader, OpVisitor, visit_mut, visit_ref};

@@ -1,4 +1,4 @@
-//! What operations have in common that compute each element from the elements at the same place; dims of size one
+//! Common parts of operations that compute each element from the elements at the same index; dims of size one
 //! broadcast.
 
 use burn_dist_plan::rule::RuleBuilder;
@@ -60,7 +60,7 @@ pub(super) fn pairwise(inputs: &[Operand<'_>], shape: &[usize], broadcasts: bool
     new
 }
 
-/// As [`pairwise`], of either operand.
+/// Reuses either operand, as [`pairwise`] does.
 pub(super) fn both(inputs: &[Operand<'_>], shape: &[usize]) -> Place {
     let new = Place::New(Strided::contiguous(shape));
     let [lhs, rhs, ..] = inputs else { return new };
@@ -77,7 +77,7 @@ pub(super) fn both(inputs: &[Operand<'_>], shape: &[usize]) -> Place {
     }
 }
 
-/// Whether an operand is one row for all, or one number for each row.
+/// Returns whether an operand is one row for all, or one number for each row.
 fn is_broadcast(at: &Strided) -> bool {
     let Some((&last, outer)) = at.strides.split_last() else {
         return false;

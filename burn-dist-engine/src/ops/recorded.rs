@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use burn_backend::Distribution;
+use burn_dist_door::Activation;
 use burn_dist_plan::PlanError;
 use burn_dist_plan::float8::Float8Op;
 use burn_dist_plan::op::{
@@ -18,7 +19,6 @@ use burn_ir::{
 };
 use burn_std::Slice;
 
-use super::activation::Activation;
 use super::custom::Custom;
 use super::dtype::{of_burn, to_burn};
 use super::emit::base;
@@ -43,7 +43,7 @@ use crate::mesh::{DType, ReduceOp};
 pub enum Recorded {
     /// One of Burn's. Activations travel as custom ones.
     Burn(OperationIr),
-    /// What the program says of a value.
+    /// A mark on a value.
     Mark(Box<Marked>),
     /// One of another crate.
     Custom(Box<Custom>),
@@ -51,10 +51,10 @@ pub enum Recorded {
     Float8(Box<Float8>),
 }
 
-/// What the program says of a value; the output is the value from then on.
+/// A mark of the program on a value; the output is the value from then on.
 #[derive(Clone, Debug, PartialEq, Hash)]
 pub struct Marked {
-    /// What it says.
+    /// The mark.
     pub mark: Mark,
     /// The value.
     pub input: TensorIr,

@@ -1,7 +1,7 @@
 //! Sharding rules: for every operation of the recorded language, how its result may be computed from shards.
 //!
-//! What a rule is, [`burn_dist_plan::rule`] says; each family has those of its operations. Here is what they share, and
-//! the one list of operations that run on whole tensors on every rank, on purpose.
+//! The algebra of rules is [`burn_dist_plan::rule`]; each family has those of its operations. Here is what they share,
+//! and the one list of operations that run on whole tensors on every rank, on purpose.
 
 use burn_dist_plan::rule;
 use burn_ir::{OperationIr, TensorIr};

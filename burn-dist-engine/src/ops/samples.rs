@@ -8,6 +8,7 @@ use burn_backend::{
     DType, Distribution, QTensorPrimitive, ops::AttentionModuleOptions, quantization::QuantScheme,
     tensor::IndexingUpdateOp,
 };
+use burn_dist_door::DataParts;
 use burn_ir::*;
 use burn_std::BoolStore;
 use std::cell::Cell;
@@ -94,7 +95,7 @@ pub(crate) fn samples() -> Vec<OperationIr> {
     ops
 }
 
-/// Returns one op per way of using a quantized tensor that keeps it quantized, makes it so, or searches in it.
+/// Returns one op for each use of a quantized tensor that keeps it quantized, makes it so, or searches in it.
 pub(crate) fn quantized() -> Vec<OperationIr> {
     let m = &Make { next: Cell::new(0) };
     let id = || m.id();
@@ -494,8 +495,8 @@ mod tests {
     fn data_fits_the_inputs() {
         for op in samples() {
             for (data, tensor) in inputs(&op, 1).iter().zip(op.inputs()) {
-                assert_eq!(data.shape, tensor.shape);
-                assert_eq!(data.dtype, tensor.dtype);
+                assert_eq!(*data.shape(), tensor.shape);
+                assert_eq!(data.dtype(), tensor.dtype);
             }
         }
     }

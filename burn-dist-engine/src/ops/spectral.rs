@@ -6,13 +6,13 @@ use super::family::prelude::*;
 
 family! {
     Spectral |cx, op| {
-        /// Of a signal: its real and imaginary parts.
+        /// Real and imaginary parts of a signal.
         Rfft(RfftOpIr) _ = {
             let (re, im) = B::rfft(cx.float(&op.signal), op.dim, op.n);
             cx.put_float(&op.out_re, re);
             cx.put_float(&op.out_im, im);
         },
-        /// Of real and imaginary parts.
+        /// The signal of real and imaginary parts.
         IRfft(IRfftOpIr) _ = {
             let signal = B::irfft(cx.float(&op.input_re), cx.float(&op.input_im), op.dim, op.n);
             cx.put_float(&op.out_signal, signal);

@@ -123,7 +123,7 @@ impl Operation for View<'_> {
     }
 }
 
-/// Whether a slice of a dim of `size` elements into `sliced` elements takes all of them in order.
+/// Returns whether a slice of a dim of `size` elements into `sliced` elements takes all of them in order.
 pub(super) fn takes_whole(ranges: &[Slice], dim: usize, size: usize, sliced: usize) -> bool {
     size == sliced && ranges.get(dim).is_none_or(|range| range.step == 1)
 }

@@ -1,5 +1,5 @@
 //! The memory that a rank really holds: the buffers behind its tensors, as they are put in slots, kept, sent, received
-//! and given up.
+//! and released.
 //!
 //! On Flex a buffer is one shared allocation, known by its address and its true length, however many tensors look at
 //! it. Other backends do not show theirs: there a result counts with its shape, and views count with what they look at.
@@ -28,11 +28,11 @@ const NUMBERED: u64 = 1 << 63;
 /// Memory that a rank held, by the buffers themselves.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AccountedMemory {
-    /// What is held now.
+    /// Bytes that are held now.
     pub current: ClassBytes,
-    /// What was held when it was most.
+    /// Bytes that were held when these were most.
     pub peak: ClassBytes,
-    /// What ran then.
+    /// The task that ran then.
     pub peak_cause: PeakCause,
     /// The most of each class, not all at the same time.
     pub class_peaks: ClassBytes,
@@ -51,15 +51,15 @@ pub(super) struct Account {
     kept: FxHashMap<TensorId, u64>,
     /// Slots that the task at hand takes, and buffers of kept tensors that it gives up: held until it holds most.
     taken: Vec<Slot>,
-    given_up: Vec<u64>,
-    /// Whether what the task at hand holds is counted already.
+    released: Vec<u64>,
+    /// True if the buffers of the current task are counted already.
     is_counted: bool,
     /// For an operation whose result may share memory without overwriting it, the buffer of its operand.
     view: Option<u64>,
-    /// Whether the results of the operation at hand never are where an operand was: one that is has taken the place of
+    /// True if no result of the current operation is where an operand was: one that is has taken the memory of
     /// an operand freed before.
     makes: bool,
-    /// What collectives under way hold: the slot of the result, what is sent, room for the result.
+    /// Buffers of collectives that run: the slot of the result, what is sent, room for the result.
     flying: Vec<(Slot, u64, u64)>,
     numbers: u64,
     timeline: MemoryTimeline,
@@ -124,13 +124,13 @@ impl Account {
         }
     }
 
-    /// What the task takes and gives up has gone.
+    /// Notes that the operands which the task releases have gone.
     fn release_taken(&mut self) {
         while let Some(slot) = self.taken.pop() {
             let key = std::mem::replace(&mut self.slots[slot as usize], NONE);
             self.release(key);
         }
-        while let Some(key) = self.given_up.pop() {
+        while let Some(key) = self.released.pop() {
             self.release(key);
         }
     }
@@ -247,8 +247,8 @@ impl Observer for Account {
         }
     }
 
-    fn given_up(&mut self, id: TensorId) {
-        self.given_up.extend(self.kept.remove(&id));
+    fn released(&mut self, id: TensorId) {
+        self.released.extend(self.kept.remove(&id));
     }
 
     /// It holds what it sends (a copy where the tensor is not contiguous) and room for what it returns.

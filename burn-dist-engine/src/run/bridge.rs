@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::ops::dtype::to_burn;
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{DType, Shape, TensorData};
+use burn_dist_door::DataParts;
 use burn_flex::{Flex, FlexTensor, Layout as FlexLayout};
 use burn_ir::{BackendIr, HandleKind, TensorHandle};
 use rustc_hash::FxHashMap;
@@ -43,7 +44,7 @@ impl Groups {
     }
 }
 
-/// Whether tensors of `B` are shared buffers in memory: whether [`block`] takes them as they are.
+/// Returns whether tensors of `B` are shared buffers in memory: whether [`block`] takes them as they are.
 pub(super) fn is_in_memory<B: BackendIr>() -> bool {
     TypeId::of::<FloatTensor<B>>() == TypeId::of::<FlexTensor>()
 }
@@ -138,7 +139,7 @@ fn block<B: BackendIr>(
                 dtype,
             ))
             .map_err(|error| failed(error.to_string()))?;
-            Ok((Block::from(Arc::new(data.bytes)), false))
+            Ok((Block::from(Arc::new(data.into_parts().0)), false))
         }
     }
 }
@@ -185,7 +186,7 @@ pub(super) enum Started {
     /// On memory of the host.
     Host {
         pending: Pending<SharedBuffer>,
-        /// Whether the backend shares its buffers.
+        /// True if the backend shares its buffers.
         shared: bool,
     },
     /// On tensors where they lie.
@@ -201,7 +202,7 @@ impl Started {
         }
     }
 
-    /// Whether it goes on while this rank does something else, although the rank's own operations are only queued.
+    /// Returns whether it goes on while this rank does something else, although the rank's operations are only queued.
     pub(super) fn overlaps(&self) -> bool {
         match self {
             Self::Host { pending, .. } => pending.overlaps(),
@@ -218,7 +219,7 @@ impl Started {
     ) -> Result<B::Handle, CommError> {
         match self {
             Self::Host { pending, shared } => {
-                let output = turn.give_way(|| pending.wait())?;
+                let output = turn.yield_turn(|| pending.wait())?;
                 let (shape, dtype) = (&task.to_shape, task.dtype);
                 Ok(result::<B>(output, shape, dtype, shared, device))
             }
@@ -301,7 +302,7 @@ fn collective(task: &CollectiveTask) -> Collective {
     }
 }
 
-/// A slot on its way between the ranks of two stages, as one of them sees it.
+/// A slot that moves between the ranks of two stages, as one of them sees it.
 pub(super) struct Transfer<'a> {
     pub task: &'a TransferTask,
     /// The rank that sends, and the one that receives.
@@ -364,7 +365,7 @@ impl Transfer<'_> {
         }
         let pending = comm.start(call)?;
         let info = pending.info().clone();
-        let output = turn.give_way(|| pending.wait())?;
+        let output = turn.yield_turn(|| pending.wait())?;
         let (shape, dtype) = (&self.task.shape, self.task.dtype);
         let handle = result::<B>(output, shape, dtype, is_in_memory::<B>(), device);
         Ok((handle, info))
@@ -385,11 +386,7 @@ fn result<B: BackendIr>(
         let tensor = FlexTensor::from_arc(bytes, FlexLayout::contiguous(shape), dtype);
         return from_flex::<B>(tensor, dtype).expect("it came from this backend");
     }
-    let data = TensorData {
-        bytes: Arc::unwrap_or_clone(bytes),
-        shape,
-        dtype: to_burn(dtype),
-    };
+    let data = TensorData::from_bytes(Arc::unwrap_or_clone(bytes), shape, to_burn(dtype));
     from_data::<B>(data, device)
 }
 

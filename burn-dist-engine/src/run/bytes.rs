@@ -11,7 +11,7 @@ use burn_std::{AllocationController, AllocationError, AllocationProperty, Bytes}
 
 use crate::comm::{PoolBuffer, PoolMemory, SharedBuffer, downcast};
 
-/// What [`Bytes`] is told: its clones use it, and they support at most 16.
+/// The alignment that [`Bytes`] reports: its clones use it, and they support at most 16.
 const REPORTED_ALIGN: usize = 16;
 
 /// Makes an output Burn's bytes, which give the memory back to its pool.
@@ -22,7 +22,7 @@ pub(super) fn share(output: PoolBuffer) -> SharedBuffer {
     Arc::new(bytes)
 }
 
-/// Returns an output of a hub that makes them by [`share`], or was given by a rank, as Burn's bytes; a copy of any
+/// Returns an output of a hub that makes them by [`share`], or was passed by a rank, as Burn's bytes; a copy of any
 /// other.
 pub(super) fn of_burn(output: SharedBuffer) -> Arc<Bytes> {
     downcast(output).unwrap_or_else(|other| Arc::new(Bytes::from_bytes_vec(other.to_vec())))
@@ -79,7 +79,7 @@ mod tests {
         Arc::new(Bytes::from_elems(vec![1.5_f32; num]))
     }
 
-    /// What two ranks get, with the bytes that they gave.
+    /// Returns the outputs of two ranks, with the bytes that they passed.
     fn outputs(ranks: Vec<LocalComm>, call: impl Fn(Rank) -> Call) -> Vec<Arc<Bytes>> {
         let start = |comm: &LocalComm| comm.start(call(comm.rank())).expect("a call");
         let started: Vec<_> = ranks.iter().map(start).collect();

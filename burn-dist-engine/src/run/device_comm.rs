@@ -113,7 +113,7 @@ impl<B: BackendIr> Communicator for DeviceComm<B> {
     fn land(&self) -> Result<(), CommError> {
         let Inner { turn, gpus, .. } = &*self.0;
         match gpus {
-            Some(gpus) => turn.give_way(|| gpus.land()),
+            Some(gpus) => turn.yield_turn(|| gpus.land()),
             None => Ok(()),
         }
     }
@@ -219,7 +219,7 @@ impl<B: BackendIr> PendingCall<Payload> for Transferred<B> {
 
     fn wait(self: Box<Self>) -> Result<Payload, CommError> {
         let Self { pending, of } = *self;
-        let payloads = of.turn.give_way(|| pending.wait())?;
+        let payloads = of.turn.yield_turn(|| pending.wait())?;
         Ok(Arc::clone(&payloads[0]))
     }
 }

@@ -68,7 +68,7 @@ pub(super) fn finish<B: BackendIr>(
 ) -> Result<B::Handle, CommError> {
     // Held until this rank has submitted all it does with them: no operation here may take a part for its own and work
     // in place.
-    let payloads = turn.give_way(|| pending.wait())?;
+    let payloads = turn.yield_turn(|| pending.wait())?;
     let parts = payloads.iter().map(|payload| {
         let part: &Part<B::Handle> = payload
             .downcast_ref()
@@ -111,7 +111,7 @@ fn kind(kind: CollectiveKind) -> Kind {
     }
 }
 
-/// What all members must agree on, in words.
+/// Returns in words what all members must agree on.
 fn fingerprint(task: &CollectiveTask) -> String {
     let (name, dtype) = (task.kind.name(), task.dtype.name());
     match task.kind {

@@ -1,9 +1,8 @@
-//! What can end a mesh.
+//! Faults, which end a mesh.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use burn_backend::ExecutionError;
 use burn_ir::TensorId;
 
 use crate::comm::{CommError, EXIT_CONFIG, EXIT_SOFTWARE, Process};
@@ -36,7 +35,7 @@ pub enum Fault {
         op: String,
         /// Module path, if known.
         path: Option<Arc<str>>,
-        /// What the backend said.
+        /// The message of the backend.
         message: String,
     },
     /// A collective failed.
@@ -46,7 +45,7 @@ pub enum Fault {
         rank: Rank,
         /// Module path, if known.
         path: Option<Arc<str>>,
-        /// What the communicator said.
+        /// The error of the communicator.
         source: Arc<CommError>,
     },
     /// The processes do not run the same program, or one of them is late.
@@ -63,7 +62,7 @@ pub enum Fault {
         rank: Rank,
         /// Ranks of this process.
         ranks: usize,
-        /// What the system said.
+        /// The reason that the system names.
         reason: String,
     },
     /// A rank lives in another process.
@@ -84,7 +83,7 @@ pub enum Fault {
     /// A fault, with the process that it stopped and the flight record that tells more.
     #[error("{fault}{}", seen(process, record))]
     Recorded {
-        /// What it is.
+        /// The fault.
         fault: Arc<Fault>,
         /// This process, if there are others.
         process: Option<Process>,
@@ -94,7 +93,7 @@ pub enum Fault {
     /// A bug in this crate.
     #[error("{what}; this is a bug in burn-dist")]
     Bug {
-        /// What should not have happened.
+        /// The event that should not have happened.
         what: &'static str,
     },
 }
@@ -163,8 +162,8 @@ impl Fault {
         }
     }
 
-    /// Returns what the other ranks are told that it stops.
-    pub(super) fn told_by(&self, rank: Rank) -> CommError {
+    /// Returns the error that stops the other ranks.
+    pub(super) fn for_others(&self, rank: Rank) -> CommError {
         let (what, label) = match self {
             Self::Op { op, path, .. } => (op.clone(), path.clone()),
             Self::Collective { source, .. } | Self::Processes(source) => {
@@ -176,13 +175,6 @@ impl Fault {
             rank,
             what,
             label: label.unwrap_or_else(|| "".into()),
-            reason: self.to_string(),
-        }
-    }
-
-    /// Returns it as what Burn's reads answer with.
-    pub(crate) fn into_execution_error(self) -> ExecutionError {
-        ExecutionError::WithContext {
             reason: self.to_string(),
         }
     }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use burn_backend::TensorData;
+use burn_dist_door::DataParts;
 
 use crate::plan::task::Slot;
 
-/// What a rank has on the host.
+/// Tensors that a rank has on the host.
 #[derive(Default)]
 pub(super) struct HostStore {
     slots: Vec<Option<Entry>>,
@@ -21,7 +22,7 @@ struct Entry {
 }
 
 fn size(data: &TensorData) -> u64 {
-    data.bytes.len() as u64
+    data.bytes().len() as u64
 }
 
 impl HostStore {
@@ -34,7 +35,7 @@ impl HostStore {
         self.slots.resize_with(num_slots, || None);
     }
 
-    /// What is held now.
+    /// Bytes that are held now.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -77,7 +78,7 @@ impl HostStore {
         self.peak_bytes = self.peak_bytes.max(self.bytes);
     }
 
-    /// What was kept is given up.
+    /// Drops a tensor that was kept.
     pub(super) fn forget(&mut self, data: &TensorData) {
         self.bytes -= size(data);
     }

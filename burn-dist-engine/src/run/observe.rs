@@ -1,4 +1,4 @@
-//! What watches a worker: the account of its memory, the clock, the tracer.
+//! Observers of a worker: the account of its memory, the clock, the tracer.
 //!
 //! The worker says what happens, once; each observer takes what it wants of it. Without an account and a tracer an
 //! event costs two branches.
@@ -16,7 +16,7 @@ use crate::ops::Recorded;
 use crate::plan::memory::MemoryClass;
 use crate::plan::task::{CollectiveTask, RankPlan, Slot, Task, TransferTask};
 
-/// What watches a worker.
+/// Observers of a worker.
 pub(super) struct Observers {
     pub account: Option<Box<Account>>,
     pub clock: Clock,
@@ -53,7 +53,7 @@ events! {
     fn window_ends(plan: &Arc<RankPlan>, completed: bool);
     /// The rank has been `busy` with a window.
     fn worked(busy: Duration);
-    /// A fault has stopped the rank: everything is given back.
+    /// A fault has stopped the rank: everything is released.
     fn stopped();
 
     /// An operation begins.
@@ -72,8 +72,8 @@ events! {
     fn loaded(slot: Slot, id: TensorId);
     /// A tensor, of a slot if this is part of a window, is kept on the device, instead of what had the id before.
     fn kept<B>(id: TensorId, handle: &B::Handle, bytes: u64, class: MemoryClass, slot: Option<Slot>);
-    /// A tensor that was kept on the device is given up.
-    fn given_up(id: TensorId);
+    /// A tensor that was kept on the device is released.
+    fn released(id: TensorId);
 
     /// A collective is about to start.
     fn collective_starts<B>(task: &CollectiveTask, input: &B::Handle);
@@ -90,7 +90,7 @@ events! {
     );
     /// A slot is about to be sent to the rank of another stage.
     fn sends(task: &TransferTask);
-    /// What the rank of another stage has sent was waited for between `began` and `ended`, and is put in its slot.
+    /// A tensor of the rank of another stage was waited for between `began` and `ended`, and is put in its slot.
     fn received<B>(
         part: TaskPart,
         task: &TransferTask,

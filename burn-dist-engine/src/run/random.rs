@@ -38,7 +38,7 @@ pub enum RandomError {
     /// The probability of a Bernoulli distribution is none.
     #[error("{probability} is not a probability: choose one in [0, 1]")]
     Probability {
-        /// What was asked for.
+        /// The probability that was asked for.
         probability: f64,
     },
     /// The parameters of a normal distribution are not finite.
@@ -54,7 +54,7 @@ pub enum RandomError {
     /// The dtype has no random numbers.
     #[error("cannot make random numbers of dtype {dtype:?}: make floats or ints and convert them")]
     UnsupportedDtype {
-        /// What was asked for.
+        /// The type that was asked for.
         dtype: DType,
     },
     /// The region is no part of the tensor.
@@ -62,7 +62,7 @@ pub enum RandomError {
         "region {region:?} is not inside shape {shape:?}: give one range per dim, within its size"
     )]
     Region {
-        /// What was asked for.
+        /// The region that was asked for.
         region: Vec<Range<usize>>,
         /// The global shape.
         shape: Vec<usize>,
@@ -190,7 +190,7 @@ pub fn region_runs<'a>(
     })
 }
 
-/// What to make, but for the distribution and the dtype.
+/// The part to make, but for the distribution and the dtype.
 struct Part<R> {
     philox: Philox,
     shape: Shape,

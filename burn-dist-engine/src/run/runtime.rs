@@ -8,14 +8,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use burn_backend::{DType, Scalar, TensorData};
+use burn_dist_door::{DataParts, Queue};
 use burn_ir::{BackendIr, TensorId};
-use burn_std::Bytes;
 
 use super::device_comm::DeviceComm;
 use super::gpus::{self, Gpus};
 use super::observe::Observers;
-use super::queue::Queue;
-use super::serve::{Job, Reader, Run};
+use super::serve::{Job, Reader, Run, in_own_pool};
 use super::tensors::Tensors;
 use super::times::{Clock, RankTimes};
 use super::trace::{Trace, TraceLog, Tracer};
@@ -47,9 +46,9 @@ pub(crate) struct RuntimeOptions {
     pub links: Links,
     pub topology: Topology,
     pub trace: bool,
-    /// Whether workers account for the buffers that they hold.
+    /// Makes workers account for the buffers that they hold.
     pub account: bool,
-    /// The way between ranks that each have a GPU of their own.
+    /// The transport between ranks that each have a GPU of their own.
     pub gpu_transport: GpuTransport,
     /// The order in which such ranks add up.
     pub reduction: Reduction,
@@ -68,7 +67,7 @@ pub(crate) struct HostValue {
     pub rows: Option<Rows>,
 }
 
-/// What one run of a plan is bound to.
+/// Values that one run of a plan is bound to.
 #[derive(Clone)]
 pub(crate) struct RunArgs {
     /// Recorded id of each value.
@@ -92,7 +91,7 @@ pub(crate) struct RunArgs {
 impl RunArgs {
     /// Bytes that the window keeps on the host until it has run.
     fn host_bytes(&self) -> u64 {
-        let tensors: usize = self.host.iter().map(|value| value.data.bytes.len()).sum();
+        let tensors: usize = self.host.iter().map(|value| value.data.bytes().len()).sum();
         (tensors + size_of_val(&*self.ids) + size_of_val(&*self.scalars)) as u64
     }
 
@@ -114,7 +113,7 @@ pub struct RankStats {
     /// The most that was alive at once: by the buffers themselves if the mesh
     /// [accounts](crate::DeviceMeshBuilder::account_memory) for them, else by the plans.
     pub peak_bytes: u64,
-    /// The most that was alive at once, as the plans said before.
+    /// The most that was alive at once, as the plans predicted.
     pub predicted_peak_bytes: u64,
     /// Host memory that offloaded tensors take; no part of the others.
     pub host_bytes: u64,
@@ -128,7 +127,7 @@ pub struct RankStats {
     pub received: Vec<(&'static str, u64, u64)>,
     /// Time spent in tasks.
     pub busy: Duration,
-    /// What of it went where.
+    /// How that time was spent.
     pub times: RankTimes,
 }
 
@@ -153,7 +152,7 @@ impl RankStats {
     }
 }
 
-/// Answers of the workers, on their way.
+/// Answers of the workers, not yet received.
 pub(crate) struct StatsTicket {
     answers: Receiver<RankStats>,
     asked: usize,
@@ -185,7 +184,7 @@ impl FaultCell {
         }
     }
 
-    /// Returns what has stopped the ranks: the first fault here, or what another process has told.
+    /// Returns the fault that has stopped the ranks: the first one here, or one of another process.
     pub(crate) fn get(&self) -> Option<Fault> {
         if let Some(fault) = &*self.lock() {
             return Some(fault.clone());
@@ -201,7 +200,7 @@ impl FaultCell {
         if let Some(first) = &*first {
             return first.clone();
         }
-        self.hub.abort(fault.told_by(rank));
+        self.hub.abort(fault.for_others(rank));
         let process = self.hub.this_process();
         let record = self.hub.flight_record().map(Arc::from);
         let fault = match process.is_some() || record.is_some() {
@@ -337,15 +336,17 @@ impl<B: BackendIr> Runtime<B> {
                     let thread = std::thread::Builder::new()
                         .name(format!("rank {}", rank.0))
                         .spawn(move || {
-                            let comm = match bridge::is_in_memory::<B>() {
-                                true => host,
-                                false => {
-                                    let (turn, device) = (turn.clone(), device.clone());
-                                    Arc::new(DeviceComm::<B>::new(host, gpus, turn, device))
-                                }
-                            };
-                            let tensors = Tensors::new(device, observers);
-                            Worker::new(rank, turn, comm, of_worker, tensors).serve(queue, threads);
+                            in_own_pool(rank, threads, move || {
+                                let comm = match bridge::is_in_memory::<B>() {
+                                    true => host,
+                                    false => {
+                                        let (turn, device) = (turn.clone(), device.clone());
+                                        Arc::new(DeviceComm::<B>::new(host, gpus, turn, device))
+                                    }
+                                };
+                                let tensors = Tensors::new(device, observers);
+                                Worker::new(rank, turn, comm, of_worker, tensors).work(&queue);
+                            });
                         });
                     if let Err(error) = &thread {
                         let fault = Fault::Thread {
@@ -382,14 +383,16 @@ impl<B: BackendIr> Runtime<B> {
         }
     }
 
-    /// What a dry run answers to a read.
+    /// Returns the answer of a dry run to a read.
     fn zeros(read: &ReadPlan) -> ReadTicket {
         let elements: usize = read.shape.iter().product();
-        ReadTicket::ready(TensorData {
-            bytes: Bytes::from_bytes_vec(vec![0; elements * read.dtype.size()]),
-            shape: read.shape.clone().into(),
-            dtype: to_burn(read.dtype),
-        })
+        let bytes = vec![0; elements * read.dtype.size()];
+        let shape = read.shape.clone();
+        ReadTicket::ready(TensorData::from_bytes_vec(
+            bytes,
+            shape,
+            to_burn(read.dtype),
+        ))
     }
 
     /// Hands a plan to the workers. Returns a ticket for each of its reads.
@@ -485,7 +488,7 @@ impl<B: BackendIr> Runtime<B> {
         self.fault.get()
     }
 
-    /// What the ranks of this process share.
+    /// Returns the hub that the ranks of this process share.
     pub(crate) fn hub(&self) -> &Arc<LocalHub> {
         &self.hub
     }

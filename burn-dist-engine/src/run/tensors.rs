@@ -24,13 +24,13 @@ enum Location<H> {
     Host(Arc<TensorData>),
 }
 
-/// The tensors of one rank, and who is told what happens to them.
+/// The tensors of one rank, and the observers of what happens to them.
 pub(super) struct Tensors<B: BackendIr> {
     pub device: B::Device,
     pub observers: Observers,
     slots: Vec<Option<B::Handle>>,
     kept: FxHashMap<TensorId, Location<B::Handle>>,
-    /// Of the kept ones on the device.
+    /// Bytes of the kept ones on the device.
     kept_bytes: u64,
     host: HostStore,
 }
@@ -107,7 +107,7 @@ impl<B: BackendIr> Tensors<B> {
         }
     }
 
-    /// As [`Self::take`], from the host, if the slot is there.
+    /// Takes a slot from the host as [`Self::take`] does from the device, if it is there.
     pub(super) fn take_from_host(&mut self, slot: Slot, take: bool) -> Option<Arc<TensorData>> {
         self.host.take(slot, take)
     }
@@ -220,20 +220,20 @@ impl<B: BackendIr> Tensors<B> {
     pub(super) fn keep_on_host(&mut self, id: TensorId, data: Arc<TensorData>) {
         self.host.keep(&data);
         let old = self.kept.insert(id, Location::Host(data));
-        self.given_up(id, old);
+        self.released(id, old);
     }
 
     /// Gives up a kept tensor.
     pub(super) fn remove(&mut self, id: TensorId) {
         let old = self.kept.remove(&id);
-        self.given_up(id, old);
+        self.released(id, old);
     }
 
-    fn given_up(&mut self, id: TensorId, old: Option<Location<B::Handle>>) {
+    fn released(&mut self, id: TensorId, old: Option<Location<B::Handle>>) {
         match old {
             Some(Location::Device { bytes, .. }) => {
                 self.kept_bytes -= bytes;
-                self.observers.given_up(id);
+                self.observers.released(id);
             }
             Some(Location::Host(data)) => self.host.forget(&data),
             None => {}

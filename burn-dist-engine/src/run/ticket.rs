@@ -1,4 +1,4 @@
-//! Results that are on their way.
+//! Results that are not there yet.
 
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -13,7 +13,7 @@ use crate::comm::Agreed;
 use crate::mesh::{MeshShape, Rank};
 use crate::plan::task::ReadPlan;
 
-/// The content of a tensor, on its way to the host.
+/// The content of a tensor, in transfer to the host.
 #[must_use]
 pub(crate) struct ReadTicket(Inner);
 
@@ -108,7 +108,7 @@ impl SyncTicket {
     }
 }
 
-/// One rank's part of a tensor, on its way.
+/// One rank's part of a tensor, in transfer.
 #[must_use]
 pub(crate) struct LocalTicket<B: BackendIr>(Result<Receiver<Result<B::Handle, Fault>>, Fault>);
 

@@ -27,7 +27,7 @@ pub(super) const EVENTS_MAX: usize = 1 << 18;
 /// Plans that a rank keeps names from.
 const PLANS_MAX: usize = 64;
 
-/// What an event shows.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
     /// All tasks of a plan.
@@ -100,7 +100,7 @@ impl TraceLog {
     }
 }
 
-/// What the ranks of a mesh did when; see `MeshBackend::trace`.
+/// A record of what the ranks of a mesh did when; see `MeshBackend::trace`.
 ///
 /// Written as JSON in the [Trace Event Format]: a process per rank, with a lane of its thread (windows, in them
 /// operations with the module they work for, launches of collectives and waits for them) and a lane per set of mesh
@@ -208,7 +208,7 @@ impl Tracer {
     }
 }
 
-/// Whether a trace shows the task itself: collectives show their parts, and what takes no time is left out.
+/// Returns whether a trace shows the task itself: collectives show their parts, and what takes no time is left out.
 fn is_shown(task: &Task) -> bool {
     !matches!(
         task,

@@ -10,7 +10,7 @@
 //!
 //! - share one stream: what a rank has submitted runs before what anyone submits afterwards, and a handle that is
 //!   handed over needs no synchronisation;
-//! - take turns: one of them submits at a time, and gives way when it waits for the others. Nothing is lost to speak
+//! - take turns: one of them submits at a time, and yields when it waits for the others. Nothing is lost to speak
 //!   of, because a device runs one queue.
 //!
 //! Flex needs neither: its tensors are plain memory, and its ranks are meant to use all cores at once. Other backends
@@ -29,7 +29,7 @@ use crate::mesh::Rank;
 
 /// A token that one of several threads holds.
 ///
-/// Not a lock guard, because it is given away in the middle of a call and taken back.
+/// Not a lock guard, because it is released in the middle of a call and taken back.
 #[derive(Default)]
 struct Token {
     taken: Mutex<bool>,
@@ -74,7 +74,7 @@ pub(super) struct Turn {
     devices: Arc<[Option<usize>]>,
     /// Which ranks have a device of their own.
     alone: Arc<[bool]>,
-    /// What it shares with the other ranks on its device.
+    /// The token that it shares with the other ranks on its device.
     shared: Option<(Arc<Token>, StreamId)>,
 }
 
@@ -135,20 +135,20 @@ impl Turn {
             .collect()
     }
 
-    /// Whether the ranks of `group` share a device and hand each other handles.
+    /// Returns whether the ranks of `group` share a device and hand each other handles.
     pub(super) fn share_device(&self, group: &[Rank]) -> bool {
         let device = |rank: &Rank| self.devices.get(rank.0 as usize).copied().flatten();
         let is_first = |rank| device(rank).is_some() && device(rank) == device(&group[0]);
         self.shared.is_some() && group.iter().all(is_first)
     }
 
-    /// Whether each rank of `group` has a device that no other rank of the mesh uses.
+    /// Returns whether each rank of `group` has a device that no other rank of the mesh uses.
     pub(super) fn are_alone(&self, group: &[Rank]) -> bool {
         let alone = |rank: &Rank| self.alone.get(rank.0 as usize) == Some(&true);
         group.iter().all(alone)
     }
 
-    /// Whether operations of this rank are only queued when they return.
+    /// Returns whether operations of this rank are only queued when they return.
     pub(super) fn is_queued(&self) -> bool {
         self.shared.is_some()
     }
@@ -165,8 +165,8 @@ impl Turn {
         }
     }
 
-    /// Gives way to the others on this device while `wait` runs; called from inside [`Turn::work`].
-    pub(super) fn give_way<T>(&self, wait: impl FnOnce() -> T) -> T {
+    /// Lets the others on this device run while `wait` runs; called from inside [`Turn::work`].
+    pub(super) fn yield_turn<T>(&self, wait: impl FnOnce() -> T) -> T {
         match &self.shared {
             None => wait(),
             Some((token, _)) => {
@@ -205,7 +205,7 @@ mod tests {
                             alone();
                             std::thread::yield_now();
                             gone();
-                            turn.give_way(std::thread::yield_now);
+                            turn.yield_turn(std::thread::yield_now);
                             alone();
                             rounds.fetch_add(1, Ordering::SeqCst);
                             gone();
@@ -222,7 +222,7 @@ mod tests {
     fn a_turn_survives_a_panic() {
         let turns = Turn::assign::<Flex>(&[FlexDevice, FlexDevice], false);
         let failed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            turns[0].work(|| turns[0].give_way(|| std::panic::panic_any(1)))
+            turns[0].work(|| turns[0].yield_turn(|| std::panic::panic_any(1)))
         }));
         assert!(failed.is_err());
         assert_eq!(turns[1].work(|| 7), 7);

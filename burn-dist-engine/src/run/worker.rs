@@ -23,7 +23,7 @@ use crate::ops::execute::{execute_recorded, into_data};
 use crate::ops::index::indexing;
 use crate::plan::task::{CollectiveTask, Slot, Task, TransferTask};
 
-/// What the workers of a process share.
+/// Parts that the workers of a process share.
 #[derive(Clone)]
 pub(super) struct Shared {
     pub fault: FaultCell,
@@ -42,11 +42,11 @@ pub(super) struct Worker<B: BackendIr> {
     pub peak_bytes: u64,
     /// The task that runs.
     at: usize,
-    /// Those of the operation that runs, if it has any.
+    /// Indices of the operation that runs, if it has any.
     indices: Option<B::Handle>,
 }
 
-/// A collective under way, with the number of its launch.
+/// A collective that runs, with the number of its launch.
 struct Launched<'a> {
     group: u32,
     part: TaskPart,
@@ -76,7 +76,7 @@ impl<B: BackendIr> Worker<B> {
         }
     }
 
-    /// Runs a plan. After a fault, reads are answered with it and everything is given back.
+    /// Runs a plan. After a fault, reads are answered with it and everything is released.
     pub(super) fn run(&mut self, run: &Run) {
         let number = run.args.number;
         let span = tracing::debug_span!(target: "burn_dist", "window", rank = self.rank.0, window = number);

@@ -32,15 +32,13 @@ const RIDDLES: [&str; 7] = ["Those", "That", "Of", "As", "What", "Whether", "Who
 /// are in any other file. These numbers only fall.
 const EXCEPTIONS: &[(&str, usize, usize)] = &[
     ("burn-dist-checkpoint", 44, 169),
+    ("burn-dist-engine/src/record", 29, 31),
     ("burn-dist-kernels", 18, 74),
     ("burn-dist-launch", 39, 114),
     ("burn-dist-macros", 4, 17),
     ("burn-dist-mesh", 14, 30),
-    ("burn-dist-plan", 113, 433),
+    ("burn-dist-plan", 111, 426),
     ("burn-dist-train", 27, 98),
-    ("burn-dist-engine/src/ops", 17, 41),
-    ("burn-dist-engine/src/record", 32, 38),
-    ("burn-dist-engine/src/run", 34, 58),
     ("examples", 64, 185),
     ("tests", 2, 5),
     ("xtask", 4, 18),

@@ -1,4 +1,4 @@
-//! What an operation is on one rank where blocks of its operands pass from rank to rank.
+//! Operations on one rank where blocks of operands pass from rank to rank.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::mesh::{AxisIndex, Rank};
 use crate::ops::Recorded;
 use crate::ops::dtype::of_burn;
 
-/// A tensor of one rank: a block of an operand, or something on the way to a result.
+/// A tensor of one rank: a block of an operand, or an intermediate result.
 #[derive(Clone, Debug)]
 pub struct Part {
     ir: TensorIr,
@@ -38,7 +38,7 @@ impl Part {
 /// A block that passes from rank to rank: that of an input, or something of the same layout.
 #[derive(Clone, Debug)]
 pub struct Block {
-    /// What this rank has of it.
+    /// The part of it that this rank has.
     pub part: Part,
     layout: Arc<Layout>,
     axes: Arc<[AxisIndex]>,
@@ -74,7 +74,7 @@ impl Block {
     }
 }
 
-/// Blocks on their way to the next ranks.
+/// Blocks that have been sent to the next ranks.
 #[derive(Debug)]
 #[must_use = "what was passed on is there only once it has arrived"]
 pub struct Passing {

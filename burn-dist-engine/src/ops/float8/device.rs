@@ -187,7 +187,7 @@ struct Cast {
     ways: Ways,
 }
 
-/// What was made, and whether it lies by columns.
+/// A result, and whether it lies by columns.
 struct Bits {
     handle: Handle,
     is_turned: bool,
@@ -232,10 +232,10 @@ fn is_turned(shape: &[usize], strides: &[usize]) -> bool {
 
 /// A runtime, and how it casts and multiplies; the tensor tells the device.
 trait Kernels: CubeRuntime {
-    /// Whether devices may have instructions for float8.
+    /// True if devices may have instructions for float8.
     const IS_NATIVE: bool = false;
 
-    /// Whether products take a tensor by columns as it is.
+    /// Returns whether products take a tensor by columns as it is.
     fn is_turned(_: &CubeTensor<Self>) -> bool {
         false
     }

@@ -1,4 +1,4 @@
-//! What the planner puts in the place of linear layers that compute in float8. Rules are the planner's own
+//! Operations that replace linear layers that compute in float8. Rules are the planner's own
 //! (`burn_dist_plan::float8`); here is how an operation runs.
 //!
 //! On devices of CubeCL's, kernels of burn-dist-kernels run it (`device`). Elsewhere the reference does: values in 8
@@ -30,7 +30,7 @@ use no_device as device;
 /// An operation of float8 training.
 #[derive(Clone, Debug, PartialEq, Hash)]
 pub struct Float8 {
-    /// What it does.
+    /// The operation.
     pub op: Float8Op,
     pub(crate) inputs: Vec<TensorIr>,
     pub(crate) outputs: Vec<TensorIr>,
@@ -41,7 +41,7 @@ impl Operation for Float8 {
         self.op.rule(shapes)
     }
 
-    /// Of several ranks with terms of a sum, one adds the bias.
+    /// Among several ranks with terms of a sum, one adds the bias.
     fn lower(&self, local: &Local<'_>, _: &Rule, emit: &mut Emit<'_>) {
         let mut op = local.localized(emit);
         let is_first = local.is_first(local.outputs[0].partial.iter().map(|p| p.axis));
@@ -290,7 +290,7 @@ impl Float8 {
                 of,
                 format,
                 at_rest: false,
-                ways: ways(product, quantized.len()),
+                ways: orders(product, quantized.len()),
             };
             env.run(Float8Op::Amax(of), vec![operand.clone()], amax.clone())?;
             env.run(scaled, vec![amax], scale.clone())?;
@@ -317,7 +317,7 @@ impl Float8 {
 }
 
 /// How the product of a rank wants an operand, should its device care.
-fn ways(product: Product, operand: usize) -> Ways {
+fn orders(product: Product, operand: usize) -> Ways {
     match product.is_turned(operand) {
         true => Ways::Turned,
         false => Ways::AsIs,
@@ -376,7 +376,7 @@ impl<B: BackendIr> Env<B> for Steps<B> {
     }
 }
 
-/// Returns whether products of a device want operands by rows and by columns, as the planner is told.
+/// Returns whether products of a device want operands by rows and by columns, as the planner assumes.
 pub(crate) fn turns<B: BackendIr>(device: &B::Device) -> bool {
     device::turns::<B>(device)
 }

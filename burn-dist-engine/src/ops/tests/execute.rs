@@ -7,6 +7,7 @@ use crate::ops::samples::{BOOL, FLOAT, INT, inputs, quantized, samples, scheme};
 use crate::ops::visit::{family_name, kind_name};
 use burn_backend::ops::{ActivationOps, FloatTensorOps, IntTensorOps, QTensorOps};
 use burn_backend::{Backend, DType, Scalar, TensorData, tensor::IndexingUpdateOp};
+use burn_dist_door::DataParts;
 use burn_flex::Flex;
 use burn_ir::*;
 use burn_router::{Runner, RunnerClient};
@@ -66,8 +67,8 @@ fn run(op: &OperationIr, data: &[TensorData]) -> Vec<TensorData> {
     op.outputs()
         .map(|out| {
             let data = env.read(out);
-            assert_eq!(data.shape, out.shape, "{op:?}");
-            match (data.dtype, out.dtype) {
+            assert_eq!(*data.shape(), out.shape, "{op:?}");
+            match (data.dtype(), out.dtype) {
                 // Reading unpacks the values into another storage.
                 (DType::QFloat(_), DType::QFloat(_)) => {}
                 (data, out) => assert_eq!(data, out, "{op:?}"),
@@ -77,7 +78,7 @@ fn run(op: &OperationIr, data: &[TensorData]) -> Vec<TensorData> {
         .collect()
 }
 
-/// What burn-router's runner cannot do, or does not do on data alone.
+/// Returns whether burn-router's runner cannot do an operation, or does not do it on data alone.
 fn beyond_runner(op: &OperationIr) -> bool {
     let beyond = [
         ("base_int", "cast"),
@@ -166,7 +167,7 @@ fn combine(update: IndexingUpdateOp, old: f32, new: f32) -> f32 {
     }
 }
 
-/// A kind of tensor, with test data given as floats.
+/// A kind of tensor, with test data as floats.
 struct Case {
     dtype: DType,
     kind: fn(BaseOperationIr) -> OperationIr,
@@ -195,7 +196,7 @@ impl Case {
         });
         TensorData::new(values.collect::<Vec<f32>>(), dims).convert_dtype(self.dtype)
     }
-    /// What an update gives: bools saturate.
+    /// Returns the result of an update: bools saturate.
     fn update(&self, update: IndexingUpdateOp, old: f32, new: f32) -> f32 {
         let bit = |v: f32| f32::from(u8::from(v != 0.0));
         match self.dtype {
@@ -421,7 +422,7 @@ fn quantize_and_dequantize_are_inverse_up_to_a_step() {
     // A quantized tensor also survives the way to the host and back.
     let quantized = quantize.outputs().next().unwrap();
     let data = env.read(quantized);
-    assert!(matches!(data.dtype, DType::QFloat(_)));
+    assert!(matches!(data.dtype(), DType::QFloat(_)));
     env.set(quantized, data);
     execute::<Flex, _>(&dequantize, &mut env).unwrap();
     assert_eq!(env.read(dequantize.outputs().next().unwrap()), got);
@@ -501,7 +502,7 @@ fn drop_takes_whatever_the_status() {
 }
 
 #[test]
-fn unsigned_ints_survive_the_way_to_the_device_and_back() {
+fn unsigned_ints_survive_the_device() {
     for dtype in [DType::U8, DType::U32, DType::I16, DType::U64] {
         let mut env = Map::default();
         let data = ints([1, 2, 200], &[3]).convert_dtype(dtype);

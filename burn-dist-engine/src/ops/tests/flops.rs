@@ -1,4 +1,4 @@
-//! What products cost.
+//! Costs of products.
 
 use burn_dist_plan::flops::flops;
 use burn_dist_plan::op::Op;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use burn_backend::{BoolStore, DType, TensorData};
+use burn_dist_door::DataParts;
 use burn_flex::{Flex, FlexDevice};
 use burn_std::future::block_on;
 
@@ -232,9 +233,9 @@ fn run(tasks: &[Vec<CollectiveTask>], apart: bool) -> (Vec<Results>, Vec<(Kind, 
                                 to_burn(task.dtype),
                             ))
                             .map_err(|error| error.to_string())?;
-                            assert_eq!(data.shape.to_vec(), task.to_shape);
-                            assert_eq!(of_burn(data.dtype), task.dtype);
-                            Ok::<_, String>(data.bytes.to_vec())
+                            assert_eq!(data.shape().to_vec(), task.to_shape);
+                            assert_eq!(of_burn(data.dtype()), task.dtype);
+                            Ok::<_, String>(data.bytes().to_vec())
                         })
                     })
                     .collect()

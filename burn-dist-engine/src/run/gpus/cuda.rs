@@ -32,7 +32,7 @@ mod tests;
 
 type Tensor = CubeTensor<CudaRuntime>;
 
-/// Whether tensors of `B` are CubeCL's, on CUDA; burn-fusion's, around them, are not.
+/// Returns whether tensors of `B` are CubeCL's, on CUDA; burn-fusion's, around them, are not.
 fn is_cuda<B: BackendIr>() -> bool {
     TypeId::of::<B::Handle>() == TypeId::of::<Tensor>()
         && TypeId::of::<B::Device>() == TypeId::of::<CudaDevice>()

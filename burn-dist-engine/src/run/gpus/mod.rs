@@ -223,7 +223,7 @@ fn land<B: BackendIr>(
     gpus: &Gpus<B>,
     turn: &Turn,
 ) -> Result<(B::Handle, B::Handle), CommError> {
-    if let Some(wait) = turn.give_way(|| call.exit())? {
+    if let Some(wait) = turn.yield_turn(|| call.exit())? {
         gpus.memory().wait(wait)?;
     }
     Ok(call.into_tensors())

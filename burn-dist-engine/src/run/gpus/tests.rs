@@ -39,7 +39,7 @@ type Handle = <Flex as burn_ir::BackendIr>::Handle;
 /// Flex's buffers, as device memory; its stream is the thread that computes.
 struct FlexMemory {
     machine: Arc<Machine>,
-    /// What calls have received.
+    /// Tensors that calls have received.
     made: Arc<Mutex<Vec<Weak<Bytes>>>>,
 }
 
@@ -127,10 +127,10 @@ impl Memory<Handle> for FlexMemory {
 /// How ranks use their GPUs.
 #[derive(Clone, Copy, Debug)]
 struct Use {
-    /// Whether the device orders calls.
+    /// True if the device orders calls.
     ordered: bool,
     copies: bool,
-    /// Whether each rank lives in a process of its own, all of which share memory.
+    /// True if each rank lives in a process of its own, all of which share memory.
     apart: bool,
 }
 
@@ -162,7 +162,7 @@ const USES: [Use; 5] = [
     },
 ];
 
-/// Of a workspace: small, so that calls take several rounds.
+/// Bytes of a workspace: small, so that calls take several rounds.
 const SLOT: usize = 40;
 
 fn channels(fake: &Arc<Fake>, rank: Rank, timeout: Duration, by: Use) -> Channels {
@@ -204,15 +204,19 @@ fn device_comm(
     DeviceComm::new(comm.clone(), gpus, turn.clone(), FlexDevice)
 }
 
-/// What ranks run on.
+/// The hardware that ranks run on.
 #[derive(Clone, Copy)]
-enum Way<'a> {
+enum Hardware<'a> {
     Host,
     Gpus(&'a Arc<Fake>, Reduction, Use),
 }
 
 /// Runs every task of every rank; of two tasks of a group, all ranks start both before they wait for the first.
-fn run(tasks: &[Vec<CollectiveTask>], way: Way, timeout: Duration) -> (Vec<Results>, Vec<Stats>) {
+fn run(
+    tasks: &[Vec<CollectiveTask>],
+    hardware: Hardware,
+    timeout: Duration,
+) -> (Vec<Results>, Vec<Stats>) {
     let turns = Turn::assign_part::<Flex>(
         &[FlexDevice; WORLD],
         true,
@@ -226,9 +230,9 @@ fn run(tasks: &[Vec<CollectiveTask>], way: Way, timeout: Duration) -> (Vec<Resul
             .iter()
             .zip(&turns)
             .map(|(comm, turn)| {
-                let gpus = match way {
-                    Way::Host => None,
-                    Way::Gpus(fake, reduction, by) => {
+                let gpus = match hardware {
+                    Hardware::Host => None,
+                    Hardware::Gpus(fake, reduction, by) => {
                         let memory = FlexMemory::of(fake);
                         Some(gpus(comm, memory, fake, (reduction, timeout, by)))
                     }
@@ -278,7 +282,7 @@ fn read(
 ) -> Result<Vec<u8>, String> {
     let output = output.map_err(|error| {
         let fault = into_fault(error, comm.rank(), task.kind.name(), None);
-        comm.abort(fault.told_by(comm.rank()));
+        comm.abort(fault.for_others(comm.rank()));
         fault.to_string()
     })?;
     let shape = task.to_shape.clone().into();
@@ -314,10 +318,11 @@ fn in_order_gives_the_bits_of_the_host_and_counts_alike() {
             [flat, whole].map(|tasks| tasks.into_iter().map(|(_, task)| task).collect())
         })
         .collect();
-    let (host, counted) = run(&all, Way::Host, PATIENT);
+    let (host, counted) = run(&all, Hardware::Host, PATIENT);
     for by in USES {
         let fake = Fake::new();
-        let (gpus, counted_here) = run(&all, Way::Gpus(&fake, Reduction::InOrder, by), PATIENT);
+        let (gpus, counted_here) =
+            run(&all, Hardware::Gpus(&fake, Reduction::InOrder, by), PATIENT);
         assert_same(&all, &host, &gpus);
         for (here, there) in counted_here.iter().zip(&counted) {
             for kind in Kind::ALL {
@@ -356,7 +361,7 @@ fn fast_leaves_sums_of_floats_to_nccl() {
     }
     let called = |reduction| {
         let fake = Fake::new();
-        let (results, _) = run(&all, Way::Gpus(&fake, reduction, PLAIN), PATIENT);
+        let (results, _) = run(&all, Hardware::Gpus(&fake, reduction, PLAIN), PATIENT);
         assert!(results.iter().flatten().all(Result::is_ok), "{results:?}");
         let calls = fake.calls_of(0);
         let count = |name: &str| calls.iter().filter(|call| call.starts_with(name)).count();
@@ -420,7 +425,7 @@ fn a_missing_library_is_the_ranks_error() {
 /// A call whose peer launches nothing fails. Its memory stays until the fault is known and communicators are aborted,
 /// and for ever where they cannot be.
 #[test]
-fn memory_of_a_call_that_fails_is_given_back_when_the_device_has_stopped() {
+fn memory_of_a_call_that_fails_is_released_when_the_device_has_stopped() {
     for hangs in [None, Some(("ncclCommAbort", 0))] {
         let fake = Fake::new();
         *fake.faults.lock().expect("no panic") = Faults {

@@ -146,7 +146,7 @@ impl<T: Float> Draw<T, 4> for Uniform<T> {
     }
 }
 
-/// One of two values, the second with a given probability.
+/// One of two values, the second with some probability.
 pub(super) struct Bernoulli<T> {
     /// A word below this is a success; 2^32 for certainty.
     threshold: u64,

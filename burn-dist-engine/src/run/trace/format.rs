@@ -207,7 +207,7 @@ impl Trace {
     }
 }
 
-/// What moves between ranks.
+/// A transfer between ranks.
 struct Moved {
     kind: CommunicationKind,
     group: Arc<[Rank]>,
@@ -244,7 +244,7 @@ impl RankTrace {
     }
 }
 
-/// What a task does, and the module it does it for.
+/// Returns the name of a task, and the module that it works for.
 fn task_name<'a>(plan: &'a RankPlan, event: &Event) -> (String, Option<&'a Arc<str>>) {
     match &plan.tasks[event.at.task as usize] {
         Task::Op(op, path) => (op.name().into(), plan.paths.get(*path as usize)),

@@ -1,4 +1,4 @@
-//! What the record keeps, and that it is bounded.
+//! The record and its bounds.
 
 use super::*;
 use crate::mesh::DType;
