@@ -5,10 +5,10 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::time::Instant;
 
 use burn_backend::TensorData;
+use burn_dist_door::InFlight;
 use burn_ir::{BackendIr, TensorId};
 
 use super::bridge;
-use super::queue::InFlight;
 use super::runtime::{RankStats, RunArgs};
 use super::worker::Worker;
 use super::{Fault, tensors::Tensors};
