@@ -446,3 +446,6 @@ impl<'a, O: Op> Walk<'a, O> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -37,7 +37,7 @@ const EXCEPTIONS: &[(&str, usize, usize)] = &[
     ("burn-dist-launch", 39, 114),
     ("burn-dist-macros", 4, 17),
     ("burn-dist-mesh", 14, 30),
-    ("burn-dist-plan", 111, 426),
+    ("burn-dist-plan", 110, 426),
     ("burn-dist-train", 27, 98),
     ("examples", 64, 185),
     ("tests", 2, 5),

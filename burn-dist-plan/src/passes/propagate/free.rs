@@ -5,6 +5,7 @@
 //! later on.
 
 use super::Propagator;
+use super::choice::needed;
 use super::operands::{Tensors, tensors};
 use super::options::{allows, whole};
 use crate::PlanError;
@@ -242,7 +243,7 @@ impl<O: Op> Propagator<'_, O> {
                 self.steps.push(ProgramStep::Upload { value, slot });
                 // Terms are made as those of every other value.
                 let elem_bytes = self.value(value).dtype.size();
-                let steps = redistribute::plan(&self.network, &made, layout, elem_bytes)?;
+                let steps = redistribute::plan(&self.moves.network, &made, layout, elem_bytes)?;
                 return Ok(self.redistribute(value, slot, steps, Reason::Constraint("terms")));
             }
             Source::Deferred { op, .. } => {
@@ -289,7 +290,7 @@ impl<O: Op> Propagator<'_, O> {
                         layouts.push(Layout::replicated(in_shape));
                         continue;
                     }
-                    let needed = self.needed(factors, position, &assignment);
+                    let needed = needed(factors, position, &assignment);
                     slots.push(self.require(*input, &needed, Reason::Operand(kind))?);
                     layouts.push(needed);
                 }
@@ -335,8 +336,12 @@ impl<O: Op> Propagator<'_, O> {
             return Ok(slot);
         }
         // What the operation could not split, a local slice does.
-        let steps =
-            redistribute::plan(&self.network, &made, layout, self.value(value).dtype.size())?;
+        let steps = redistribute::plan(
+            &self.moves.network,
+            &made,
+            layout,
+            self.value(value).dtype.size(),
+        )?;
         Ok(self.redistribute(value, slot, steps, Reason::Operand(kind)))
     }
 }

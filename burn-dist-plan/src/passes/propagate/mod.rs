@@ -4,7 +4,8 @@
 //! | file | idea |
 //! | --- | --- |
 //! | `step` | one operation: its operands, and the step that it becomes |
-//! | `options`, `choice` | the ways an operation may be split, and the cheapest of them |
+//! | `view` | all that the choice of a split looks at, as data |
+//! | `options`, `choice`, `moves` | the splits that an operation may have, and the cheapest of them |
 //! | `versions` | the layouts in which a value exists, getting it in another one, where partial values go |
 //! | `stamp` | operations that repeat but for names, planned once |
 //! | `free` | constants, random values and host data: placed by their use |
@@ -14,6 +15,7 @@
 mod choice;
 mod free;
 mod module;
+mod moves;
 mod operands;
 mod options;
 mod owners;
@@ -21,6 +23,7 @@ mod pool;
 mod stamp;
 mod step;
 mod versions;
+mod view;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -39,6 +42,7 @@ use crate::layout::{Layout, of_batch};
 use crate::mesh::MeshShape;
 use crate::rule::{Assignment, FactorKind, OpRule, Rule};
 use crate::{PlanError, PlanOptions};
+use moves::Moves;
 use operands::{Tensors, tensors};
 use pool::Pool;
 
@@ -69,13 +73,11 @@ pub(super) struct Propagator<'a, O> {
     mirrors: HashMap<(ValueIndex, usize), Layout>,
     /// Results of modules whose output layout has more dims: it applies once they are reshaped.
     unflattened: HashMap<ValueIndex, Unflattened>,
-    network: Network<'a>,
+    moves: Moves<'a>,
     layouts: Pool<Layout>,
     rules_known: Pool<OpRule>,
     assignments: Pool<Assignment>,
     redistributions: Pool<Step>,
-    /// Nanoseconds of redistributions.
-    costs: HashMap<(Arc<Layout>, Layout, usize), f64>,
     visits: &'a Visits,
     /// Operations (casts) that take sums, not terms of sums; empty if there are none.
     reduces_first: &'a [bool],
@@ -155,6 +157,7 @@ impl<'a, O: Op> Propagator<'a, O> {
         for (value, owner) in values.iter_mut().zip(owners) {
             value.owner = owner;
         }
+        let network = Network::new(mesh, &options.links, &options.topology);
         let mut this = Self {
             mesh,
             options,
@@ -169,12 +172,11 @@ impl<'a, O: Op> Propagator<'a, O> {
             loaded: vec![Slot::MAX; window.dies.len()],
             mirrors: HashMap::new(),
             unflattened: HashMap::new(),
-            network: Network::new(mesh, &options.links, &options.topology),
+            moves: Moves::new(mesh, network),
             layouts: Pool::default(),
             rules_known: Pool::default(),
             assignments: Pool::default(),
             redistributions: Pool::default(),
-            costs: HashMap::new(),
             visits,
             reduces_first: &[],
             accumulated: Accumulated::default(),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::choice::are_terms_of_rows;
 use super::operands::Tensors;
 use super::{Propagator, Unflattened};
 use crate::PlanError;
@@ -9,7 +10,7 @@ use crate::ir::{
     Adjoint, Layer, Mark, Op, Origin, Owner, ParamSpec, Reason, Role, ValueIndex, Version,
 };
 use crate::layout::{Layout, LayoutText, Partial};
-use crate::mesh::{AxisIndex, ReduceOp};
+use crate::mesh::AxisIndex;
 use crate::rule::Rule;
 
 impl<O: Op> Propagator<'_, O> {
@@ -47,10 +48,7 @@ impl<O: Op> Propagator<'_, O> {
 
     /// Returns whether a value that is partial like that is made of terms of a gradient, one per rank of data axes.
     pub(super) fn is_gradient(&self, value: ValueIndex, partial: &[Partial]) -> bool {
-        let is_data = |p: &Partial| self.mesh.role(p.axis).splits_data();
-        self.facts.backward[value as usize]
-            && partial.iter().any(is_data)
-            && partial.iter().all(|p| p.op == ReduceOp::Sum)
+        self.facts.backward[value as usize] && are_terms_of_rows(partial, self.mesh)
     }
 
     /// Returns where the result of an elementwise operation rests, if it belongs to the update of a parameter.

@@ -7,6 +7,7 @@ use crate::layout::Layout;
 use crate::mesh::DType;
 
 /// What is known about an operation beyond its rule and operands.
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Hints {
     /// An input that must have a layout, because the module asks for it.
     pub forced: Option<(usize, Layout)>,

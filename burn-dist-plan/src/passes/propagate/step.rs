@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Propagator;
+use super::choice::{choose, needed};
 use super::operands::{Hints, Tensors, module_path, tensors};
 use super::options::Cost;
 use crate::PlanError;
@@ -135,7 +136,8 @@ impl<O: Op> Propagator<'_, O> {
             joins_rows: is_data && traits.joins == Some(0),
             flops: flops(op, shared),
         };
-        let choice = self.choose(rule, tensors, &hints);
+        let view = self.view(tensors, hints);
+        let choice = choose(rule, &view, &mut self.moves);
         if rule.partial == PartialRule::JointLinear
             && tensors.inputs.len() > 1
             && self.is_gradient(tensors.outputs[0].0, &choice.assignment.kept)
@@ -143,7 +145,7 @@ impl<O: Op> Propagator<'_, O> {
             self.accumulated.added += 1;
         }
         if let (Some((Indexing::Read, dim)), Some(indices)) = (traits.indexing, indices) {
-            let layout = self.needed(rule, 0, &choice.assignment);
+            let layout = needed(rule, 0, &choice.assignment);
             self.mirrors.insert((indices, dim), layout);
         }
         let made = |home: &Arc<Layout>| {
@@ -163,7 +165,7 @@ impl<O: Op> Propagator<'_, O> {
                 layouts.push(Layout::replicated(shape));
                 continue;
             }
-            let mut layout = self.needed(rule, position, &choice.assignment);
+            let mut layout = needed(rule, position, &choice.assignment);
             if resting {
                 layout.at_rest = self.shard_axes(&layout);
             }
@@ -240,6 +242,7 @@ impl<O: Op> Propagator<'_, O> {
                 }
             }
         }
+        let operand = self.operand(*value);
         // Keep as many axes as the reshape allows: the cheapest subset to give up, the fewest first.
         let mut best: Option<(Cost, Layout, Layout)> = None;
         for source in sources {
@@ -262,7 +265,7 @@ impl<O: Op> Propagator<'_, O> {
                 };
                 let to = simplify(to, self.mesh);
                 let made = to.local_numel_max(self.mesh) * dtype.size();
-                let mut cost = self.require_cost(*value, &from, false);
+                let mut cost = self.moves.cost(&operand, &from, false);
                 cost.ns += work_ns(0.0, made as f64);
                 if best.as_ref().is_none_or(|(c, ..)| cost < *c) {
                     best = Some((cost, from, to));

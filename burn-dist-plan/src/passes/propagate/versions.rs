@@ -3,12 +3,16 @@
 use std::sync::Arc;
 
 use super::Propagator;
+use super::choice::needed;
+use super::operands::{Hints, Tensors};
 use super::options::merge_whole;
+use super::view::{OpView, OperandView, ResultView};
 use crate::PlanError;
 use crate::ir::{Move, OnNodes, Op, ProgramStep, Reason, Slot, SlotInfo, ValueIndex, Version};
 use crate::layout::redistribute::{self, Step, StepKind};
 use crate::layout::{DimLayout, Layout, Partial, simplify};
 use crate::mesh::{AxisIndex, MeshShape, ReduceOp};
+use crate::rule::{Assignment, Rule};
 use crate::{Accumulation, Reshard, ShardStrategy};
 
 /// Returns `dim` with one more axis, where `like` has it; `None` if the axes that `dim` has split it in another way than
@@ -57,6 +61,107 @@ impl<O: Op> Propagator<'_, O> {
         });
         self.note_decided(value);
         slot
+    }
+
+    /// Returns a value as the choice of a split sees it.
+    pub(super) fn operand(&self, value: ValueIndex) -> OperandView {
+        let info = self.value(value);
+        let versions: Vec<Arc<Layout>> = info
+            .versions_at(self.now)
+            .map(|version| version.layout.clone())
+            .collect();
+        let has_terms = versions.iter().all(|layout| layout.has_partial());
+        let first = versions.first().filter(|_| has_terms);
+        let tag = info.tag.as_ref();
+        let tag = tag.or(self.facts.view_of[value as usize].as_ref());
+        OperandView {
+            dtype: info.dtype,
+            is_free: info.is_free(),
+            decides: info.decides(),
+            single_use: info.single_use(),
+            resolved: first.map(|layout| self.resolved(value, layout)),
+            own: self.own_layout(value),
+            pinned: tag.map_or(Vec::new(), |tag| tag.layout.axes_used()),
+            versions,
+        }
+    }
+
+    /// Returns an operation as the choice of a split sees it.
+    pub(super) fn view(&self, tensors: &Tensors, hints: Hints) -> OpView {
+        let out = tensors.outputs[0].0;
+        let policy = &self.value(out).owner.policy;
+        let inputs = tensors.inputs.iter();
+        OpView {
+            inputs: inputs.map(|(value, ..)| self.operand(*value)).collect(),
+            result: ResultView {
+                dtypes: tensors.outputs.iter().map(|(.., dtype)| *dtype).collect(),
+                tied: self.tied_layout(out),
+                is_backward: self.facts.backward[out as usize],
+                accumulation: policy.accumulation,
+                context: policy.context,
+            },
+            hints,
+        }
+    }
+
+    /// Returns the shard axes that split `layout`.
+    pub(super) fn shard_axes(&self, layout: &Layout) -> Vec<AxisIndex> {
+        let mut axes: Vec<AxisIndex> = layout
+            .dims
+            .iter()
+            .flat_map(|dim| dim.axes())
+            .filter(|&axis| self.mesh.role(axis).shards())
+            .collect();
+        axes.sort();
+        axes
+    }
+
+    /// Returns the axes over which a value rests that rests at all.
+    pub(super) fn rest_axes(&self, value: ValueIndex) -> Vec<AxisIndex> {
+        self.value(value).owner.rest_axes(self.mesh)
+    }
+
+    /// Returns whether the operands of an elementwise operation, split by `assignment`, are at rest: so are those among
+    /// them that already exist that way; where none does (partial gradients), the split says so if it is where a
+    /// parameter of that shape would rest.
+    pub(super) fn rests(&self, rule: &Rule, tensors: &Tensors, assignment: &Assignment) -> bool {
+        let mut unknown = false;
+        let mut resting = false;
+        for (position, (operand, (value, ..))) in
+            rule.inputs.iter().zip(&tensors.inputs).enumerate()
+        {
+            if operand.shape_only {
+                continue;
+            }
+            let needed = needed(rule, position, assignment);
+            let shard_axes = self.shard_axes(&needed);
+            if shard_axes.is_empty() {
+                continue;
+            }
+            let mut split = false;
+            let mut terms = false;
+            for version in self.value(*value).versions_at(self.now) {
+                if version.layout.dims == needed.dims {
+                    split = true;
+                    if version.layout.at_rest.is_empty() {
+                        return false;
+                    }
+                    resting = true;
+                }
+                terms |= version
+                    .layout
+                    .partial
+                    .iter()
+                    .any(|partial| shard_axes.contains(&partial.axis));
+            }
+            if !split && terms {
+                let rest = needed
+                    .without_axes(&shard_axes)
+                    .at_rest_over(self.mesh, &self.rest_axes(*value));
+                unknown |= rest.dims == needed.dims;
+            }
+        }
+        resting || unknown
     }
 
     /// Notes that a value has a version: if that decides, others that it is tied to may follow it.
@@ -149,13 +254,13 @@ impl<O: Op> Propagator<'_, O> {
             .collect();
         let mut best: Option<(f64, Arc<Layout>, Slot)> = None;
         for (from, slot) in versions {
-            let cost = self.cost(&from, layout, elem_bytes);
+            let cost = self.moves.ns(&from, layout, elem_bytes);
             if best.as_ref().is_none_or(|(c, ..)| cost < *c) {
                 best = Some((cost, from, slot));
             }
         }
         let (_, from, slot) = best.ok_or(PlanError::NoVersion { value })?;
-        let steps = redistribute::plan(&self.network, &from, layout, elem_bytes)?;
+        let steps = redistribute::plan(&self.moves.network, &from, layout, elem_bytes)?;
         let current = self.redistribute(value, slot, steps, reason);
         self.refresh(value, current);
         Ok(current)
