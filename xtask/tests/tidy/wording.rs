@@ -37,8 +37,6 @@ const EXCEPTIONS: &[(&str, usize, usize)] = &[
     ("burn-dist-engine/src/run/gpus", 11, 12),
     ("burn-dist-kernels", 18, 74),
     ("burn-dist-launch", 39, 114),
-    ("burn-dist-macros", 4, 17),
-    ("burn-dist-mesh", 14, 30),
     ("burn-dist-plan", 113, 433),
     ("burn-dist-train", 27, 98),
     ("examples", 64, 185),
