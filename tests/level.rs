@@ -72,7 +72,7 @@ fn model(mesh: &DeviceMesh, width: usize) -> Linear<B> {
             cargo test -p promises --test promises -- --ignored level --nocapture"]
 fn a_thousand_meshes_leave_memory_and_threads_level() {
     is_level("meshes", |_| {
-        let mesh = DeviceMesh::parse("fsdp=2,tp=2").expect("a mesh");
+        let mesh = DeviceMesh::parse("dp=2,fsdp=2").expect("a mesh");
         assert!(step(model(&mesh, 16), &mesh).is_finite());
     });
 }
@@ -81,7 +81,7 @@ fn a_thousand_meshes_leave_memory_and_threads_level() {
 #[ignore = "a thousand of each take minutes, and nothing else may run: \
             cargo test -p promises --test promises -- --ignored level --nocapture"]
 fn a_thousand_models_leave_memory_and_threads_level() {
-    let mesh = DeviceMesh::parse("fsdp=2,tp=2").expect("a mesh");
+    let mesh = DeviceMesh::parse("dp=2,fsdp=2").expect("a mesh");
     // Of different widths: each of these is planned anew.
     is_level("models", |number| {
         assert!(step(model(&mesh, 8 + 4 * (number % 7)), &mesh).is_finite());

@@ -24,6 +24,7 @@ pub use crate::ops::custom::{
 pub use crate::record::call;
 
 use burn_backend::TensorData;
+use burn_dist_door::DataParts;
 use burn_dist_plan::rule::oracle::{self, Case, Values};
 
 use crate::ops::dtype::of_burn;
@@ -80,8 +81,8 @@ pub fn check<B: BackendIr, O: Execute<B>>(
     let infos: Vec<TensorInfo> = inputs
         .iter()
         .map(|data| TensorInfo {
-            shape: data.shape.to_vec(),
-            dtype: data.dtype,
+            shape: data.shape().to_vec(),
+            dtype: data.dtype(),
         })
         .collect();
     let made = op.outputs(&infos);
@@ -98,7 +99,7 @@ pub fn check<B: BackendIr, O: Execute<B>>(
     );
     let run = |op: &O, inputs: Vec<TensorData>| -> Vec<TensorData> {
         let tensors = inputs.into_iter().map(|data| {
-            let (shape, dtype) = (data.shape.clone(), data.dtype);
+            let (shape, dtype) = (data.shape().clone(), data.dtype());
             CustomTensor::<B>::of_handle(from_data::<B>(data, device), shape, dtype)
         });
         let made = op.execute(tensors.collect(), device);
@@ -110,9 +111,9 @@ pub fn check<B: BackendIr, O: Execute<B>>(
         made.into_iter().map(read).collect()
     };
     let values = |data: &TensorData| Values {
-        shape: data.shape.to_vec(),
-        dtype: of_burn(data.dtype),
-        values: match data.dtype {
+        shape: data.shape().to_vec(),
+        dtype: of_burn(data.dtype()),
+        values: match data.dtype() {
             DType::Bool(_) => data.iter::<bool>().map(f64::from).collect(),
             _ => data.iter::<f64>().collect(),
         },

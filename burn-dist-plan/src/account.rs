@@ -1,80 +1,8 @@
 //! Planned memory: the tasks of a rank walked with a [`Ledger`], buffer by buffer.
 
-use crate::facts::Facts;
-use crate::ir::{
-    CollectiveTask, Common, Move, Op, Program, RankPlan, Role, Slot, Task, Tensor, Window,
-};
-use crate::layout::redistribute::StepKind;
+use crate::ir::{CollectiveTask, Op, RankPlan, Slot, Task, Tensor};
 use crate::memory::{ClassBytes, Ledger, MemoryClass, MemoryPlan, MemoryTimeline, PeakCause};
 use crate::storage::{Operand, Place, Strided};
-
-/// Tells what each slot of a rank is used for.
-pub(super) fn classes<O: Op>(
-    window: &Window<O>,
-    program: &Program<O>,
-    facts: &Facts,
-    plan: &RankPlan<O>,
-) -> Vec<MemoryClass> {
-    let num_values = program.values.len();
-    let mut kept = vec![false; num_values];
-    let mut begins = vec![false; num_values];
-    let mut gathered = vec![false; program.slots.len()];
-    let mut gathers = |step: &Move| {
-        gathered[step.to as usize] = matches!(step.step.kind, StepKind::AllGather { .. });
-    };
-    for step in &program.steps {
-        match step {
-            Common::Load { value, .. } | Common::Store { value, .. } => {
-                kept[*value as usize] = true;
-            }
-            Common::Move(step) => gathers(step),
-            Common::Chunked(step) => gathers(&step.moved),
-            Common::Launch { moves, .. } => moves.iter().for_each(&mut gathers),
-            _ => {}
-        }
-    }
-    for op in &window.ops {
-        if op.mark().is_some()
-            && let Some(out) = op.outputs().next()
-        {
-            begins[out.id as usize] = true;
-        }
-    }
-    let mut classes: Vec<MemoryClass> = Vec::with_capacity(plan.num_slots as usize);
-    for (slot, info) in program.slots.iter().enumerate() {
-        let value = &program.values[info.value as usize];
-        let role = &facts.roles[info.value as usize];
-        let (kept, begins) = (kept[info.value as usize], begins[info.value as usize]);
-        classes.push(match (kept, value.tag.is_some()) {
-            (_, true) if (kept || begins) && gathered[slot] => MemoryClass::Gathered,
-            (_, true) if kept || begins => MemoryClass::AtRest,
-            (true, _) => match role {
-                Role::State(_) => MemoryClass::Optimizer,
-                Role::Gradient(_) => MemoryClass::Gradient,
-                _ => MemoryClass::Other,
-            },
-            (false, false) if matches!(role, Role::State(_)) => MemoryClass::Optimizer,
-            (false, _) if facts.updating[info.value as usize] => MemoryClass::Gradient,
-            (false, _) => MemoryClass::Activation,
-        });
-    }
-    classes.resize(plan.num_slots as usize, MemoryClass::Activation);
-    for task in &plan.tasks {
-        match task {
-            Task::Upload(task) => classes[task.slot as usize] = MemoryClass::Other,
-            // A look at a parameter is that parameter.
-            Task::Op(op, _) if op.traits().is_view => {
-                if let (Some(from), Some(to)) = (op.inputs().next(), op.outputs().next())
-                    && classes[to.id as usize] == MemoryClass::Activation
-                {
-                    classes[to.id as usize] = classes[from.id as usize];
-                }
-            }
-            _ => {}
-        }
-    }
-    classes
-}
 
 /// Returns the planned memory of a rank, and how it runs over the tasks.
 pub fn account<O: Op>(plan: &RankPlan<O>) -> (MemoryPlan, MemoryTimeline) {
@@ -114,11 +42,11 @@ pub fn account<O: Op>(plan: &RankPlan<O>) -> (MemoryPlan, MemoryTimeline) {
     (out, walk.timeline)
 }
 
-/// What a slot is when it is made.
+/// A slot at the moment it is made.
 pub(super) struct Seen {
-    /// Of its buffer.
+    /// The key of its buffer.
     pub key: u64,
-    /// Whether it lies there in order.
+    /// True if its elements lie in order in the buffer.
     pub contiguous: bool,
     /// Size of the whole buffer.
     pub buffer: u64,
@@ -175,7 +103,7 @@ pub fn cause<O: Op>(plan: &RankPlan<O>, task: usize) -> PeakCause {
     }
 }
 
-/// What a slot holds.
+/// The buffer that a slot holds, and how its elements lie there.
 #[derive(Clone, Default)]
 struct Content {
     key: u64,
@@ -186,10 +114,10 @@ struct Content {
 struct Walk<'a, O> {
     plan: &'a RankPlan<O>,
     ledger: Ledger,
-    /// Those that hold something now: few of all.
+    /// The slots that hold something now: few of all.
     slots: rustc_hash::FxHashMap<Slot, Content>,
     kept: rustc_hash::FxHashMap<u32, u64>,
-    /// What collectives under way send, by what they fill.
+    /// The bytes that collectives in flight send, by the slot they fill.
     flying: rustc_hash::FxHashMap<Slot, u64>,
     keys: u64,
     /// Bytes of slots and of kept values that are on the host.

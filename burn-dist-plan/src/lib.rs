@@ -8,30 +8,36 @@
 //! | [`op`] | the operations of a recorded program, as the planner knows them |
 //! | [`param`] | what is known of a parameter |
 //! | [`stage`] | the parts of a model along a pipeline axis |
-//! | [`facts`] | what the values and operations of a window are to training |
+//! | [`Facts`] | what the values and operations of a window are to training |
 //! | [`cost`] | how long moves and operations take, in nanoseconds |
 //! | [`pipeline`] | schedules of pipeline stages: what each rank does when |
 //! | [`clock`] | how long a plan takes on modelled hardware |
 //!
 //! # The planner
 //!
+//! Files use what is above them in this list, and nothing below.
+//!
 //! ```text
-//! window      recorded operations in canonical form                     window.rs
-//!   facts       what values and operations are to training                facts.rs
-//! passes      in one list                                               passes.rs
-//!   precision   16-bit types where units ask for them                     precision/
-//!   float8      linear layers in 8 bits where units ask for them          float8/
-//!   propagate   a layout for every value, redistributions inserted        propagate/
-//!   checkpoint  activations made again in the backward                    checkpoint/
-//!   redundancy  counts the work, and what of it ranks repeat              redundancy.rs, flops.rs
-//!   staging     a program for each stage of a pipeline; microbatches      staging.rs, facts/stages.rs, repeat.rs
-//!               repeated, for the clock
-//!   schedule    gathers and reductions of a unit together, ahead of use   schedule.rs, units.rs
-//!   hierarchy   stages of collectives over several nodes                  hierarchy.rs
-//!   lower       local shapes, local operations, pieces of collectives     lower.rs, unneeded.rs
-//!   offload     moves to the host and back                                offload.rs
-//!   lifetimes   last uses; bytes of a rank, buffer by buffer              lifetimes.rs, account.rs, storage.rs, memory.rs
-//! plan        tasks per rank, collectives with reasons                  task.rs, explain.rs
+//! layout/, rule/, policy/, pipeline/, cost.rs, memory.rs, storage.rs, bytes.rs
+//! ir/           window: recorded operations in canonical form; program: the steps of all ranks; tasks of a rank
+//! facts/        what values and operations are to training, the stages of a pipeline, visits to units, data flow
+//! account.rs    the bytes of a rank, buffer by buffer
+//! passes/       in one list, passes.rs:
+//!   precision     16-bit types where units ask for them                   window -> window
+//!   float8        linear layers in 8 bits where units ask for them        window -> window
+//!   propagate     a layout for every value, redistributions inserted      window -> program
+//!   checkpoint    activations made again in the backward                  program -> program
+//!   redundancy    counts the work, and what of it ranks repeat            reads the program
+//!   staging       a program for each stage of a pipeline; microbatches    program -> programs
+//!                 repeated, for the clock
+//!   schedule      gathers and reductions of a unit together, early        program -> program
+//!   hierarchy     stages of collectives over several nodes                program -> program
+//!   async_tp      products in chunks beside transfers                     program -> program
+//!   lower         local shapes and operations, pieces of collectives      program -> tasks
+//!   offload       moves to the host and back                              tasks -> tasks
+//!   lifetimes     last uses                                               tasks -> tasks
+//! plan.rs       tasks per rank, collectives with reasons, what each pass has done
+//! planner.rs    window -> plan; text.rs, explain.rs, clock/: a plan for people, and on modelled hardware
 //! ```
 //!
 //! Nothing here knows a backend, a thread, a clock or the environment.

@@ -1,15 +1,104 @@
-//! From a window to a plan: the passes, in order.
+//! From a window to a plan: the passes, one after the other.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::error::PlanError;
 use crate::ir::{Op, Output, ReadPlan, Window};
 use crate::layout::Layout;
 use crate::mesh::{MeshShape, Rank};
 use crate::options::PlanOptions;
-use crate::passes::State;
+use crate::passes::staging::Split;
+use crate::passes::{Context, PASSES, Pass, Report, State, passes};
 use crate::plan::Plan;
 use crate::text::text;
+
+/// The passes over a window, as far as they have run.
+pub(crate) struct Planner<'a, O: Clone> {
+    pub context: Context<'a>,
+    pub state: State<'a, O>,
+    pub report: Report,
+}
+
+impl<'a, O: Op> Planner<'a, O> {
+    pub(crate) fn new(
+        window: &'a Window<O>,
+        mesh: &'a MeshShape,
+        options: &'a PlanOptions,
+    ) -> Self {
+        Self {
+            context: Context { mesh, options },
+            state: State::new(window),
+            report: Report::default(),
+        }
+    }
+
+    /// Runs the passes up to one of them, or all.
+    ///
+    /// # Errors
+    /// [`PlanError`] of the first that fails; [`PlanError::UnknownPass`] if there is none of that name.
+    pub(crate) fn run(&mut self, last: Option<&str>) -> Result<(), PlanError> {
+        let passes = passes::<O>();
+        let count = match last {
+            Some(last) => {
+                let at = passes.iter().position(|pass| pass.name == last);
+                at.ok_or_else(|| PlanError::UnknownPass {
+                    name: last.into(),
+                    passes: PASSES.map(|(name, _)| name).join(", "),
+                })? + 1
+            }
+            None => passes.len(),
+        };
+        let wanted = &passes[..count];
+        for run in wanted.chunk_by(|one, next| one.on == next.on) {
+            match self.state.split.take() {
+                Some(split) => self.each(&split, run, run.last().map(|pass| pass.name) == last)?,
+                None => self.passes(run)?,
+            }
+        }
+        if let Some(split) = self.state.split.take() {
+            let whole = self.state.program();
+            let programs = split.coords().map(|coord| split.program(whole, coord));
+            self.state.programs = programs.collect();
+        }
+        Ok(())
+    }
+
+    fn passes(&mut self, passes: &[Pass<O>]) -> Result<(), PlanError> {
+        for pass in passes {
+            let report = (pass.run)(&mut self.state, &self.context)?;
+            self.report.add(report);
+        }
+        Ok(())
+    }
+
+    /// Runs passes on the program of one coordinate after the other. The steps of a program go once they are lowered,
+    /// unless they are wanted.
+    fn each(
+        &mut self,
+        split: &Split,
+        passes: &[Pass<O>],
+        keeps_steps: bool,
+    ) -> Result<(), PlanError> {
+        let mut done = Vec::new();
+        let whole = std::mem::take(&mut self.state.programs);
+        for coord in split.coords() {
+            self.state.programs = vec![split.program(&whole[0], coord)];
+            self.passes(passes)?;
+            for mut program in self.state.programs.drain(..) {
+                if !keeps_steps {
+                    program.steps = Vec::new();
+                }
+                // Of those without steps, one is as good as another.
+                if keeps_steps || done.is_empty() {
+                    done.push(program);
+                }
+            }
+        }
+        self.state.programs = done;
+        Ok(())
+    }
+}
 
 /// Plans a window for the ranks named in `options`.
 ///
@@ -20,9 +109,13 @@ pub fn plan<O: Op>(
     mesh: &MeshShape,
     options: &PlanOptions,
 ) -> Result<Plan<O>, PlanError> {
-    let mut state = State::new(window, mesh, options);
-    state.run(None)?;
-    let ranks = state.take_ranks();
+    let mut planner = Planner::new(window, mesh, options);
+    planner.run(None)?;
+    let Planner {
+        mut state, report, ..
+    } = planner;
+    let ranks = std::mem::take(&mut state.ranks).into_iter();
+    let ranks = ranks.map(|(_, lowered)| Arc::new(lowered.plan)).collect();
     let program = state.program();
     let reads = program
         .reads
@@ -70,13 +163,13 @@ pub fn plan<O: Op>(
         reads,
         num_streams: program.num_streams,
         collectives: state.collectives,
-        overlaps: state.overlaps,
-        memory: state.memory,
-        scheduled: state.scheduled,
-        recomputed: state.recomputed,
-        float8: state.float8,
+        overlaps: report.overlaps,
+        memory: report.memory,
+        scheduled: report.scheduled,
+        recomputed: report.recomputed,
+        float8: report.float8,
         policies: state.policies,
-        redundancy: state.redundancy,
+        redundancy: report.redundancy.unwrap_or_default(),
     })
 }
 
@@ -91,9 +184,9 @@ pub fn text_after<O: Op>(
     options: &PlanOptions,
     pass: &str,
 ) -> Result<String, PlanError> {
-    let mut state = State::new(window, mesh, options);
-    state.run(Some(pass))?;
-    Ok(text(&state))
+    let mut planner = Planner::new(window, mesh, options);
+    planner.run(Some(pass))?;
+    Ok(text(&planner.state, mesh))
 }
 
 /// Returns the ranks that together hold every element once: those at coordinate 0 of the axes that do not split the

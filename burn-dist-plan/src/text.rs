@@ -6,15 +6,16 @@ use std::fmt::{self, Write};
 
 use crate::ir::levels::{Level, levels};
 use crate::ir::{
-    CollectiveTask, Common, InputState, LocalStep, Mark, Move, OnNodes, Op, Program, Role, Slot,
-    Task, Tensor, Transfer, ValueIndex, collective,
+    CollectiveTask, InputState, LocalStep, Mark, Move, OnNodes, Op, Program, ProgramStep, Role,
+    Slot, Task, Tensor, Transfer, ValueIndex, collective,
 };
 use crate::layout::redistribute::StepKind;
+use crate::mesh::MeshShape;
 use crate::passes::State;
 use crate::passes::lower::Lowered;
 
 /// Returns what the passes have made last.
-pub(crate) fn text<O: Op>(state: &State<'_, O>) -> String {
+pub(crate) fn text<O: Op>(state: &State<'_, O>, mesh: &MeshShape) -> String {
     let mut out = String::new();
     let written = if !state.ranks.is_empty() {
         tasks(state, &mut out)
@@ -22,9 +23,9 @@ pub(crate) fn text<O: Op>(state: &State<'_, O>) -> String {
         state
             .programs
             .iter()
-            .try_for_each(|of| program(state, of, &mut out))
+            .try_for_each(|of| program(state, mesh, of, &mut out))
     } else {
-        window(state, &mut out)
+        window(state, mesh, &mut out)
     };
     written.expect("a text takes whatever is written");
     out
@@ -41,12 +42,12 @@ fn role(role: &Role) -> String {
     }
 }
 
-fn window<O: Op>(state: &State<'_, O>, out: &mut String) -> fmt::Result {
-    let (window, facts) = (state.window(), &state.facts);
+fn window<O: Op>(state: &State<'_, O>, mesh: &MeshShape, out: &mut String) -> fmt::Result {
+    let (window, facts) = (&state.window, &state.facts);
     for input in &window.inputs {
         let value = input.value;
         let at = match &input.state {
-            InputState::Placed { layout, .. } => layout.display(state.mesh).to_string(),
+            InputState::Placed { layout, .. } => layout.display(mesh).to_string(),
             InputState::Host { .. } => "host".to_string(),
         };
         let what = role(&facts.roles[value as usize]);
@@ -62,7 +63,7 @@ fn window<O: Op>(state: &State<'_, O>, out: &mut String) -> fmt::Result {
         let name = match op.mark() {
             Some(Mark::Param(spec)) => format!("param {}", spec.path),
             Some(Mark::Redistribute(layout)) => {
-                format!("redistribute to {}", layout.display(state.mesh))
+                format!("redistribute to {}", layout.display(mesh))
             }
             None => op.name().to_string(),
         };
@@ -88,8 +89,12 @@ fn is_last_stage(step: &Move, index: u8) -> bool {
     usize::from(index) + 1 == stages
 }
 
-fn program<O: Op>(state: &State<'_, O>, program: &Program<O>, out: &mut String) -> fmt::Result {
-    let mesh = state.mesh;
+fn program<O: Op>(
+    state: &State<'_, O>,
+    mesh: &MeshShape,
+    program: &Program<O>,
+    out: &mut String,
+) -> fmt::Result {
     if let (Some(axis), 2..) = (mesh.pipeline_axis(), state.programs.len()) {
         writeln!(out, "{} {}:", mesh.name(axis), program.coord)?;
     }
@@ -144,18 +149,18 @@ fn program<O: Op>(state: &State<'_, O>, program: &Program<O>, out: &mut String) 
     };
     for step in &program.steps {
         match step {
-            Common::Load { value, slot } => {
+            ProgramStep::Load { value, slot } => {
                 writeln!(out, "s{slot} = load %{value}  {}", layout(*slot))?;
             }
-            Common::Upload { value, slot } => {
+            ProgramStep::Upload { value, slot } => {
                 writeln!(out, "s{slot} = upload %{value}  {}", layout(*slot))?;
             }
-            Common::Random { stream, slot, .. } => {
+            ProgramStep::Random { stream, slot, .. } => {
                 writeln!(out, "s{slot} = random stream {stream}  {}", layout(*slot))?;
             }
-            Common::Local(step) => writeln!(out, "{}", local(step))?,
-            Common::Move(step) => writeln!(out, "{}", moved(step))?,
-            Common::Chunked(step) => {
+            ProgramStep::Local(step) => writeln!(out, "{}", local(step))?,
+            ProgramStep::Move(step) => writeln!(out, "{}", moved(step))?,
+            ProgramStep::Chunked(step) => {
                 let parts = mesh.size(step.axis);
                 writeln!(out, "in {parts} chunks along {}", mesh.name(step.axis))?;
                 let mut lines: Vec<String> = step.steps.iter().map(local).collect();
@@ -165,19 +170,19 @@ fn program<O: Op>(state: &State<'_, O>, program: &Program<O>, out: &mut String) 
                     writeln!(out, "  {line}")?;
                 }
             }
-            Common::Launch { group, moves } => {
+            ProgramStep::Launch { group, moves } => {
                 writeln!(out, "launch {group}")?;
                 for step in moves {
                     writeln!(out, "  {}", moved(step))?;
                 }
             }
-            Common::Finish { group, to } => {
+            ProgramStep::Finish { group, to } => {
                 writeln!(out, "finish {group}: {}", list(to.iter().copied(), 's'))?;
             }
-            Common::Store { slot, value } => writeln!(out, "store s{slot} as %{value}")?,
-            Common::Read { slot, read } => writeln!(out, "read {read}: s{slot}")?,
-            Common::Send(Transfer { slot, to, .. }) => writeln!(out, "send s{slot} to {to}")?,
-            Common::Receive(Transfer { slot, from, .. }) => {
+            ProgramStep::Store { slot, value } => writeln!(out, "store s{slot} as %{value}")?,
+            ProgramStep::Read { slot, read } => writeln!(out, "read {read}: s{slot}")?,
+            ProgramStep::Send(Transfer { slot, to, .. }) => writeln!(out, "send s{slot} to {to}")?,
+            ProgramStep::Receive(Transfer { slot, from, .. }) => {
                 writeln!(out, "s{slot} = recv from {from}  {}", layout(*slot))?;
             }
         }

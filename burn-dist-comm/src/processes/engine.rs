@@ -357,10 +357,13 @@ impl Engine {
                 .as_ref()
                 .is_some_and(|thread| !thread.is_finished())
         };
+        // Of one that comes while it waits, nobody has told.
+        let is_told = has_fault();
+        let mut fault_at = None;
         let (mut turns, mut turned, mut nap) = (0, start, NAP);
         while is_running() {
             let now = Instant::now();
-            if has_fault() && now - start > AFTER_FAULT {
+            if has_fault() && now - *fault_at.get_or_insert(now) > AFTER_FAULT {
                 return Ok(());
             }
             let seen = self.status.turns.load(Ordering::Relaxed);
@@ -381,7 +384,7 @@ impl Engine {
             nap = (nap * 2).min(IDLE_NAP_MAX);
         }
         match lock(&self.status.early_end).take() {
-            Some(reason) if !has_fault() => Err(CommError::Connection { reason }),
+            Some(reason) if !is_told => Err(CommError::Connection { reason }),
             _ => Ok(()),
         }
     }

@@ -6,7 +6,7 @@ use crate::conformance::{PATIENT, on_ranks};
 use crate::transport::{Matcher, Message};
 use crate::{Block, Call, Communicator, Exchange, Lane, SharedBuffer, elements};
 use burn_dist_mesh::{BoolStore, DType, Rank, ReduceOp};
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize};
 use std::thread::ThreadId;
 use std::time::Instant;
 
@@ -555,33 +555,61 @@ fn the_end_waits_for_who_works_and_names_who_does_not_answer() {
     engines.clear();
 
     // Process 1 is stopped once it is known.
-    let is_stopped = Arc::<AtomicBool>::default();
-    let transports = Channels::connect(2, None).into_iter().zip(0..);
-    let engines = transports.map(|(channels, process)| {
-        let is_stopped = (process == 1).then(|| Arc::clone(&is_stopped));
-        let transport = Stoppable {
-            channels,
-            is_stopped,
-        };
-        Engine::start(move || Ok(transport), LIMITS).unwrap()
-    });
-    let engines: Vec<_> = engines.collect();
+    let receives = Arc::<AtomicU8>::default();
+    let transports = Channels::connect(2, None)
+        .into_iter()
+        .zip([None, Some(&receives)]);
+    let engines: Vec<_> = transports
+        .map(|(channels, receives)| {
+            let transport = Stoppable::new(channels, receives);
+            Engine::start(move || Ok(transport), LIMITS).unwrap()
+        })
+        .collect();
     for engine in &engines {
         engine.peers(PATIENT).unwrap();
     }
-    is_stopped.store(true, Ordering::Relaxed);
+    receives.store(NOTHING, Ordering::Relaxed);
     let error = engines[0].finish(patience).unwrap_err();
     assert_eq!(error.exit_code(), 75);
     let error = error.to_string();
     let named = format!("process 1 ({}) has not answered", Peer::this());
     assert!(error.contains(&named), "{error}");
-    is_stopped.store(false, Ordering::Relaxed);
+    drop(engines);
+
+    // Messages fail while it waits, as a launcher tells who is lost: a mesh that is still there stops, and the end says
+    // why all the same.
+    let receives = Arc::<AtomicU8>::default();
+    let transports = Channels::connect(2, None)
+        .into_iter()
+        .zip([Some(&receives), None]);
+    let transports = transports.map(|(channels, receives)| Stoppable::new(channels, receives));
+    let worlds = World::simulated_over(transports.collect());
+    let connect = |world: &World| world.connect(2, LocalOptions::default()).unwrap();
+    let ranks: Vec<_> = worlds.iter().map(connect).collect();
+    std::thread::scope(|scope| {
+        let finishing = scope.spawn(|| worlds[0].finish(PATIENT));
+        std::thread::sleep(patience);
+        receives.store(ERRORS, Ordering::Relaxed);
+        let error = finishing.join().unwrap().unwrap_err().to_string();
+        assert!(error.contains("process 1 has vanished"), "{error}");
+    });
+    drop(ranks);
 }
 
-/// A transport whose process can be stopped: it takes nothing then, and says nothing.
+const NOTHING: u8 = 1;
+const ERRORS: u8 = 2;
+
+/// A transport whose process can be stopped, so that it takes nothing, or hears that another one is lost.
 struct Stoppable {
     channels: Channels,
-    is_stopped: Option<Arc<AtomicBool>>,
+    receives: Arc<AtomicU8>,
+}
+
+impl Stoppable {
+    fn new(channels: Channels, receives: Option<&Arc<AtomicU8>>) -> Self {
+        let receives = receives.cloned().unwrap_or_default();
+        Self { channels, receives }
+    }
 }
 
 impl Transport for Stoppable {
@@ -590,10 +618,10 @@ impl Transport for Stoppable {
     }
 
     fn receive(&mut self, matcher: Matcher) -> Result<Option<Message>, String> {
-        let is_stopped = self.is_stopped.as_ref();
-        match is_stopped.is_some_and(|is_stopped| is_stopped.load(Ordering::Relaxed)) {
-            true => Ok(None),
-            false => self.channels.receive(matcher),
+        match self.receives.load(Ordering::Relaxed) {
+            NOTHING => Ok(None),
+            ERRORS => Err("process 1 has vanished".into()),
+            _ => self.channels.receive(matcher),
         }
     }
 

@@ -1,17 +1,17 @@
 //! Tensors made of nothing: filled, or random; those that a program brings, and their end.
 
 use burn_backend::Distribution;
-use burn_backend::tensor::{BasicOps, Numeric};
 
 use super::family::prelude::*;
+use super::kinds::{Arithmetics, Held};
 
 /// Runs `kernel(shape, device, type)` of the kind of the tensor.
 macro_rules! create {
-    ($by:ident, $cx:ident, $op:ident, $kernel:ident $(, $option:expr)?) => {
+    ($by:ident, $cx:ident, $op:ident, $of:ident::$kernel:ident $(, $option:expr)?) => {
         $by!($cx.kind, K => {
             let (shape, dtype) = ($op.out.shape.clone(), $op.out.dtype);
-            let made = <K as BasicOps<B>>::$kernel(shape, $($option,)? $cx.env.device(), dtype);
-            K::put($cx, &$op.out, made)
+            let made = <K as $of<B>>::$kernel(shape, $($option,)? $cx.env.device(), dtype);
+            <K as Held<B>>::put($cx, &$op.out, made)
         })
     };
 }
@@ -21,20 +21,20 @@ macro_rules! random {
     ($cx:ident, $op:ident) => {
         by_number!($cx.kind, K => {
             let (shape, dtype) = ($op.out.shape.clone(), $op.out.dtype);
-            let made = <K as Numeric<B>>::random(shape, $op.distribution, $cx.env.device(), dtype);
-            K::put($cx, &$op.out, made)
+            let made = <K as Arithmetics<B>>::random(shape, $op.distribution, $cx.env.device(), dtype);
+            <K as Held<B>>::put($cx, &$op.out, made)
         })
     };
 }
 
 family! {
     Create |cx, op| {
-        Empty(CreationOpIr) _ = create!(by_kind, cx, op, empty),
-        Ones(CreationOpIr) _ = create!(by_kind, cx, op, ones),
-        Zeros(CreationOpIr) _ = create!(by_kind, cx, op, zeros),
+        Empty(CreationOpIr) _ = create!(by_kind, cx, op, Tensors::empty),
+        Ones(CreationOpIr) _ = create!(by_kind, cx, op, Tensors::ones),
+        Zeros(CreationOpIr) _ = create!(by_kind, cx, op, Tensors::zeros),
         Full(FullOpIr) _ = {
             let value = cx.scalar(&op.value);
-            create!(by_number, cx, op, full, value)
+            create!(by_number, cx, op, Arithmetics::full, value)
         },
         /// Random floats.
         Random(RandomOpIr) _ = random!(cx, op),

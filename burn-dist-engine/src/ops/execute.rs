@@ -15,6 +15,7 @@ use core::marker::PhantomData;
 
 use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor, QuantizedTensor};
 use burn_backend::{DType, ExecutionError, Scalar, Shape, TensorData, TensorMetadata};
+use burn_dist_door::DataParts;
 use burn_ir::{BackendIr, OperationIr, ScalarIr, TensorHandle, TensorIr};
 use burn_std::future::DynFut;
 
@@ -134,7 +135,7 @@ impl<B: BackendIr, E: Env<B>> Context<'_, B, E> {
 
     /// Takes a tensor of a kind.
     #[inline]
-    pub(super) fn take<K: Tensors<B>>(&mut self, tensor: &TensorIr) -> K::Primitive {
+    pub(super) fn take<K: Tensors<B>>(&mut self, tensor: &TensorIr) -> K::Tensor {
         K::of_handle(self.handle(tensor))
     }
 
@@ -219,7 +220,7 @@ impl<B: BackendIr, E: Env<B>> Context<'_, B, E> {
 
 /// Moves host data to `device`, as the kind of tensor that its dtype says.
 pub fn from_data<B: BackendIr>(data: TensorData, device: &B::Device) -> B::Handle {
-    match data.dtype {
+    match data.dtype() {
         DType::QFloat(_) => B::quantized_tensor_handle(B::q_from_data(data, device)),
         DType::Bool(_) => B::bool_tensor_handle(B::bool_from_data(data, device)),
         dtype if dtype.is_float() => B::float_tensor_handle(B::float_from_data(data, device)),

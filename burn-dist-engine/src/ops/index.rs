@@ -10,7 +10,7 @@
 
 use std::ops::Range;
 
-use burn_backend::tensor::{Bool, Float, IndexingUpdateOp, Int, IntTensor};
+use burn_backend::tensor::{IndexingUpdateOp, IntTensor};
 use burn_backend::{DType, Shape, TensorMetadata};
 use burn_dist_plan::op::{self, Indexed, LocalView};
 
@@ -18,6 +18,7 @@ use super::convert::{bool_of_int, int_of_bool};
 use super::dtype::to_burn;
 use super::family::Family;
 use super::family::prelude::*;
+use super::kinds::{Arithmetics, Bool, Float, Int};
 use super::name;
 use super::table::family_of;
 use crate::layout::DimLayout;
@@ -488,65 +489,86 @@ enum At {
 
 /// A kind of tensors with every update.
 trait Updates<B: BackendIr>: Tensors<B> {
-    fn read_nd(data: Self::Primitive, indices: IntTensor<B>) -> Self::Primitive {
-        Self::gather_nd(data, indices)
-    }
+    fn read_nd(data: Self::Tensor, indices: IntTensor<B>) -> Self::Tensor;
 
     fn write(
-        data: Self::Primitive,
+        data: Self::Tensor,
         at: At,
         indices: IntTensor<B>,
-        values: Self::Primitive,
+        values: Self::Tensor,
         update: IndexingUpdateOp,
-    ) -> Self::Primitive {
-        let adds = update == IndexingUpdateOp::Add;
-        let count = indices.shape().num_elements();
-        match at {
-            At::Places => Self::scatter_nd(data, indices, values, update),
-            At::Elements(dim) if adds => Self::scatter(dim, data, indices, values, update),
-            At::Rows(dim) if adds => Self::select_assign(data, dim, indices, values, update),
-            At::Elements(dim) => {
-                let values = Self::reshape(values, [count].into());
-                Self::scatter_nd(data, coordinates::<B>(dim, indices), values, update)
-            }
-            // An nd scatter with one index per row writes whole slices of the first dim.
-            At::Rows(0) => {
-                let rows = B::int_reshape(indices, [count, 1].into());
-                Self::scatter_nd(data, rows, values, update)
-            }
-            At::Rows(dim) => {
-                let (data, values) = (
-                    Self::swap_dims(data, 0, dim),
-                    Self::swap_dims(values, 0, dim),
-                );
-                Self::swap_dims(
-                    Self::write(data, At::Rows(0), indices, values, update),
-                    0,
-                    dim,
-                )
-            }
+    ) -> Self::Tensor;
+}
+
+/// Updates numbers.
+fn write_numbers<B: BackendIr, K: Numbers<B>>(
+    data: K::Tensor,
+    at: At,
+    indices: IntTensor<B>,
+    values: K::Tensor,
+    update: IndexingUpdateOp,
+) -> K::Tensor {
+    let adds = update == IndexingUpdateOp::Add;
+    let count = indices.shape().num_elements();
+    match at {
+        At::Places => K::scatter_nd(data, indices, values, update),
+        At::Elements(dim) if adds => K::scatter_add(dim, data, indices, values),
+        At::Rows(dim) if adds => K::select_add(data, dim, indices, values),
+        At::Elements(dim) => {
+            let values = K::reshape(values, [count].into());
+            K::scatter_nd(data, coordinates::<B>(dim, indices), values, update)
+        }
+        // An nd scatter with one index per row writes whole slices of the first dim.
+        At::Rows(0) => {
+            let rows = B::int_reshape(indices, [count, 1].into());
+            K::scatter_nd(data, rows, values, update)
+        }
+        At::Rows(dim) => {
+            let (data, values) = (K::swap_dims(data, 0, dim), K::swap_dims(values, 0, dim));
+            let written = write_numbers::<B, K>(data, At::Rows(0), indices, values, update);
+            K::swap_dims(written, 0, dim)
         }
     }
 }
 
-impl<B: BackendIr> Updates<B> for Float {}
-impl<B: BackendIr> Updates<B> for Int {}
+/// Numbers have a kernel for each update.
+macro_rules! number_updates {
+    ($( $K:ident ),*) => {$(
+        impl<B: BackendIr> Updates<B> for $K {
+            fn read_nd(data: Self::Tensor, indices: IntTensor<B>) -> Self::Tensor {
+                <Self as Arithmetics<B>>::gather_nd(data, indices)
+            }
+
+            fn write(
+                data: Self::Tensor,
+                at: At,
+                indices: IntTensor<B>,
+                values: Self::Tensor,
+                update: IndexingUpdateOp,
+            ) -> Self::Tensor {
+                write_numbers::<B, Self>(data, at, indices, values, update)
+            }
+        }
+    )*};
+}
+
+number_updates!(Float, Int);
 
 /// `Add` and `Max` are or, `Mul` and `Min` are and; what backends lack is done on ints, where one update keeps 0 and 1
 /// what they are.
 impl<B: BackendIr> Updates<B> for Bool {
-    fn read_nd(data: Self::Primitive, indices: IntTensor<B>) -> Self::Primitive {
+    fn read_nd(data: Self::Tensor, indices: IntTensor<B>) -> Self::Tensor {
         let dtype = data.dtype();
         bool_of_int::<B>(B::int_gather_nd(int_of_bool::<B>(data), indices), dtype)
     }
 
     fn write(
-        data: Self::Primitive,
+        data: Self::Tensor,
         at: At,
         indices: IntTensor<B>,
-        values: Self::Primitive,
+        values: Self::Tensor,
         update: IndexingUpdateOp,
-    ) -> Self::Primitive {
+    ) -> Self::Tensor {
         use IndexingUpdateOp::*;
         let update = match (at, update) {
             (At::Elements(dim), Add | Max) => {
@@ -560,7 +582,7 @@ impl<B: BackendIr> Updates<B> for Bool {
         let dtype = data.dtype();
         let (data, values) = (int_of_bool::<B>(data), int_of_bool::<B>(values));
         bool_of_int::<B>(
-            <Int as Updates<B>>::write(data, at, indices, values, update),
+            write_numbers::<B, Int>(data, at, indices, values, update),
             dtype,
         )
     }

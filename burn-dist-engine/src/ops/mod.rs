@@ -66,6 +66,6 @@ mod tests;
 mod view;
 pub mod visit;
 
-pub use activation::Activation;
+pub use burn_dist_door::Activation;
 pub(crate) use recorded::{Marked, Recorded, check_known, name};
 pub(crate) use visit::{OpReader, OpVisitor, visit_mut, visit_ref};

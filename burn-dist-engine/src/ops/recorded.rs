@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use burn_backend::Distribution;
+use burn_dist_door::Activation;
 use burn_dist_plan::PlanError;
 use burn_dist_plan::float8::Float8Op;
 use burn_dist_plan::op::{
@@ -18,7 +19,6 @@ use burn_ir::{
 };
 use burn_std::Slice;
 
-use super::activation::Activation;
 use super::custom::Custom;
 use super::dtype::{of_burn, to_burn};
 use super::emit::base;

@@ -8,6 +8,7 @@ use burn_backend::{
     DType, Distribution, QTensorPrimitive, ops::AttentionModuleOptions, quantization::QuantScheme,
     tensor::IndexingUpdateOp,
 };
+use burn_dist_door::DataParts;
 use burn_ir::*;
 use burn_std::BoolStore;
 use std::cell::Cell;
@@ -494,8 +495,8 @@ mod tests {
     fn data_fits_the_inputs() {
         for op in samples() {
             for (data, tensor) in inputs(&op, 1).iter().zip(op.inputs()) {
-                assert_eq!(data.shape, tensor.shape);
-                assert_eq!(data.dtype, tensor.dtype);
+                assert_eq!(*data.shape(), tensor.shape);
+                assert_eq!(data.dtype(), tensor.dtype);
             }
         }
     }

@@ -6,25 +6,27 @@ use burn_autodiff::Autodiff;
 use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{DType, TensorData};
+use burn_dist_door::{DataParts, MeshTensor, RouterClient};
 use burn_dist_plan::op::Mark;
 use burn_dist_plan::{ParamSpec, Role};
 use burn_ir::{BackendIr, TensorIr};
-use burn_router::{RouterTensor, RunnerClient};
+use burn_router::RouterTensor;
 
-use super::intercept;
+use super::noted;
 use super::parts::Placement;
-use super::{Dist, MeshChannel, MeshClient, MeshDevice};
+use super::ranks::client;
+use super::{Dist, MeshDevice, Ranks, local_ranks};
 use crate::annotate::Annotate;
 use crate::layout::{Layout, Rows};
-use crate::mesh::MeshShape;
+use crate::mesh::{MeshShape, Rank};
 use crate::ops::{Marked, Recorded};
 use crate::run::Fault;
 
 /// Records what the program says of a value.
 pub(super) fn record_mark<B: BackendIr>(
-    tensor: RouterTensor<MeshClient<B>>,
+    tensor: MeshTensor<Ranks<B>>,
     mark: Mark,
-) -> RouterTensor<MeshClient<B>> {
+) -> MeshTensor<Ranks<B>> {
     let client = tensor.client.clone();
     let _recording = client.recording();
     let input = tensor.into_ir();
@@ -34,13 +36,13 @@ pub(super) fn record_mark<B: BackendIr>(
         input.dtype,
     );
     let (id, shape, dtype) = (out.id, out.shape.clone(), out.dtype);
-    client.record(Recorded::Mark(Box::new(Marked { mark, input, out })));
+    client.with(|recorder| recorder.record(Recorded::Mark(Box::new(Marked { mark, input, out }))));
     RouterTensor::new(id, shape, dtype, client.clone())
 }
 
 impl<B: BackendIr> Annotate for Dist<B> {
     fn annotate(tensor: FloatTensor<Self>, spec: &ParamSpec) -> FloatTensor<Self> {
-        if intercept::notes_spec(spec) {
+        if noted::notes(spec) {
             return tensor;
         }
         record_mark(tensor, Mark::Param(Arc::new(spec.clone())))
@@ -64,9 +66,9 @@ impl<B: Annotate, C: CheckpointStrategy> Annotate for Autodiff<B, C> {
 
 /// Records a move to `target`.
 pub fn redistribute<B: BackendIr>(
-    tensor: RouterTensor<MeshClient<B>>,
+    tensor: MeshTensor<Ranks<B>>,
     target: &Layout,
-) -> RouterTensor<MeshClient<B>> {
+) -> MeshTensor<Ranks<B>> {
     record_mark(tensor, Mark::Redistribute(Arc::new(target.clone())))
 }
 
@@ -76,8 +78,8 @@ pub fn from_local<B: BackendIr>(
     layout: &Layout,
     dtype: DType,
     device: &MeshDevice,
-) -> Result<RouterTensor<MeshClient<B>>, Fault> {
-    let client = burn_router::get_client::<MeshChannel<B>>(device);
+) -> Result<MeshTensor<Ranks<B>>, Fault> {
+    let client = client::<B>(device);
     let id = client.create_empty_handle();
     let parts = parts.into_iter().map(Some).collect();
     let placement = Placement {
@@ -97,14 +99,49 @@ pub fn from_process_local<B: BackendIr>(
     data: TensorData,
     rows: usize,
     device: &MeshDevice,
-) -> Result<RouterTensor<MeshClient<B>>, Rows> {
-    let client = burn_router::get_client::<MeshChannel<B>>(device);
+) -> Result<MeshTensor<Ranks<B>>, Rows> {
+    let client = client::<B>(device);
     let id = client.create_empty_handle();
-    let mut shape = data.shape.to_vec();
+    let mut shape = data.shape().to_vec();
     if let Some(batch) = shape.first_mut() {
         *batch = rows;
     }
-    let (dtype, here) = (data.dtype, device.local_ranks());
+    let (dtype, here) = (data.dtype(), local_ranks(device));
     client.with(|recorder| recorder.add_rows(id, data, &shape, here))?;
     Ok(RouterTensor::new(id, shape.into(), dtype, client))
+}
+
+/// Returns the layout of `tensor` on the ranks, closing the window.
+///
+/// # Errors
+/// What has stopped the mesh.
+pub fn layout_of<B: BackendIr>(tensor: &MeshTensor<Ranks<B>>) -> Result<Layout, Fault> {
+    let tensor = tensor.clone();
+    let client = tensor.client.clone();
+    let _recording = client.recording();
+    let tensor = tensor.into_ir();
+    let layout = client.with(|recorder| recorder.place(&tensor))?;
+    Ok(layout.as_ref().clone())
+}
+
+/// Returns a rank's part of `tensor` with its shape, closing the window.
+///
+/// # Errors
+/// What has stopped the mesh.
+pub fn local_of<B: BackendIr>(
+    tensor: &MeshTensor<Ranks<B>>,
+    rank: Rank,
+) -> Result<(B::Handle, Vec<usize>), Fault> {
+    let tensor = tensor.clone();
+    let client = tensor.client.clone();
+    let (layout, ticket, mesh) = {
+        let _recording = client.recording();
+        let tensor = tensor.into_ir();
+        client.with(|recorder| {
+            let layout = recorder.place(&tensor)?;
+            let ticket = recorder.local(tensor.id, rank);
+            Ok::<_, Fault>((layout, ticket, recorder.mesh().clone()))
+        })?
+    };
+    Ok((ticket.wait()?, layout.local_shape(&mesh, rank)))
 }

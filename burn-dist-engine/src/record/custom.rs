@@ -1,11 +1,11 @@
 //! Custom operations, recorded.
 
 use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
+use burn_dist_door::{Call, MeshTensor, RouterClient};
 use burn_ir::{BackendIr, TensorIr};
-use burn_router::{RouterTensor, RunnerClient};
+use burn_router::RouterTensor;
 
-use super::call::Call;
-use super::{Dist, MeshClient};
+use super::{Dist, Ranks};
 use crate::ops::Recorded;
 use crate::ops::custom::{Custom, CustomError, CustomTensor, Execute, register};
 
@@ -22,7 +22,7 @@ pub fn call<B: BackendIr, O: Execute<B>>(
 ) -> Result<Vec<CustomTensor<Dist<B>>>, CustomError> {
     register::<O>()?;
     let infos: Vec<_> = inputs.iter().map(CustomTensor::info).collect();
-    let inputs: Vec<RouterTensor<MeshClient<B>>> = inputs.into_iter().map(router_tensor).collect();
+    let inputs: Vec<MeshTensor<Ranks<B>>> = inputs.into_iter().map(router_tensor).collect();
     let Some(client) = inputs.first().map(|input| input.client.clone()) else {
         return Err(CustomError::NoInputs { id: O::ID });
     };
@@ -49,13 +49,13 @@ pub fn call<B: BackendIr, O: Execute<B>>(
     });
     let results = results.collect();
     let op = Custom::new::<B, O>(op, inputs, outputs);
-    client.record(Recorded::Custom(Box::new(op)));
+    client.with(|recorder| recorder.record(Recorded::Custom(Box::new(op))));
     drop(recording);
     Ok(results)
 }
 
 /// All kinds of tensors of a mesh are of one type.
-fn router_tensor<B: BackendIr>(tensor: CustomTensor<Dist<B>>) -> RouterTensor<MeshClient<B>> {
+fn router_tensor<B: BackendIr>(tensor: CustomTensor<Dist<B>>) -> MeshTensor<Ranks<B>> {
     let float = |tensor: FloatTensor<Dist<B>>| tensor;
     let int = |tensor: IntTensor<Dist<B>>| tensor;
     let bool = |tensor: BoolTensor<Dist<B>>| tensor;

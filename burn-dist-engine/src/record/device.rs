@@ -1,13 +1,13 @@
 //! A device mesh as a Burn device.
 
-use std::collections::HashMap;
+use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use burn_backend::backend::{DeviceId, DeviceOps};
-use burn_std::device::Device;
+use burn_dist_door::{Mesh, MeshDevice};
 
 use super::recorder::batch_layout;
 use crate::clock::Hardware;
@@ -16,9 +16,6 @@ use crate::flight::default_folder;
 use crate::layout::Rows;
 use crate::mesh::{Axis, AxisRole, Link, Links, MeshError, MeshShape, Nodes, Rank, Topology};
 use crate::plan::DeviceCosts;
-
-/// Burn's type id of mesh devices.
-const MESH_TYPE_ID: u16 = 0xD157;
 
 /// Ranks that one process runs: each is a thread with a pool of its own.
 const RANKS_MAX: usize = 1024;
@@ -128,24 +125,73 @@ impl Default for MeshOptions {
     }
 }
 
-type Closer = Box<dyn Fn() + Send + Sync>;
-
-pub(crate) struct MeshInner {
-    pub(crate) id: u16,
-    pub(crate) shape: MeshShape,
+/// What a mesh is beside its axes.
+pub(crate) struct Details {
     pub(crate) topology: Topology,
     pub(crate) devices: Vec<DeviceId>,
     pub(crate) options: MeshOptions,
-    /// Whether it was made for [`MeshDevice::default`].
-    is_default: bool,
-    /// Whether a fault has stopped it.
-    pub(crate) faulted: Arc<AtomicBool>,
-    closers: Mutex<Vec<Closer>>,
 }
 
-impl MeshInner {
-    /// Returns where flight records go, if they are written.
-    pub(crate) fn flight(&self) -> Option<FlightOptions> {
+impl Details {
+    fn new(
+        shape: &MeshShape,
+        devices: Vec<DeviceId>,
+        mut options: MeshOptions,
+    ) -> Result<Self, MeshError> {
+        shape.check_one_pipeline()?;
+        if !devices.is_empty() && devices.len() != shape.num_ranks() {
+            return Err(MeshError::DeviceCount {
+                mesh: shape.to_string(),
+                ranks: shape.num_ranks(),
+                devices: devices.len(),
+            });
+        }
+        if options.world.is_none() && !options.alone && !options.dry_run {
+            options.world = crate::launch::world().map_err(|error| unshared(shape, &error))?;
+        }
+        let here = match options.world.as_ref().filter(|_| !options.dry_run) {
+            None => shape.num_ranks(),
+            Some(world) => {
+                let ranks = world.ranks(shape.num_ranks());
+                ranks.map_err(|error| unshared(shape, &error))?.len()
+            }
+        };
+        if here > RANKS_MAX && !options.dry_run {
+            return Err(MeshError::TooManyThreads {
+                mesh: shape.to_string(),
+                ranks: shape.num_ranks(),
+                ranks_max: RANKS_MAX,
+            });
+        }
+        let peers = options.world.as_ref().filter(|_| !options.dry_run);
+        let hosts = peers.into_iter().flat_map(World::peers);
+        let hosts: Vec<&str> = hosts.map(|peer| peer.host.as_str()).collect();
+        let topology = options.nodes.topology(shape.num_ranks(), &hosts)?;
+        if let Some(advice) = topology.advice(shape) {
+            tracing::warn!("{advice}");
+        }
+        Ok(Self {
+            topology,
+            devices,
+            options,
+        })
+    }
+
+    /// Returns those of the default mesh, which the environment names.
+    fn of_default(shape: &MeshShape) -> Result<Self, MeshError> {
+        let mut options = MeshOptions {
+            alone: shape.num_ranks() == 1,
+            ..MeshOptions::default()
+        };
+        if let Ok(text) = std::env::var("BURN_DIST_FUZZ_LAYOUTS") {
+            let seed = text.trim().parse();
+            options.fuzz_layouts = Some(seed.map_err(|_| MeshError::FuzzSeed { text })?);
+        }
+        Self::new(shape, Vec::new(), options)
+    }
+
+    /// Returns where flight records of `mesh` go, if they are written.
+    pub(crate) fn flight(&self, mesh: &Mesh) -> Option<FlightOptions> {
         let options = &self.options;
         let is_launched = || {
             options
@@ -157,37 +203,57 @@ impl MeshInner {
         let folder = folder.or_else(|| default_folder(is_launched()))?;
         Some(FlightOptions {
             folder,
-            mesh: self.shape.to_string(),
-            mesh_number: self.id.into(),
+            mesh: mesh.shape().to_string(),
+            mesh_number: mesh.id().into(),
         })
     }
 
-    /// Registers what ends with the mesh.
-    pub(crate) fn on_close(&self, closer: Closer) {
-        self.closers
-            .lock()
-            .unwrap_or_else(|e| e.into_inner())
-            .push(closer);
-    }
-}
-
-impl Drop for MeshInner {
-    fn drop(&mut self) {
-        let closers = std::mem::take(&mut *self.closers.lock().unwrap_or_else(|e| e.into_inner()));
-        for closer in closers {
-            closer();
+    /// Returns the note that a fault has stopped `mesh` for good. Of several processes, each would have to make another
+    /// default mesh.
+    pub(crate) fn over(&self, mesh: &Mesh) -> Arc<AtomicBool> {
+        match self.options.world {
+            None => mesh.over().clone(),
+            Some(_) => Arc::default(),
         }
     }
-}
 
-impl std::fmt::Debug for MeshInner {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "mesh {} ({})", self.id, self.shape)
+    /// Returns the ranks of `mesh` that this process runs.
+    fn local_ranks(&self, mesh: &MeshShape) -> Range<u32> {
+        let all = mesh.num_ranks();
+        let shared = self.options.world.as_ref();
+        let shared = shared.filter(|_| !self.options.dry_run);
+        let ranks = shared.and_then(|world| world.ranks(all).ok());
+        ranks.unwrap_or(0..all as u32)
     }
 }
 
-/// Every mesh of the process that is still alive, by id: Burn makes devices from ids ([`Device::from_id`]).
-static MESHES: Mutex<Option<HashMap<u16, Weak<MeshInner>>>> = Mutex::new(None);
+/// Returns what a mesh is beside its axes.
+///
+/// # Panics
+/// If it is the default one and cannot be: a default has no other way out.
+pub(crate) fn details(mesh: &Mesh) -> &Details {
+    mesh.details(|| {
+        let details = Details::of_default(mesh.shape());
+        details.unwrap_or_else(|error| panic!("the default mesh cannot be made: {error}"))
+    })
+}
+
+/// Returns the ranks of a device's mesh that this process runs.
+pub fn local_ranks(device: &MeshDevice) -> Range<u32> {
+    match device.mesh() {
+        Some(mesh) => details(mesh).local_ranks(mesh.shape()),
+        None => 0..0,
+    }
+}
+
+/// Returns the device of the inner backend on which a rank of a device's mesh runs.
+pub(crate) fn device_of<D: DeviceOps>(device: &MeshDevice, rank: Rank) -> D {
+    let named = device.mesh().map_or(&[][..], |mesh| &details(mesh).devices);
+    match named.get(rank.0 as usize) {
+        Some(&id) => D::from_id(id),
+        None => D::default(),
+    }
+}
 
 fn unshared(shape: &MeshShape, error: &CommError) -> MeshError {
     MeshError::Processes {
@@ -200,61 +266,11 @@ fn unshared(shape: &MeshShape, error: &CommError) -> MeshError {
 fn register(
     shape: MeshShape,
     devices: Vec<DeviceId>,
-    mut options: MeshOptions,
-    is_default: bool,
+    options: MeshOptions,
 ) -> Result<DeviceMesh, MeshError> {
-    shape.check_one_pipeline()?;
-    if !devices.is_empty() && devices.len() != shape.num_ranks() {
-        return Err(MeshError::DeviceCount {
-            mesh: shape.to_string(),
-            ranks: shape.num_ranks(),
-            devices: devices.len(),
-        });
-    }
-    if options.world.is_none() && !options.alone && !options.dry_run {
-        options.world = crate::launch::world().map_err(|error| unshared(&shape, &error))?;
-    }
-    let here = match options.world.as_ref().filter(|_| !options.dry_run) {
-        None => shape.num_ranks(),
-        Some(world) => {
-            let ranks = world.ranks(shape.num_ranks());
-            ranks.map_err(|error| unshared(&shape, &error))?.len()
-        }
-    };
-    if here > RANKS_MAX && !options.dry_run {
-        return Err(MeshError::TooManyThreads {
-            mesh: shape.to_string(),
-            ranks: shape.num_ranks(),
-            ranks_max: RANKS_MAX,
-        });
-    }
-    let peers = options.world.as_ref().filter(|_| !options.dry_run);
-    let hosts = peers.into_iter().flat_map(World::peers);
-    let hosts: Vec<&str> = hosts.map(|peer| peer.host.as_str()).collect();
-    let topology = options.nodes.topology(shape.num_ranks(), &hosts)?;
-    if let Some(advice) = topology.advice(&shape) {
-        tracing::warn!("{advice}");
-    }
-    let mut meshes = MESHES.lock().unwrap_or_else(|e| e.into_inner());
-    let meshes = meshes.get_or_insert_default();
-    // Ids are never used twice: burn-router keeps one client per id for the life of the process.
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let id = NEXT
-        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |id| id.checked_add(1))
-        .map_err(|_| MeshError::TooManyMeshes)?;
-    let inner = Arc::new(MeshInner {
-        id,
-        shape,
-        topology,
-        devices,
-        options,
-        is_default,
-        faulted: Arc::default(),
-        closers: Mutex::new(Vec::new()),
-    });
-    meshes.retain(|_, mesh| mesh.strong_count() > 0);
-    meshes.insert(id, Arc::downgrade(&inner));
-    Ok(DeviceMesh { inner })
+    let details = Details::new(&shape, devices, options)?;
+    let mesh = Mesh::new(shape, details)?;
+    Ok(DeviceMesh { mesh })
 }
 
 /// A mesh of devices with named axes: what a program runs on.
@@ -273,7 +289,7 @@ fn register(
 /// ```
 #[derive(Clone, Debug)]
 pub struct DeviceMesh {
-    inner: Arc<MeshInner>,
+    mesh: Arc<Mesh>,
 }
 
 impl DeviceMesh {
@@ -289,25 +305,22 @@ impl DeviceMesh {
     /// form.
     pub fn parse(text: &str) -> Result<Self, MeshError> {
         let shape = MeshShape::parse(text)?;
-        register(shape, Vec::new(), MeshOptions::default(), false)
+        register(shape, Vec::new(), MeshOptions::default())
     }
 
     /// Returns the Burn device that stands for the whole mesh.
     pub fn device(&self) -> MeshDevice {
-        MeshDevice {
-            id: self.inner.id,
-            inner: Some(self.inner.clone()),
-        }
+        self.mesh.clone().into()
     }
 
     /// Returns the axes.
     pub fn shape(&self) -> &MeshShape {
-        &self.inner.shape
+        self.mesh.shape()
     }
 
     /// Returns which ranks are on one node.
     pub fn topology(&self) -> &Topology {
-        &self.inner.topology
+        &details(&self.mesh).topology
     }
 
     /// Returns a table of the ranks along each axis, and of the links that the axes use: inside a process, inside a
@@ -321,7 +334,7 @@ impl DeviceMesh {
     /// # Ok::<(), burn_dist_mesh::MeshError>(())
     /// ```
     pub fn table(&self) -> String {
-        let here = self.device().local_ranks().len();
+        let here = local_ranks(&self.device()).len();
         let shape = self.shape();
         shape.table() + &self.topology().table(shape, here)
     }
@@ -335,8 +348,8 @@ impl DeviceMesh {
     /// does.
     pub fn local_rows(&self, rows: usize) -> Rows {
         let shape = self.shape();
-        let layout = batch_layout(shape, self.inner.options.input, &[rows]);
-        Rows::held(&layout, shape, self.device().local_ranks())
+        let layout = batch_layout(shape, details(&self.mesh).options.input, &[rows]);
+        Rows::held(&layout, shape, local_ranks(&self.device()))
     }
 }
 
@@ -348,7 +361,7 @@ impl AsRef<MeshShape> for DeviceMesh {
 
 impl std::fmt::Display for DeviceMesh {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.inner.shape.fmt(f)
+        self.shape().fmt(f)
     }
 }
 
@@ -359,7 +372,6 @@ pub struct DeviceMeshBuilder {
     axes: Vec<Result<Axis, MeshError>>,
     devices: Vec<DeviceId>,
     options: MeshOptions,
-    is_default: bool,
 }
 
 impl DeviceMeshBuilder {
@@ -571,142 +583,6 @@ impl DeviceMeshBuilder {
         let axes: Result<Vec<Axis>, MeshError> = self.axes.into_iter().collect();
         let shape = MeshShape::with_roles(axes?)?;
         self.options.links.check(&shape)?;
-        register(shape, self.devices, self.options, self.is_default)
+        register(shape, self.devices, self.options)
     }
 }
-
-/// The Burn device of [`Dist`](crate::Dist): a whole mesh.
-///
-/// The default device is a mesh of one rank, or what the environment variable `BURN_DIST_MESH` (`fsdp=2,tp=2`) says;
-/// `BURN_DIST_FUZZ_LAYOUTS=SEED` turns [fuzz layouts](DeviceMeshBuilder::fuzz_layouts) on for it. Once a fault has
-/// stopped it, the default device is a new mesh; tensors of the old one keep answering with the fault. In a program of
-/// several processes it stays stopped.
-///
-/// It keeps its mesh going, so it is cloned, not copied as the devices of other backends are.
-#[derive(Clone)]
-pub struct MeshDevice {
-    id: u16,
-    /// `None` once the mesh has ended.
-    inner: Option<Arc<MeshInner>>,
-}
-
-impl MeshDevice {
-    pub(crate) fn inner(&self) -> Option<&Arc<MeshInner>> {
-        self.inner.as_ref()
-    }
-
-    /// Returns the ranks of the mesh that this process runs.
-    pub fn local_ranks(&self) -> std::ops::Range<u32> {
-        let Some(inner) = &self.inner else {
-            return 0..0;
-        };
-        let all = inner.shape.num_ranks();
-        let shared = inner
-            .options
-            .world
-            .as_ref()
-            .filter(|_| !inner.options.dry_run);
-        let ranks = shared.and_then(|world| world.ranks(all).ok());
-        ranks.unwrap_or(0..all as u32)
-    }
-
-    /// Returns the device of a rank.
-    pub(crate) fn device_of<D: DeviceOps>(&self, rank: Rank) -> D {
-        let named = self.inner.as_ref().map_or(&[][..], |inner| &inner.devices);
-        match named.get(rank.0 as usize) {
-            Some(&id) => D::from_id(id),
-            None => D::default(),
-        }
-    }
-
-    pub(crate) fn find(id: u16) -> Self {
-        let meshes = MESHES.lock().unwrap_or_else(|e| e.into_inner());
-        let inner = meshes
-            .as_ref()
-            .and_then(|meshes| meshes.get(&id))
-            .and_then(Weak::upgrade);
-        Self { id, inner }
-    }
-
-    /// Whether it is the default device, or was until a fault stopped it. Makes no default device.
-    pub(crate) fn is_default(&self) -> bool {
-        self.inner.as_ref().is_some_and(|inner| inner.is_default)
-    }
-
-    /// Returns the axes of the mesh, or `None` if it has ended.
-    pub fn shape(&self) -> Option<&MeshShape> {
-        self.inner.as_deref().map(|inner| &inner.shape)
-    }
-}
-
-impl std::fmt::Debug for MeshDevice {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match &self.inner {
-            // Burn names the devices of tensors that do not go together, and nothing else.
-            Some(inner) if inner.is_default => write!(f, "{inner:?}, the default device"),
-            Some(inner) => inner.fmt(f),
-            None => write!(f, "mesh {} (ended)", self.id),
-        }
-    }
-}
-
-impl PartialEq for MeshDevice {
-    fn eq(&self, other: &Self) -> bool {
-        self.id == other.id
-    }
-}
-
-impl Eq for MeshDevice {}
-
-impl Default for MeshDevice {
-    fn default() -> Self {
-        static DEFAULT: Mutex<Option<DeviceMesh>> = Mutex::new(None);
-        let mut current = DEFAULT.lock().unwrap_or_else(|e| e.into_inner());
-        // Several processes would each have to make a new one.
-        let is_over = |mesh: &DeviceMesh| {
-            mesh.inner.faulted.load(Ordering::Relaxed) && mesh.inner.options.world.is_none()
-        };
-        let over = current.take_if(|mesh| is_over(mesh));
-        let device = current
-            .get_or_insert_with(|| match default_mesh() {
-                Ok(mesh) => mesh,
-                Err(error) => panic!("the default mesh cannot be made: {error}"),
-            })
-            .device();
-        drop(current);
-        // Its workers end, which other threads need not wait for.
-        drop(over);
-        device
-    }
-}
-
-/// Makes the mesh that the environment names.
-fn default_mesh() -> Result<DeviceMesh, MeshError> {
-    let text = std::env::var("BURN_DIST_MESH").unwrap_or_default();
-    let shape = MeshShape::parse(&text)?;
-    let mut builder = DeviceMesh::builder().axes(&shape);
-    builder.is_default = true;
-    if shape.num_ranks() == 1 {
-        builder = builder.alone();
-    }
-    if let Ok(seed) = std::env::var("BURN_DIST_FUZZ_LAYOUTS") {
-        let seed = seed
-            .trim()
-            .parse()
-            .map_err(|_| MeshError::FuzzSeed { text: seed })?;
-        builder = builder.fuzz_layouts(seed);
-    }
-    builder.build()
-}
-
-impl Device for MeshDevice {
-    fn from_id(id: DeviceId) -> Self {
-        Self::find(id.index_id)
-    }
-
-    fn to_id(&self) -> DeviceId {
-        DeviceId::new(MESH_TYPE_ID, self.id)
-    }
-}
-
-impl DeviceOps for MeshDevice {}

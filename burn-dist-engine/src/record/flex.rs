@@ -5,12 +5,13 @@
 //! optimisation level of 0 or 1, rustc takes what a dependency has compiled already.
 
 use burn_backend::{ExecutionError, TensorData};
+use burn_dist_door::{Inner, RouterClient};
 use burn_flex::Flex;
 use burn_ir::{OperationIr, TensorIr};
-use burn_router::{RouterTensor, RunnerClient};
+use burn_router::RouterTensor;
 use burn_std::future::DynFut;
 
-use super::{MeshClient, MeshDevice, Recorder};
+use super::{MeshClient, MeshDevice, Ranks, Recorder};
 use crate::ops::Recorded;
 
 type Client = MeshClient<Flex>;
@@ -18,20 +19,20 @@ type Client = MeshClient<Flex>;
 /// Names what is compiled; a static is a reason to compile what it points to.
 #[used]
 static COMPILED: Functions = Functions {
-    new: Client::new,
-    record: Client::record,
-    register_op: <Client as RunnerClient>::register_op,
-    read: <Client as RunnerClient>::read_tensor_async,
-    data: <Client as RunnerClient>::register_tensor_data,
-    sync: <Client as RunnerClient>::sync,
+    open: <Ranks<Flex> as Inner>::open,
+    record: Recorder::record,
+    register_op: <Client as RouterClient>::register_op,
+    read: <Client as RouterClient>::read_tensor_async,
+    data: <Client as RouterClient>::register_tensor_data,
+    sync: <Client as RouterClient>::sync,
     tensor: RouterTensor::into_ir,
     close: |recorder| drop(recorder.close()),
 };
 
 #[expect(dead_code, reason = "nothing calls them here")]
 struct Functions {
-    new: fn(&MeshDevice) -> Client,
-    record: fn(&Client, Recorded),
+    open: fn(&MeshDevice) -> Recorder<Flex>,
+    record: fn(&mut Recorder<Flex>, Recorded),
     register_op: fn(&Client, OperationIr),
     read: fn(&Client, TensorIr) -> DynFut<Result<TensorData, ExecutionError>>,
     data: fn(&Client, TensorData) -> RouterTensor<Client>,

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use burn_ir::BackendIr;
-use burn_router::get_client;
 
+use super::MeshDevice;
 use super::log::this_thread;
-use super::{MeshChannel, MeshDevice};
+use super::ranks::client;
 
 /// Keeps the window of a mesh open until it is dropped: see `MeshBackend::hold`.
 #[must_use = "the window is held until this is dropped"]
@@ -72,7 +72,7 @@ impl Drop for Hold {
 /// Holds the window of a mesh open.
 #[track_caller]
 pub fn hold<B: BackendIr>(device: &MeshDevice) -> Hold {
-    let client = get_client::<MeshChannel<B>>(device);
+    let client = client::<B>(device);
     let note = Arc::new(HoldNote {
         place: Location::caller(),
         thread: this_thread(),

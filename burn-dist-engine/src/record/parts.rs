@@ -1,6 +1,5 @@
 //! Tensors as the parts that ranks hold: what a checkpoint takes from a mesh, and what it gives to one.
 
-use std::any::Any;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
@@ -8,13 +7,16 @@ use burn_autodiff::Autodiff;
 use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
 use burn_backend::{Backend, TensorData, TensorMetadata};
+use burn_dist_door::{AnyTensor, DataParts, MeshTensor, RouterClient};
 use burn_dist_plan::{Role, Stage};
 use burn_ir::BackendIr;
-use burn_router::{RouterTensor, RunnerClient};
+use burn_router::RouterTensor;
 use burn_std::device::{Device, DeviceId};
 use rustc_hash::FxHashMap;
 
-use super::{Dist, MeshChannel, MeshClient, MeshDevice};
+use super::device::{details, device_of};
+use super::ranks::client;
+use super::{Dist, MeshDevice, Ranks, local_ranks};
 use crate::comm::{Block, CommError, Votes};
 use crate::layout::Layout;
 use crate::mesh::{DType, Rank};
@@ -66,10 +68,7 @@ pub struct Given {
     pub part_of: Vec<Option<usize>>,
 }
 
-/// A tensor of a mesh, of any inner backend, without its kind.
-pub type AnyTensor = Box<dyn Any + Send>;
-
-impl<B: BackendIr> Taken for RouterTensor<MeshClient<B>> {
+impl<B: BackendIr> Taken for MeshTensor<Ranks<B>> {
     fn shape(&self) -> Vec<usize> {
         TensorMetadata::shape(self).to_vec()
     }
@@ -97,7 +96,7 @@ impl<B: BackendIr> Taken for RouterTensor<MeshClient<B>> {
         });
         let dtype = TensorMetadata::dtype(self);
         Box::new(move || match data {
-            Some(data) => Ok(Block::from(Arc::new(data.bytes.clone()))),
+            Some(data) => Ok(Block::from(Arc::new(data.bytes().clone()))),
             None => block_of::<B>(ticket.wait()?, rank, &shape, dtype),
         })
     }
@@ -110,8 +109,8 @@ impl<B: BackendIr> Taken for RouterTensor<MeshClient<B>> {
 pub(crate) fn give<B: BackendIr>(
     given: Given,
     device: &MeshDevice,
-) -> Result<RouterTensor<MeshClient<B>>, Fault> {
-    let client = burn_router::get_client::<MeshChannel<B>>(device);
+) -> Result<MeshTensor<Ranks<B>>, Fault> {
+    let client = client::<B>(device);
     let id = client.create_empty_handle();
     let (shape, dtype) = (given.placement.layout.shape(), to_burn(given.dtype));
     let mut made: FxHashMap<(usize, DeviceId), B::Handle> = FxHashMap::default();
@@ -120,12 +119,12 @@ pub(crate) fn give<B: BackendIr>(
     used.for_each(|part| uses[*part] += 1);
     let mut parts: Vec<Option<TensorData>> = given.parts.into_iter().map(Some).collect();
     let mut handles = Vec::with_capacity(given.part_of.len());
-    for (part, rank) in given.part_of.iter().zip(device.local_ranks()) {
+    for (part, rank) in given.part_of.iter().zip(local_ranks(device)) {
         let Some(part) = *part else {
             handles.push(None);
             continue;
         };
-        let device: B::Device = device.device_of(Rank(rank));
+        let device: B::Device = device_of(device, Rank(rank));
         let key = (part, device.to_id());
         uses[part] -= 1;
         let handle = match made.entry(key) {
@@ -155,6 +154,8 @@ pub trait Parts: Backend {
     fn take_int(tensor: IntTensor<Self>) -> Box<dyn Taken>;
     /// Returns a handle on a bool tensor.
     fn take_bool(tensor: BoolTensor<Self>) -> Box<dyn Taken>;
+    /// Returns a handle on a tensor of any kind; `None` if it is on another backend's mesh.
+    fn taken(tensor: AnyTensor) -> Option<Box<dyn Taken>>;
     /// Makes a tensor of the parts that ranks of this process shall hold.
     ///
     /// # Errors
@@ -197,6 +198,11 @@ impl<B: BackendIr> Parts for Dist<B> {
         Box::new(tensor)
     }
 
+    fn taken(tensor: AnyTensor) -> Option<Box<dyn Taken>> {
+        let tensor = tensor.downcast::<MeshTensor<Ranks<B>>>().ok()?;
+        Some(tensor)
+    }
+
     fn give(given: Given, device: &MeshDevice) -> Result<AnyTensor, Fault> {
         give::<B>(given, device).map(|tensor| Box::new(tensor) as AnyTensor)
     }
@@ -214,17 +220,17 @@ impl<B: BackendIr> Parts for Dist<B> {
     }
 
     fn random_state(device: &MeshDevice) -> (u64, u64) {
-        let client = burn_router::get_client::<MeshChannel<B>>(device);
+        let client = client::<B>(device);
         client.with(|recorder| recorder.random_state())
     }
 
     fn set_random_state(device: &MeshDevice, state: (u64, u64)) {
-        let client = burn_router::get_client::<MeshChannel<B>>(device);
+        let client = client::<B>(device);
         client.with(|recorder| recorder.set_random_state(state));
     }
 
     fn votes(device: &MeshDevice) -> Result<Option<(Votes, usize)>, CommError> {
-        let options = device.inner().map(|inner| &inner.options);
+        let options = device.mesh().map(|mesh| &details(mesh).options);
         let Some(options) = options.filter(|options| !options.dry_run) else {
             return Ok(None);
         };
@@ -232,7 +238,7 @@ impl<B: BackendIr> Parts for Dist<B> {
             return Ok(None);
         };
         let votes = world.votes_within(options.timeout)?;
-        let client = burn_router::get_client::<MeshChannel<B>>(device);
+        let client = client::<B>(device);
         let votes = match client.with(|recorder| recorder.hub()) {
             Some(ranks) => votes.following(&ranks),
             None => votes,
@@ -241,8 +247,8 @@ impl<B: BackendIr> Parts for Dist<B> {
     }
 
     fn is_dry_run(device: &MeshDevice) -> bool {
-        let inner = device.inner();
-        inner.is_some_and(|inner| inner.options.dry_run)
+        let mesh = device.mesh();
+        mesh.is_some_and(|mesh| details(mesh).options.dry_run)
     }
 }
 
@@ -257,6 +263,10 @@ impl<B: Parts, C: CheckpointStrategy> Parts for Autodiff<B, C> {
 
     fn take_bool(tensor: BoolTensor<Self>) -> Box<dyn Taken> {
         B::take_bool(tensor)
+    }
+
+    fn taken(tensor: AnyTensor) -> Option<Box<dyn Taken>> {
+        B::taken(tensor)
     }
 
     fn give(given: Given, device: &Self::Device) -> Result<AnyTensor, Fault> {

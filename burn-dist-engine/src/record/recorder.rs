@@ -14,6 +14,7 @@ use burn_ir::{BackendIr, TensorId, TensorIr, TensorStatus};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use self::items::Items;
+use super::device::{details, device_of, local_ranks};
 use super::hold::HoldNote;
 use super::log::Log;
 use super::parts::Placement;
@@ -29,8 +30,9 @@ use crate::plan::{CacheStats, PlanCache};
 use crate::plan::{Float, PlanOptions, Redundancy, fuzz};
 use crate::plan::{Origin, ValueIndex};
 use crate::run::{
-    Fault, LocalTicket, Queue, ReadTicket, Runtime, RuntimeOptions, StatsTicket, SyncTicket, Trace,
+    Fault, LocalTicket, ReadTicket, Runtime, RuntimeOptions, StatsTicket, SyncTicket, Trace,
 };
+use burn_dist_door::{DataParts, Queue};
 use burn_dist_plan::float8::Float8Store;
 use burn_dist_plan::op::{Mark, Op};
 use burn_dist_plan::{Role, Stage};
@@ -88,7 +90,8 @@ pub(crate) struct RecorderStats {
     pub redundancy: Redundancy,
 }
 
-pub(crate) struct Recorder<B: BackendIr> {
+/// Records the program of a mesh whose ranks compute on `B`.
+pub struct Recorder<B: BackendIr> {
     mesh: MeshShape,
     options: MeshOptions,
     plan_options: PlanOptions,
@@ -133,11 +136,12 @@ pub(super) fn batch_layout(mesh: &MeshShape, input: InputPolicy, shape: &[usize]
 
 impl<B: BackendIr> Recorder<B> {
     pub(crate) fn new(device: &MeshDevice) -> Self {
-        let (mesh, topology, options) = match device.inner() {
-            Some(inner) => (
-                inner.shape.clone(),
-                inner.topology.clone(),
-                inner.options.clone(),
+        let alive = device.mesh().map(|mesh| (mesh, details(mesh)));
+        let (mesh, topology, options) = match alive {
+            Some((mesh, details)) => (
+                mesh.shape().clone(),
+                details.topology.clone(),
+                details.options.clone(),
             ),
             None => (
                 MeshShape::new(Vec::<(String, usize)>::new()).expect("no axes: one rank"),
@@ -150,9 +154,9 @@ impl<B: BackendIr> Recorder<B> {
                 Some(axis) => mesh.group_of(Rank(0), &[axis]),
                 None => vec![Rank(0)],
             },
-            false => device.local_ranks().map(Rank).collect(),
+            false => local_ranks(device).map(Rank).collect(),
         };
-        let devices: Vec<B::Device> = ranks.iter().map(|rank| device.device_of(*rank)).collect();
+        let devices: Vec<B::Device> = ranks.iter().map(|rank| device_of(device, *rank)).collect();
         let inner_device = devices[0].clone();
         let plan_options = PlanOptions {
             defer: options.fuzz_layouts.is_none(),
@@ -186,7 +190,7 @@ impl<B: BackendIr> Recorder<B> {
             storage: Runtime::<B>::storage(),
             microbatches: None,
         };
-        let ended = device.inner().is_none().then(|| Fault::ended(device));
+        let ended = alive.is_none().then(|| Fault::ended(device));
         let queue = Queue::new(options.queue_bytes_max, options.timeout);
         let runtime = ended.is_none().then(|| {
             Runtime::new(
@@ -196,7 +200,7 @@ impl<B: BackendIr> Recorder<B> {
                 RuntimeOptions {
                     timeout: options.timeout,
                     chaos: options.chaos.clone(),
-                    flight: device.inner().and_then(|inner| inner.flight()),
+                    flight: alive.and_then(|(mesh, details)| details.flight(mesh)),
                     world: options.world.clone(),
                     dry_run: options.dry_run,
                     links: options.links.clone(),
@@ -206,9 +210,8 @@ impl<B: BackendIr> Recorder<B> {
                     gpu_transport: options.gpu_transport,
                     reduction: options.reduction,
                     queue: queue.clone(),
-                    faulted: device
-                        .inner()
-                        .map(|inner| inner.faulted.clone())
+                    faulted: alive
+                        .map(|(mesh, details)| details.over(mesh))
                         .unwrap_or_default(),
                 },
             )
@@ -351,7 +354,7 @@ impl<B: BackendIr> Recorder<B> {
 
     /// Takes data of the host; where its layout decides nothing else, it enters as what it is made of does.
     pub(crate) fn add_data(&mut self, id: TensorId, data: TensorData, origin: Origin) {
-        self.entered += data.bytes.len() as u64;
+        self.entered += data.bytes().len() as u64;
         self.keep_data(id, data, origin);
     }
 
@@ -360,7 +363,7 @@ impl<B: BackendIr> Recorder<B> {
         if self.ended.is_some() {
             return;
         }
-        let origin = match data.dtype {
+        let origin = match data.dtype() {
             DType::QFloat(_) => Origin::Constants,
             _ => origin,
         };
@@ -390,7 +393,7 @@ impl<B: BackendIr> Recorder<B> {
     ) -> Result<(), Rows> {
         let layout = batch_layout(&self.mesh, self.options.input, shape);
         let rows = Rows::held(&layout, &self.mesh, here);
-        if data.shape.first() != Some(&rows.len()) {
+        if data.shape().first() != Some(&rows.len()) {
             return Err(rows);
         }
         if self.ended.is_none() {
@@ -409,16 +412,16 @@ impl<B: BackendIr> Recorder<B> {
 
     /// Returns the layout in which data enters if nothing else decides; quantized data is whole everywhere.
     fn entry_layout(&self, data: &TensorData, origin: Origin) -> Layout {
-        let shape = data.shape.to_vec();
-        if matches!(data.dtype, DType::QFloat(_)) {
+        let shape = data.shape().to_vec();
+        if matches!(data.dtype(), DType::QFloat(_)) {
             return Layout::replicated(&shape);
         }
         if let Some(seed) = self.options.fuzz_layouts {
             return fuzz::layout_of_data(
                 &self.mesh,
                 &shape,
-                of_burn(data.dtype),
-                &data.bytes,
+                of_burn(data.dtype()),
+                data.bytes(),
                 seed,
             );
         }

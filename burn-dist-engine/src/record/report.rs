@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use burn_ir::BackendIr;
-use burn_router::get_client;
 
-use super::{MeshChannel, MeshDevice};
+use super::MeshDevice;
+use super::ranks::client;
 use crate::plan::CacheStats;
 use crate::plan::Redundancy;
 use crate::plan::explain::{Ask, Explanation};
@@ -28,7 +28,7 @@ pub struct MeshReport {
 
 /// Returns what a mesh did since it was made. Closes the window and waits for the local ranks.
 pub fn report<B: BackendIr>(device: &MeshDevice) -> MeshReport {
-    let client = get_client::<MeshChannel<B>>(device);
+    let client = client::<B>(device);
     let (stats, answers) = client.with(|recorder| (recorder.stats(), recorder.runtime_stats()));
     MeshReport {
         cache: stats.cache,
@@ -41,24 +41,24 @@ pub fn report<B: BackendIr>(device: &MeshDevice) -> MeshReport {
 
 /// Returns what has stopped a mesh.
 pub fn fault<B: BackendIr>(device: &MeshDevice) -> Option<Fault> {
-    get_client::<MeshChannel<B>>(device).with(|recorder| recorder.fault())
+    client::<B>(device).with(|recorder| recorder.fault())
 }
 
 /// Returns what the ranks of a mesh did when, if it keeps that. Closes the window and waits for the local ranks.
 pub fn trace<B: BackendIr>(device: &MeshDevice) -> Option<Trace> {
     // Whoever answers has ended its windows.
     report::<B>(device);
-    get_client::<MeshChannel<B>>(device).with(|recorder| recorder.trace())
+    client::<B>(device).with(|recorder| recorder.trace())
 }
 
 /// Starts collecting what the plans of the following windows of a mesh do.
 pub fn start_explaining<B: BackendIr>(device: &MeshDevice, ask: Ask) {
-    get_client::<MeshChannel<B>>(device).with(|recorder| recorder.explain(ask));
+    client::<B>(device).with(|recorder| recorder.explain(ask));
 }
 
 /// Returns what was collected since [`start_explaining`], closing the window.
 pub fn explained<B: BackendIr>(device: &MeshDevice) -> Explanation {
-    get_client::<MeshChannel<B>>(device)
+    client::<B>(device)
         .with(|recorder| recorder.explained())
         .unwrap_or_default()
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::ops::dtype::to_burn;
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{DType, Shape, TensorData};
+use burn_dist_door::DataParts;
 use burn_flex::{Flex, FlexTensor, Layout as FlexLayout};
 use burn_ir::{BackendIr, HandleKind, TensorHandle};
 use rustc_hash::FxHashMap;
@@ -171,7 +172,7 @@ fn block<B: BackendIr>(
                 dtype,
             ))
             .map_err(|error| CollectiveError::Backend(error.to_string()))?;
-            Ok((Block::from(Arc::new(data.bytes)), false))
+            Ok((Block::from(Arc::new(data.into_parts().0)), false))
         }
     }
 }
@@ -444,11 +445,7 @@ fn result<B: BackendIr>(
         let tensor = FlexTensor::from_arc(bytes, FlexLayout::contiguous(shape), dtype);
         return from_flex::<B>(tensor, dtype).expect("it came from this backend");
     }
-    let data = TensorData {
-        bytes: Arc::unwrap_or_clone(bytes),
-        shape,
-        dtype: to_burn(dtype),
-    };
+    let data = TensorData::from_bytes(Arc::unwrap_or_clone(bytes), shape, to_burn(dtype));
     from_data::<B>(data, device)
 }
 

@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use burn_backend::ExecutionError;
 use burn_ir::TensorId;
 
 use crate::comm::{CommError, EXIT_CONFIG, EXIT_SOFTWARE, Process};
@@ -176,13 +175,6 @@ impl Fault {
             rank,
             what,
             label: label.unwrap_or_else(|| "".into()),
-            reason: self.to_string(),
-        }
-    }
-
-    /// Returns it as what Burn's reads answer with.
-    pub(crate) fn into_execution_error(self) -> ExecutionError {
-        ExecutionError::WithContext {
             reason: self.to_string(),
         }
     }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use burn_backend::TensorData;
+use burn_dist_door::DataParts;
 use burn_std::Bytes;
 
 use super::terms;
@@ -19,16 +20,16 @@ pub(super) fn assemble(
     mut parts: Vec<(Rank, TensorData)>,
 ) -> TensorData {
     if plan.senders.len() == 1
-        && let Some((_, mut data)) = parts.pop()
+        && let Some((_, data)) = parts.pop()
     {
-        data.shape = plan.shape.clone().into();
-        return data;
+        let (bytes, _, dtype) = data.into_parts();
+        return TensorData::from_bytes(bytes, plan.shape.clone(), dtype);
     }
     let elem = plan.dtype.size();
     let elements: usize = plan.shape.iter().product();
     let mut whole = vec![0u8; elements * elem];
     for (rank, part) in parts {
-        let bytes: &[u8] = &part.bytes;
+        let bytes: &[u8] = part.bytes();
         let mut from = 0;
         for run in runs(&plan.layout, mesh, rank).iter() {
             let len = run.len() * elem;
@@ -36,30 +37,20 @@ pub(super) fn assemble(
             from += len;
         }
     }
-    TensorData {
-        bytes: Bytes::from_bytes_vec(whole),
-        shape: plan.shape.clone().into(),
-        dtype: to_burn(plan.dtype),
-    }
+    TensorData::from_bytes_vec(whole, plan.shape.clone(), to_burn(plan.dtype))
 }
 
 /// Cuts a rank's part out of a host tensor, of which `data` is all, or the rows named.
 pub(super) fn part(data: &TensorData, rows: Option<&Rows>, task: &UploadTask) -> TensorData {
-    let mut part = match &task.runs {
-        None => data.clone(),
-        Some(runs) => TensorData {
-            bytes: Bytes::from_bytes_vec(match rows {
-                None => cut(&data.bytes, runs, task.dtype.size()),
-                Some(rows) => {
-                    let runs = here(runs, rows, data);
-                    cut(&data.bytes, &runs, task.dtype.size())
-                }
-            }),
-            shape: task.shape.clone().into(),
-            dtype: data.dtype,
-        },
+    let elem = task.dtype.size();
+    let bytes = match (&task.runs, rows) {
+        (None, _) => data.bytes().clone(),
+        (Some(runs), None) => Bytes::from_bytes_vec(cut(data.bytes(), runs, elem)),
+        (Some(runs), Some(rows)) => {
+            Bytes::from_bytes_vec(cut(data.bytes(), &here(runs, rows, data), elem))
+        }
     };
-    part.shape = task.shape.clone().into();
+    let part = TensorData::from_bytes(bytes, task.shape.clone(), data.dtype());
     match task.terms.as_slice() {
         [] => part,
         of => terms::terms(part, of, task.seed),
@@ -69,7 +60,7 @@ pub(super) fn part(data: &TensorData, rows: Option<&Rows>, task: &UploadTask) ->
 /// Where runs of the whole tensor lie in the rows that are here. The parts of the ranks here are in them, and no part
 /// goes from one range of rows to another.
 fn here(runs: &[Range<usize>], rows: &Rows, data: &TensorData) -> Vec<Range<usize>> {
-    let width: usize = data.shape.iter().skip(1).product();
+    let width: usize = data.shape().iter().skip(1).product();
     let place = |run: &Range<usize>| {
         let (row, column) = (run.start / width, run.start % width);
         let place = rows.place(row).expect("a rank's rows are on its process");

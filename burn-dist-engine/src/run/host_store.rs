@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use burn_backend::TensorData;
+use burn_dist_door::DataParts;
 
 use crate::plan::task::Slot;
 
@@ -21,7 +22,7 @@ struct Entry {
 }
 
 fn size(data: &TensorData) -> u64 {
-    data.bytes.len() as u64
+    data.bytes().len() as u64
 }
 
 impl HostStore {

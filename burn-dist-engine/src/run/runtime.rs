@@ -8,13 +8,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use burn_backend::{DType, Scalar, TensorData};
+use burn_dist_door::{DataParts, Queue};
 use burn_ir::{BackendIr, TensorId};
-use burn_std::Bytes;
 
 use super::gpus::{self, Gpus};
 use super::observe::Observers;
-use super::queue::Queue;
-use super::serve::{Job, Reader, Run};
+use super::serve::{Job, Reader, Run, in_own_pool};
 use super::tensors::Tensors;
 use super::times::{Clock, RankTimes};
 use super::trace::{Trace, TraceLog, Tracer};
@@ -89,7 +88,7 @@ pub(crate) struct RunArgs {
 impl RunArgs {
     /// Bytes that the window keeps on the host until it has run.
     fn host_bytes(&self) -> u64 {
-        let tensors: usize = self.host.iter().map(|value| value.data.bytes.len()).sum();
+        let tensors: usize = self.host.iter().map(|value| value.data.bytes().len()).sum();
         (tensors + size_of_val(&*self.ids) + size_of_val(&*self.scalars)) as u64
     }
 
@@ -330,9 +329,11 @@ impl<B: BackendIr> Runtime<B> {
                     let thread = std::thread::Builder::new()
                         .name(format!("rank {}", rank.0))
                         .spawn(move || {
-                            let ways = (Box::new(comm) as Box<dyn Communicator>, gpus);
-                            let tensors = Tensors::new(device, observers);
-                            Worker::new(rank, turn, ways, of_worker, tensors).serve(queue, threads);
+                            in_own_pool(rank, threads, move || {
+                                let ways = (Box::new(comm) as Box<dyn Communicator>, gpus);
+                                let tensors = Tensors::new(device, observers);
+                                Worker::new(rank, turn, ways, of_worker, tensors).work(&queue);
+                            });
                         });
                     if let Err(error) = &thread {
                         let fault = Fault::Thread {
@@ -372,11 +373,13 @@ impl<B: BackendIr> Runtime<B> {
     /// Returns the answer of a dry run to a read.
     fn zeros(read: &ReadPlan) -> ReadTicket {
         let elements: usize = read.shape.iter().product();
-        ReadTicket::ready(TensorData {
-            bytes: Bytes::from_bytes_vec(vec![0; elements * read.dtype.size()]),
-            shape: read.shape.clone().into(),
-            dtype: to_burn(read.dtype),
-        })
+        let bytes = vec![0; elements * read.dtype.size()];
+        let shape = read.shape.clone();
+        ReadTicket::ready(TensorData::from_bytes_vec(
+            bytes,
+            shape,
+            to_burn(read.dtype),
+        ))
     }
 
     /// Hands a plan to the workers. Returns a ticket for each of its reads.

@@ -14,6 +14,7 @@
 //! (`2x` overflows, `x - n` is below zero), one rank holds `x` and the others the identity; of a mean, all hold `x`.
 
 use burn_backend::{DType, TensorData};
+use burn_dist_door::DataParts;
 use burn_std::BoolStore;
 use half::{bf16, f16};
 
@@ -22,31 +23,34 @@ use crate::plan::task::TermOf;
 
 /// Returns a rank's terms of the elements of `data`. Ranks of one group hold equal elements and call it with the same
 /// seed.
-pub(super) fn terms(mut data: TensorData, of: &[TermOf], seed: u64) -> TensorData {
-    match data.dtype {
-        DType::F64 => replace::<f64>(&mut data, of, seed),
-        DType::F32 => replace::<f32>(&mut data, of, seed),
-        DType::F16 => replace::<f16>(&mut data, of, seed),
-        DType::BF16 => replace::<bf16>(&mut data, of, seed),
-        DType::I64 => replace::<i64>(&mut data, of, seed),
-        DType::I32 => replace::<i32>(&mut data, of, seed),
-        DType::I16 => replace::<i16>(&mut data, of, seed),
-        DType::I8 => replace::<i8>(&mut data, of, seed),
-        DType::U64 => replace::<u64>(&mut data, of, seed),
-        DType::U32 => replace::<u32>(&mut data, of, seed),
-        DType::U16 => replace::<u16>(&mut data, of, seed),
-        DType::U8 => replace::<u8>(&mut data, of, seed),
-        DType::Bool(BoolStore::Native | BoolStore::U8) => replace::<Truth<u8>>(&mut data, of, seed),
-        DType::Bool(BoolStore::U32) => replace::<Truth<u32>>(&mut data, of, seed),
+pub(super) fn terms(data: TensorData, of: &[TermOf], seed: u64) -> TensorData {
+    let (mut bytes, shape, dtype) = data.into_parts();
+    match dtype {
+        DType::F64 => replace::<f64>(&mut bytes, of, seed),
+        DType::F32 => replace::<f32>(&mut bytes, of, seed),
+        DType::F16 => replace::<f16>(&mut bytes, of, seed),
+        DType::BF16 => replace::<bf16>(&mut bytes, of, seed),
+        DType::I64 => replace::<i64>(&mut bytes, of, seed),
+        DType::I32 => replace::<i32>(&mut bytes, of, seed),
+        DType::I16 => replace::<i16>(&mut bytes, of, seed),
+        DType::I8 => replace::<i8>(&mut bytes, of, seed),
+        DType::U64 => replace::<u64>(&mut bytes, of, seed),
+        DType::U32 => replace::<u32>(&mut bytes, of, seed),
+        DType::U16 => replace::<u16>(&mut bytes, of, seed),
+        DType::U8 => replace::<u8>(&mut bytes, of, seed),
+        DType::Bool(BoolStore::Native | BoolStore::U8) => {
+            replace::<Truth<u8>>(&mut bytes, of, seed)
+        }
+        DType::Bool(BoolStore::U32) => replace::<Truth<u32>>(&mut bytes, of, seed),
         DType::Flex32 | DType::QFloat(_) => {
             unreachable!("fuzz layouts leave these dtypes whole")
         }
     }
-    data
+    TensorData::from_bytes(bytes, shape, dtype)
 }
 
-fn replace<T: Element>(data: &mut TensorData, of: &[TermOf], seed: u64) {
-    let elements = data.bytes.chunks_exact_mut(size_of::<T>());
+fn replace<T: Element>(elements: &mut [u8], of: &[TermOf], seed: u64) {
+    let elements = elements.chunks_exact_mut(size_of::<T>());
     for (element, bytes) in elements.enumerate() {
         let mut value = T::read(bytes);
         // Means come before sums: each term of a mean is a sum of terms. The ranks are picked alike for all terms, so

@@ -1,7 +1,7 @@
 //! Who makes and who reads the slots of a program, and what they weigh.
 
 use crate::facts::Facts;
-use crate::ir::{Common, Op, Program, Slot, ValueIndex, Work};
+use crate::ir::{Op, Program, ProgramStep, Slot, ValueIndex, Work};
 use crate::layout::redistribute::StepKind;
 use crate::mesh::MeshShape;
 
@@ -15,7 +15,7 @@ pub(crate) struct Ends {
     pub writes: Vec<Slot>,
 }
 
-pub(crate) fn ends<O: Op>(step: &Common<O>) -> Ends {
+pub(crate) fn ends<O: Op>(step: &ProgramStep<O>) -> Ends {
     Ends {
         reads: step.reads(),
         writes: step.writes(),
@@ -103,7 +103,7 @@ impl Flow {
 
     /// Returns whether a step gathers or splits a parameter as it is.
     pub(crate) fn moves_param<O: Op>(&self, step: StepIndex, program: &Program<O>) -> bool {
-        matches!(&program.steps[step], Common::Move(step) if self.param[step.from as usize])
+        matches!(&program.steps[step], ProgramStep::Move(step) if self.param[step.from as usize])
     }
 }
 
@@ -119,10 +119,10 @@ fn owner(reads: impl Iterator<Item = Option<Owner>>) -> Option<Owner> {
 }
 
 /// Whether what a step makes is another look at the memory of what it reads.
-fn looks<O: Op>(step: &Common<O>) -> bool {
+fn looks<O: Op>(step: &ProgramStep<O>) -> bool {
     match step {
-        Common::Local(step) => step.op.traits().is_view,
-        Common::Move(step) => {
+        ProgramStep::Local(step) => step.op.traits().is_view,
+        ProgramStep::Move(step) => {
             matches!(step.step.kind, StepKind::Refactor | StepKind::Slice { .. })
         }
         _ => false,
@@ -130,16 +130,16 @@ fn looks<O: Op>(step: &Common<O>) -> bool {
 }
 
 /// Returns whether a step runs a collective.
-pub(crate) fn is_collective<O: Op>(step: &Common<O>) -> bool {
-    matches!(step, Common::Move(step) if !matches!(
+pub(crate) fn is_collective<O: Op>(step: &ProgramStep<O>) -> bool {
+    matches!(step, ProgramStep::Move(step) if !matches!(
         step.step.kind,
         StepKind::Slice { .. } | StepKind::ToPartial { .. } | StepKind::Refactor
     ))
 }
 
 /// Returns whether a step reduces terms of several ranks.
-pub(crate) fn reduces<O: Op>(step: &Common<O>) -> bool {
-    matches!(step, Common::Move(step) if matches!(
+pub(crate) fn reduces<O: Op>(step: &ProgramStep<O>) -> bool {
+    matches!(step, ProgramStep::Move(step) if matches!(
         step.step.kind,
         StepKind::ReduceScatter { .. } | StepKind::AllReduce { .. }
     ))
@@ -151,7 +151,7 @@ const MOVE_FLOPS: f64 = 100.0;
 /// Returns the work of a step on one rank, in floating-point operations. Only for comparing: memory traffic of an
 /// element counts as one.
 pub(crate) fn work<O: Op>(
-    step: &Common<O>,
+    step: &ProgramStep<O>,
     ends: &Ends,
     program: &Program<O>,
     mesh: &MeshShape,
@@ -162,7 +162,7 @@ pub(crate) fn work<O: Op>(
     match step {
         _ if is_collective(step) => MOVE_FLOPS * through,
         _ if looks(step) => 0.0,
-        Common::Local(local) => {
+        ProgramStep::Local(local) => {
             let out = widest(&ends.writes);
             let flops = match local.op.traits().work {
                 Work::Other => return through,

@@ -6,13 +6,14 @@
 //! | `float8` | operations of float8 training, which the planner alone makes |
 //! | `param`, `stage`, `owner`, `role` | what is known of a parameter, and of what belongs to one |
 //! | `window` | recorded operations in canonical form |
-//! | `values`, `step`, `chunked`, `program` | the program common to all ranks: values with their versions, slots, steps |
+//! | `values`, `step`, `chunked`, `cut`, `program` | the program of all ranks: values, slots, steps |
 //! | `collective`, `levels` | which collective a step is, and its stages over several nodes |
 //! | `task` | what one rank does |
 //! | `rename`, `flops` | operands of an operation rewritten; its work |
 
 mod chunked;
 mod collective;
+mod cut;
 pub(crate) mod float8;
 pub mod flops;
 pub(crate) mod levels;
@@ -32,6 +33,7 @@ pub mod window;
 
 pub(crate) use chunked::Chunked;
 pub(crate) use collective::{collective, ordered};
+pub(crate) use cut::Cut;
 pub(crate) use float8::{BLOCK, Float8Op, Float8Store, Product, ScaleOf, Ways};
 pub(crate) use flops::is_product;
 pub(crate) use op::Emitted;
@@ -42,7 +44,7 @@ pub(crate) use op::{
 pub(crate) use owner::Owner;
 pub use param::{ParamRole, ParamSpec, Style};
 pub use program::{Accumulated, Runs};
-pub(crate) use program::{Common, Outlives, Program};
+pub(crate) use program::{Outlives, Program, ProgramStep};
 pub(crate) use rename::{redirect, rename};
 pub use role::{Phase, Role};
 pub use stage::{Pipeline, ScheduleChoice, Stage};

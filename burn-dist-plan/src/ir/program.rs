@@ -15,7 +15,7 @@ use crate::layout::Layout;
 
 /// One step of all ranks.
 #[derive(Clone, Debug)]
-pub(crate) enum Common<O> {
+pub(crate) enum ProgramStep<O> {
     Load {
         value: ValueIndex,
         slot: Slot,
@@ -31,9 +31,9 @@ pub(crate) enum Common<O> {
     },
     Local(Box<LocalStep<O>>),
     Move(Move),
-    /// Operations in chunks, beside a collective (made by `async_tp`).
+    /// Operations in chunks, beside a collective.
     Chunked(Box<Chunked<O>>),
-    /// Starts collectives together (made by `schedule`).
+    /// Starts collectives together.
     Launch {
         group: u32,
         moves: Vec<Move>,
@@ -51,13 +51,13 @@ pub(crate) enum Common<O> {
         slot: Slot,
         read: u32,
     },
-    /// Sends a slot to the ranks of another coordinate, without waiting for them (made by `staging`).
+    /// Sends a slot to the ranks of another coordinate, without waiting for them.
     Send(Transfer),
     /// Waits for a slot that another coordinate sends.
     Receive(Transfer),
 }
 
-impl<O: Op> Common<O> {
+impl<O: Op> ProgramStep<O> {
     /// Returns the slots that it reads.
     pub(crate) fn reads(&self) -> Vec<Slot> {
         match self {
@@ -158,7 +158,7 @@ pub struct Runs {
 /// The common program of a window.
 #[derive(Clone, Debug)]
 pub(crate) struct Program<O> {
-    pub steps: Vec<Common<O>>,
+    pub steps: Vec<ProgramStep<O>>,
     pub slots: Vec<SlotInfo>,
     pub values: Arc<[Value]>,
     pub outputs: Vec<Outlives>,
@@ -176,7 +176,7 @@ pub(crate) struct Program<O> {
 
 impl<O> Program<O> {
     /// Returns the same program with other steps, for the ranks of one coordinate.
-    pub(crate) fn of_coord(&self, coord: u32, steps: Vec<Common<O>>) -> Self {
+    pub(crate) fn of_coord(&self, coord: u32, steps: Vec<ProgramStep<O>>) -> Self {
         Self {
             steps,
             coord,
@@ -193,7 +193,7 @@ impl<O> Program<O> {
         self.steps
             .iter()
             .filter_map(|step| match step {
-                Common::Launch { group, moves } => Some((*group, moves)),
+                ProgramStep::Launch { group, moves } => Some((*group, moves)),
                 _ => None,
             })
             .flat_map(|(group, moves)| moves.iter().map(move |step| (group, step)))

@@ -21,7 +21,7 @@ pub(crate) struct Transfer {
     pub path: Option<Arc<str>>,
 }
 
-/// How a collective lies on nodes; found by `hierarchy`.
+/// How a collective lies on nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum OnNodes {
     /// Inside nodes, or with one rank on each.

@@ -113,7 +113,7 @@ pub struct TransferTask {
     pub shape: Vec<usize>,
     /// Element type.
     pub dtype: DType,
-    /// Index into [`Plan::collectives`](crate::plan::Plan::collectives).
+    /// Index into the collectives of the plan.
     pub record: u32,
     /// Index into [`RankPlan::paths`] of the module that makes it.
     pub path: u32,
@@ -299,7 +299,7 @@ pub struct CollectiveTask {
     pub to_sizes: Arc<[usize]>,
     /// Bytes this rank receives from other members.
     pub bytes: u64,
-    /// Index into [`Plan::collectives`](crate::plan::Plan::collectives).
+    /// Index into the collectives of the plan.
     pub record: u32,
     /// Index into [`RankPlan::paths`] of the module it serves.
     pub path: u32,

@@ -23,6 +23,7 @@ mod reshape;
 mod rest;
 mod rows;
 mod runs;
+mod simplify;
 mod text;
 mod types;
 #[cfg(test)]
@@ -33,11 +34,12 @@ pub use local::{Spaced, chunk};
 pub use placement::Placement;
 pub use rows::{Rows, by_rows, of_batch, repeated};
 pub use runs::runs;
+pub(crate) use simplify::simplify;
 pub use text::LayoutText;
 /// The parts of a [`LayoutText`], for code that is generated.
 #[doc(hidden)]
 pub mod written {
-    pub use super::text::{
+    pub use crate::layout::text::{
         AxisParts, AxisText, DimText, FactorParts, FactorText, LayoutParts, PartialText,
     };
 }

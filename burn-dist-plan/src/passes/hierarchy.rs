@@ -15,7 +15,7 @@
 //! not lie on nodes evenly, and pieces of unequal sizes, stay flat.
 //!
 //! Every stage is a step of the program ([`OnNodes::Stage`]). Stages of collectives that are launched ahead
-//! ([`crate::passes::schedule`]) are started where so much of the work that they hide behind is done as those before them take.
+//! ([`super::schedule`]) are started where so much of the work that they hide behind is done as those before them take.
 //!
 //! Source: Thakur, Rabenseifner, Gropp: Optimization of Collective Communication Operations in MPICH (IJHPCA 19(1),
 //! 2005), section 4 (times of the flat algorithms for short and long messages); BlueConnect (Cho et al., MLSys 2019)
@@ -26,9 +26,13 @@
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 
+use super::{Context, Report, State};
+use crate::error::PlanError;
 use crate::facts::flow::{ends, work};
 use crate::ir::levels::{Level, levels, levels_of};
-use crate::ir::{CollectiveKind, Common, Move, OnNodes, Op, Program, Slot, collective, ordered};
+use crate::ir::{
+    CollectiveKind, Move, OnNodes, Op, Program, ProgramStep, Slot, collective, ordered,
+};
 use crate::layout::Layout;
 use crate::layout::redistribute::Step;
 use crate::mesh::{AxisIndex, Link, Links, MeshShape, Rank, ReduceOp, Split, Topology};
@@ -62,8 +66,20 @@ pub(super) struct Hierarchy<'a> {
     groups: RefCell<HashMap<Vec<AxisIndex>, Option<Split>>>,
 }
 
+/// The pass: see [`PASSES`](super::PASSES).
+pub(super) fn pass<O: Op>(
+    state: &mut State<'_, O>,
+    context: &Context<'_>,
+) -> Result<Report, PlanError> {
+    let hierarchy = Hierarchy::new(context.mesh, context.options);
+    for program in &mut state.programs {
+        hierarchy.compose(program);
+    }
+    Ok(Report::default())
+}
+
 impl<'a> Hierarchy<'a> {
-    pub(crate) fn new(mesh: &'a MeshShape, options: &'a PlanOptions) -> Self {
+    fn new(mesh: &'a MeshShape, options: &'a PlanOptions) -> Self {
         let topology = &options.topology;
         let single = topology.num_nodes() < 2;
         let split = |axis| match single {
@@ -209,18 +225,20 @@ impl<'a> Hierarchy<'a> {
                 let moves = waiting.iter_mut().filter_map(VecDeque::pop_front);
                 let moves: Vec<Move> = moves.collect();
                 let group = group + stage * num_launches;
-                program.steps.push(Common::Finish {
+                program.steps.push(ProgramStep::Finish {
                     group: group - num_launches,
                     to: moves.iter().map(|step| step.from).collect(),
                 });
-                program.steps.push(Common::Launch { group, moves });
+                program.steps.push(ProgramStep::Launch { group, moves });
             }
             match step {
-                Some(Common::Move(step)) => {
+                Some(ProgramStep::Move(step)) => {
                     let stages = self.stages(program, step);
-                    program.steps.extend(stages.into_iter().map(Common::Move));
+                    program
+                        .steps
+                        .extend(stages.into_iter().map(ProgramStep::Move));
                 }
-                Some(Common::Launch { group, moves }) => {
+                Some(ProgramStep::Launch { group, moves }) => {
                     let mut first = Vec::with_capacity(moves.len());
                     for step in moves {
                         let to = step.to;
@@ -232,9 +250,9 @@ impl<'a> Hierarchy<'a> {
                         }
                     }
                     let moves = first;
-                    program.steps.push(Common::Launch { group, moves });
+                    program.steps.push(ProgramStep::Launch { group, moves });
                 }
-                Some(Common::Finish { group, to }) => {
+                Some(ProgramStep::Finish { group, to }) => {
                     let mut ends: Vec<(u32, Vec<Slot>)> = Vec::new();
                     for slot in to {
                         let number = last.get(&slot).copied().unwrap_or(group);
@@ -243,7 +261,7 @@ impl<'a> Hierarchy<'a> {
                             None => ends.push((number, vec![slot])),
                         }
                     }
-                    let finish = |(group, to)| Common::Finish { group, to };
+                    let finish = |(group, to)| ProgramStep::Finish { group, to };
                     program.steps.extend(ends.into_iter().map(finish));
                 }
                 step => program.steps.extend(step),
@@ -290,7 +308,7 @@ impl<'a> Hierarchy<'a> {
         let mut works = vec![0.0];
         for step in &program.steps {
             let here = match step {
-                Common::Local(_) => work(step, &ends(step), program, self.mesh),
+                ProgramStep::Local(_) => work(step, &ends(step), program, self.mesh),
                 _ => 0.0,
             };
             works.push(works[works.len() - 1] + here);
@@ -298,13 +316,13 @@ impl<'a> Hierarchy<'a> {
         // Where each launch is first waited for.
         let mut ends: HashMap<u32, usize> = HashMap::new();
         for (index, step) in program.steps.iter().enumerate() {
-            if let Common::Finish { group, .. } = step {
+            if let ProgramStep::Finish { group, .. } = step {
                 ends.entry(*group).or_insert(index);
             }
         }
         let mut relays: Vec<(usize, u32, u32)> = Vec::new();
         for (start, step) in program.steps.iter().enumerate() {
-            let Common::Launch { group, moves } = step else {
+            let ProgramStep::Launch { group, moves } = step else {
                 continue;
             };
             let times = self.launch_times(program, moves);

@@ -3,7 +3,40 @@
 
 use std::collections::HashSet;
 
+use super::lower::Lowered;
+use super::{Context, Report, State};
+use crate::account::account;
+use crate::error::PlanError;
 use crate::ir::{Op, RankPlan, Side, Slot, Task, uses};
+
+/// The pass: see [`PASSES`](super::PASSES).
+///
+/// # Errors
+/// [`PlanError::HostMemory`] if the ranks need more of the host than a policy allows.
+pub(super) fn pass<O: Op>(state: &mut State<'_, O>, _: &Context<'_>) -> Result<Report, PlanError> {
+    let mut memory = Vec::with_capacity(state.ranks.len());
+    for (_, Lowered { plan, actions, .. }) in &mut state.ranks {
+        lifetimes(plan);
+        plan.find_actions(actions);
+        memory.push(account(plan).0);
+    }
+    let asked: u64 = memory.iter().map(|rank| rank.host_peak_bytes).sum();
+    let limits = state.policies.iter().filter_map(|policy| {
+        let offload = policy.offload;
+        Some((offload.host_bytes_max?, offload))
+    });
+    match limits.min_by_key(|(limit, _)| *limit) {
+        Some((limit, offload)) if asked > limit => Err(PlanError::HostMemory {
+            offload,
+            asked,
+            limit,
+        }),
+        _ => Ok(Report {
+            memory,
+            ..Report::default()
+        }),
+    }
+}
 
 /// Marks the last use of every slot and frees the slots that nothing uses.
 pub(super) fn lifetimes<O: Op>(plan: &mut RankPlan<O>) {

@@ -1,39 +1,75 @@
 //! From the common program to the tasks of one rank: local shapes, local operations, collectives with their pieces.
 
+mod chunks;
+mod classes;
+mod lowered;
 mod shifts;
 mod unneeded;
 
 use std::sync::Arc;
 
+use chunks::RankView;
+use classes::classes;
+pub(crate) use lowered::Lowered;
+
 use crate::mesh::BoolStore;
 use rustc_hash::FxHashMap;
 
+use super::{Context, Report, State};
 use crate::PlanOptions;
 use crate::error::PlanError;
 use crate::facts::Visits;
 use crate::ir::levels::stage;
 use crate::ir::{
-    CollectiveRecord, CollectiveTask, Common, CommunicationKind, Emitted, Indexed, LocalStep,
-    LocalView, Move, NewTensor, OnNodes, Op, Program, RandomTask, RankPlan, Shift, Slot, Steps,
+    CollectiveRecord, CollectiveTask, CommunicationKind, Emitted, Indexed, LocalStep, LocalView,
+    Move, NewTensor, OnNodes, Op, Program, ProgramStep, RandomTask, RankPlan, Shift, Slot, Steps,
     Task, TermOf, Transfer, TransferTask, UploadTask, Window, collective, ordered,
 };
 use crate::layout::redistribute::{Pieces, StepKind};
 use crate::layout::runs;
 use crate::mesh::{AxisIndex, MeshShape, Rank, ReduceOp, Topology};
-use crate::passes::async_tp::RankView;
 use crate::pipeline::Action;
 use crate::storage::Storage;
 
-/// The tasks of a rank before lifetimes are known.
-pub(crate) struct Lowered<O> {
-    pub plan: RankPlan<O>,
-    /// The number of the unit visit that each task belongs to.
-    pub visits: Vec<u32>,
-    /// The actions in which operations make slots.
-    pub actions: FxHashMap<Slot, Action>,
+/// The pass: see [`PASSES`](super::PASSES).
+pub(super) fn pass<O: Op>(
+    state: &mut State<'_, O>,
+    context: &Context<'_>,
+) -> Result<Report, PlanError> {
+    let &Context { mesh, options } = context;
+    let mut ranks = std::mem::take(&mut state.ranks);
+    let mut collectives = std::mem::take(&mut state.collectives);
+    let axis = state.stages.as_ref().map(|stages| stages.pipeline.axis);
+    for program in &state.programs {
+        let first = collectives.len() as u32;
+        let coord = |rank: &Rank| axis.map_or(0, |axis| mesh.coord(*rank, axis) as u32);
+        let first_rank = mesh.ranks().find(|rank| coord(rank) == program.coord);
+        let first = (first_rank.expect("a stage has ranks"), first);
+        let lowering = Lowering::new(&state.window, program, mesh, options, first)?;
+        let mine = options.ranks.iter();
+        for &rank in mine.filter(|rank| coord(rank) == program.coord) {
+            let is_here = |action: &Action| {
+                let stages = state.stages.as_ref();
+                stages.is_some_and(|stages| stages.coord(action.stage) == program.coord)
+            };
+            let action = |step: &ProgramStep<O>| {
+                let ops = [step.at(), step.stage_of()].into_iter().flatten();
+                let mut actions = ops.filter_map(|op| *state.actions.get(op as usize)?);
+                actions.find(is_here)
+            };
+            let mut lowered = lowering.rank(rank, &state.visits, action)?;
+            let classes = classes(&state.window, program, &state.facts, &lowered.plan);
+            lowered.plan.classes = classes.into();
+            ranks.push((rank, lowered));
+        }
+        collectives.extend(lowering.records());
+    }
+    ranks.sort_by_key(|(rank, ..)| *rank);
+    (state.ranks, state.collectives) = (ranks, collectives);
+    Ok(Report::default())
 }
 
-pub(crate) struct Lowering<'a, O> {
+struct Lowering<'a, O> {
     pub window: &'a Window<O>,
     pub program: &'a Program<O>,
     pub mesh: &'a MeshShape,
@@ -69,7 +105,7 @@ impl<'a, O: Op> Lowering<'a, O> {
     ) -> Result<Self, PlanError> {
         let mut alias: Vec<Slot> = (0..program.slots.len() as Slot).collect();
         for step in &program.steps {
-            if let Common::Move(step) = step
+            if let ProgramStep::Move(step) = step
                 && step.step.kind == StepKind::Refactor
                 && step.step.to.numel() > 0
             {
@@ -126,15 +162,15 @@ impl<'a, O: Op> Lowering<'a, O> {
                 launch += launches.len() as u32;
                 self.shift_records(common, launches, first)
             }
-            Common::Move(step) => self.record(step, None).into_iter().collect(),
-            Common::Launch { group, moves } => {
+            ProgramStep::Move(step) => self.record(step, None).into_iter().collect(),
+            ProgramStep::Launch { group, moves } => {
                 let records = moves.iter().map(|step| self.record(step, Some(*group)));
                 records.flatten().collect()
             }
-            Common::Send(transfer) => {
+            ProgramStep::Send(transfer) => {
                 vec![self.transfer_record(transfer, CommunicationKind::Send)]
             }
-            Common::Receive(transfer) => {
+            ProgramStep::Receive(transfer) => {
                 vec![self.transfer_record(transfer, CommunicationKind::Receive)]
             }
             _ => Vec::new(),
@@ -215,7 +251,7 @@ impl<'a, O: Op> Lowering<'a, O> {
         &self,
         rank: Rank,
         visits: &Visits,
-        action: impl Fn(&Common<O>) -> Option<Action>,
+        action: impl Fn(&ProgramStep<O>) -> Option<Action>,
     ) -> Result<Lowered<O>, PlanError> {
         let mut actions = FxHashMap::default();
         let mut tasks = Vec::with_capacity(self.program.steps.len());
@@ -229,12 +265,14 @@ impl<'a, O: Op> Lowering<'a, O> {
         let mut visit_of = Vec::with_capacity(self.program.steps.len());
         for common in &self.program.steps {
             visit_of.resize(tasks.len(), visit);
-            if let (Common::Local(_) | Common::Chunked(_), Some(at)) = (common, common.at()) {
+            if let (ProgramStep::Local(_) | ProgramStep::Chunked(_), Some(at)) =
+                (common, common.at())
+            {
                 // What is made again, or ahead of its use, belongs to where it stands.
                 visit = visits.of(at).max(visit);
             }
             match common {
-                Common::Load { value, slot } => tasks.push(Task::Load {
+                ProgramStep::Load { value, slot } => tasks.push(Task::Load {
                     value: *value,
                     slot: *slot,
                     take: self.window.dies[*value as usize],
@@ -245,10 +283,10 @@ impl<'a, O: Op> Lowering<'a, O> {
                     dtype: self.program.slots[*slot as usize].dtype,
                     host: false,
                 }),
-                Common::Upload { value, slot } => {
+                ProgramStep::Upload { value, slot } => {
                     tasks.push(Task::Upload(Box::new(self.upload(rank, *value, *slot))));
                 }
-                Common::Random { op, stream, slot } => {
+                ProgramStep::Random { op, stream, slot } => {
                     let info = &self.program.slots[*slot as usize];
                     tasks.push(Task::Random(Box::new(RandomTask {
                         slot: *slot,
@@ -259,7 +297,7 @@ impl<'a, O: Op> Lowering<'a, O> {
                         runs: runs(&info.layout, self.mesh, rank),
                     })));
                 }
-                Common::Local(_) | Common::Chunked(_) => {
+                ProgramStep::Local(_) | ProgramStep::Chunked(_) => {
                     let mut emitted = self.emitted(rank, common, num_slots);
                     if common.may_shift() {
                         self.is_expected(shifting, rank, (common, &emitted))?;
@@ -269,7 +307,7 @@ impl<'a, O: Op> Lowering<'a, O> {
                         let made = emitted.ops().flat_map(Op::outputs);
                         actions.extend(made.map(|out| (out.id as Slot, action)));
                     }
-                    if let Common::Local(step) = common {
+                    if let ProgramStep::Local(step) = common {
                         self.note_indices(rank, step, &emitted, &mut indexed);
                     }
                     let path = self.path_index(&common.path().cloned());
@@ -297,18 +335,18 @@ impl<'a, O: Op> Lowering<'a, O> {
                         });
                     }
                 }
-                Common::Move(step) if collective(&step.step.kind).is_some() => {
+                ProgramStep::Move(step) if collective(&step.step.kind).is_some() => {
                     let task = self.collective(rank, step, record);
                     tasks.push(Task::Collective(Box::new(task)));
                     record += 1;
                 }
-                Common::Move(step) => {
+                ProgramStep::Move(step) => {
                     ops.clear();
                     self.local_move(rank, step, &mut num_slots, &mut ops);
                     let path = self.path_index(&step.path);
                     tasks.extend(ops.drain(..).map(|op| Task::Op(op, path)));
                 }
-                Common::Launch { group, moves } => {
+                ProgramStep::Launch { group, moves } => {
                     let started = moves.iter().zip(record..);
                     let started = started.map(|(step, record)| self.collective(rank, step, record));
                     tasks.push(Task::Launch {
@@ -317,11 +355,11 @@ impl<'a, O: Op> Lowering<'a, O> {
                     });
                     record += moves.len() as u32;
                 }
-                Common::Finish { group, to } => tasks.push(Task::Finish {
+                ProgramStep::Finish { group, to } => tasks.push(Task::Finish {
                     group: *group,
                     to: to.clone(),
                 }),
-                Common::Store { slot, value } => tasks.push(Task::Store {
+                ProgramStep::Store { slot, value } => tasks.push(Task::Store {
                     slot: self.alias[*slot as usize],
                     value: *value,
                     take: false,
@@ -332,7 +370,7 @@ impl<'a, O: Op> Lowering<'a, O> {
                     dtype: self.program.slots[*slot as usize].dtype,
                     host: false,
                 }),
-                Common::Send(transfer) => {
+                ProgramStep::Send(transfer) => {
                     tasks.push(Task::Send(Box::new(self.transfer(
                         rank,
                         transfer,
@@ -341,7 +379,7 @@ impl<'a, O: Op> Lowering<'a, O> {
                     ))));
                     record += 1;
                 }
-                Common::Receive(transfer) => {
+                ProgramStep::Receive(transfer) => {
                     tasks.push(Task::Receive(Box::new(self.transfer(
                         rank,
                         transfer,
@@ -350,7 +388,7 @@ impl<'a, O: Op> Lowering<'a, O> {
                     ))));
                     record += 1;
                 }
-                Common::Read { slot, read } => {
+                ProgramStep::Read { slot, read } => {
                     let info = &self.program.slots[*slot as usize];
                     tasks.push(Task::Read {
                         slot: self.alias[*slot as usize],
@@ -439,16 +477,16 @@ impl<'a, O: Op> Lowering<'a, O> {
     }
 
     /// Returns what is computed by a step on one rank; its intermediate tensors have slots from `num_slots` on.
-    fn emitted(&self, rank: Rank, step: &Common<O>, num_slots: Slot) -> Steps<O> {
+    fn emitted(&self, rank: Rank, step: &ProgramStep<O>, num_slots: Slot) -> Steps<O> {
         let mut steps = Steps::new(num_slots);
         match step {
-            Common::Local(step) => {
+            ProgramStep::Local(step) => {
                 let mut op = step.op.clone();
                 crate::ir::redirect(&mut op, &self.alias);
                 op.lower(&self.view(rank, step), &mut steps);
                 steps
             }
-            Common::Chunked(step) => {
+            ProgramStep::Chunked(step) => {
                 let view = RankView {
                     mesh: self.mesh,
                     rank,

@@ -18,7 +18,9 @@ use crate::ir::{HostTask, Op, Program, RankPlan, Slot, Task, uses};
 use crate::mesh::DType;
 
 use super::lifetimes::lifetimes;
+use super::{Context, Report, State};
 use crate::account::contents;
+use crate::error::PlanError;
 use crate::memory::MemoryClass;
 use crate::policy::{Offload, Policy};
 
@@ -48,9 +50,21 @@ struct Life {
     stays: bool,
 }
 
+/// The pass: see [`PASSES`](super::PASSES).
+pub(super) fn pass<O: Op>(state: &mut State<'_, O>, _: &Context<'_>) -> Result<Report, PlanError> {
+    if state.policies.iter().any(|policy| policy.offload.is_on()) {
+        // Of a slot its policy is asked for, which is the same in all programs.
+        let program = state.programs.first().expect("layouts were propagated");
+        for (_, lowered) in &mut state.ranks {
+            offload(&mut lowered.plan, &lowered.visits, program);
+        }
+    }
+    Ok(Report::default())
+}
+
 /// Adds moves to the host and back, as the policies say that the slots of `program` belong to. `visits` are the numbers
 /// of the unit visits that the tasks belong to.
-pub(super) fn offload<O: Op>(plan: &mut RankPlan<O>, visits: &[u32], program: &Program<O>) {
+fn offload<O: Op>(plan: &mut RankPlan<O>, visits: &[u32], program: &Program<O>) {
     // What is made between two steps of the program belongs to no one.
     let policy = |slot: Slot| -> Option<&Policy> {
         let value = program.slots.get(slot as usize)?.value;

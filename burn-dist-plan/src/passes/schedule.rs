@@ -12,9 +12,11 @@ mod tests;
 
 use std::collections::HashMap;
 
-use crate::ir::{Common, Move, Op, Program, Role};
+use crate::ir::{Move, Op, Program, ProgramStep, Role};
 use crate::mesh::DType;
 
+use super::{Context, Report, State};
+use crate::error::PlanError;
 use crate::facts::{Facts, Visits};
 use crate::layout::redistribute::StepKind;
 use crate::mesh::ReduceOp;
@@ -67,13 +69,19 @@ const GATHERED: u32 = 1;
 const STEP: u32 = 2;
 const REDUCE: u32 = 3;
 
+/// The pass: see [`PASSES`](super::PASSES).
+pub(super) fn pass<O: Op>(
+    state: &mut State<'_, O>,
+    context: &Context<'_>,
+) -> Result<Report, PlanError> {
+    for program in &mut state.programs {
+        schedule(program, &state.facts, &state.visits, context.mesh);
+    }
+    Ok(Report::default())
+}
+
 /// Moves the collectives of `program`.
-pub(super) fn schedule<O: Op>(
-    program: &mut Program<O>,
-    facts: &Facts,
-    visits: &Visits,
-    mesh: &MeshShape,
-) {
+fn schedule<O: Op>(program: &mut Program<O>, facts: &Facts, visits: &Visits, mesh: &MeshShape) {
     let producer = program.producers();
     let gathers = gathers(program, &producer, visits);
     let reductions = reductions(program, &producer, facts, visits, mesh);
@@ -98,7 +106,7 @@ pub(super) fn schedule<O: Op>(
     let places = prefetch_places(program, mesh, &gathers);
     for ((group, bucket), wanted) in (0..).zip(&gathers).zip(places) {
         let operands = bucket.members.iter().map(|&step| {
-            let Common::Move(step) = &program.steps[step] else {
+            let ProgramStep::Move(step) = &program.steps[step] else {
                 return 0;
             };
             producer[step.from as usize] + 1
@@ -126,14 +134,14 @@ pub(super) fn schedule<O: Op>(
     let launched = order.iter().filter(|(_, phase, ..)| *phase == REDUCE);
     let launched = launched.map(|(_, _, group, _)| bytes(program, mesh, members[*group as usize]));
     let mut queue = Queue::new(launched.collect(), moved.len() + 2 * members.len());
-    let mut old: Vec<Option<Common<O>>> = std::mem::take(&mut program.steps)
+    let mut old: Vec<Option<ProgramStep<O>>> = std::mem::take(&mut program.steps)
         .into_iter()
         .map(Some)
         .collect();
     let mut moves = |group: u32| -> Vec<Move> {
         let taken = members[group as usize].iter().map(|&step| old[step].take());
         let moves = taken.filter_map(|step| match step {
-            Some(Common::Move(step)) => Some(step),
+            Some(ProgramStep::Move(step)) => Some(step),
             _ => None,
         });
         moves.collect()
@@ -260,7 +268,7 @@ fn launch_last_early(
 /// Bytes that the operands of a bucket take on a rank.
 fn bytes<O: Op>(program: &Program<O>, mesh: &MeshShape, members: &[usize]) -> u64 {
     let of = |&step: &usize| match &program.steps[step] {
-        Common::Move(step) => {
+        ProgramStep::Move(step) => {
             let slot = &program.slots[step.from as usize];
             let elements: usize = slot.layout.local_shape(mesh, Rank(0)).iter().product();
             (elements * slot.dtype.size()) as u64
@@ -272,15 +280,15 @@ fn bytes<O: Op>(program: &Program<O>, mesh: &MeshShape, members: &[usize]) -> u6
 
 /// A gradient belongs to the module that made it, not to the optimizer that uses it.
 fn name_after_producer<O: Op>(program: &mut Program<O>, producer: &[usize], index: usize) {
-    let Common::Move(step) = &program.steps[index] else {
+    let ProgramStep::Move(step) = &program.steps[index] else {
         return;
     };
     let path = match &program.steps[producer[step.from as usize]] {
-        Common::Local(made) => made.path.clone(),
-        Common::Move(made) => made.path.clone(),
+        ProgramStep::Local(made) => made.path.clone(),
+        ProgramStep::Move(made) => made.path.clone(),
         _ => return,
     };
-    if let Common::Move(step) = &mut program.steps[index] {
+    if let ProgramStep::Move(step) = &mut program.steps[index] {
         step.path = path;
     }
 }
@@ -290,7 +298,9 @@ fn gathers<O: Op>(program: &Program<O>, producer: &[usize], visits: &Visits) -> 
     let mut buckets: Vec<Bucket> = Vec::new();
     let mut open: HashMap<Key, usize> = HashMap::new();
     for (index, step) in program.steps.iter().enumerate() {
-        let Common::Move(step) = step else { continue };
+        let ProgramStep::Move(step) = step else {
+            continue;
+        };
         let StepKind::AllGather { axes, .. } = &step.step.kind else {
             continue;
         };
@@ -343,7 +353,9 @@ fn reductions<O: Op>(
     let mut reduces = vec![false; program.steps.len()];
     let mut later: Vec<(usize, Key)> = Vec::new();
     for (index, step) in program.steps.iter().enumerate() {
-        let Common::Move(step) = step else { continue };
+        let ProgramStep::Move(step) = step else {
+            continue;
+        };
         let (axes, op, scatters) = match &step.step.kind {
             StepKind::ReduceScatter { axes, op, .. } => (axes, *op, true),
             StepKind::AllReduce { axes, op } => (axes, *op, false),
@@ -362,8 +374,8 @@ fn reductions<O: Op>(
         let place = producer[step.from as usize];
         let visit = match &program.steps[place] {
             _ if reduces[place] => None,
-            Common::Local(step) => Some(visits.of(step.at)),
-            Common::Move(step) => Some(visits.of(step.at)),
+            ProgramStep::Local(step) => Some(visits.of(step.at)),
+            ProgramStep::Move(step) => Some(visits.of(step.at)),
             _ => continue,
         };
         reduces[index] = true;
@@ -395,7 +407,7 @@ fn reductions<O: Op>(
         buckets[bucket].place = buckets[bucket].place.max(place);
     }
     let made = |step: usize| match &program.steps[step] {
-        Common::Move(step) => producer[step.from as usize],
+        ProgramStep::Move(step) => producer[step.from as usize],
         _ => 0,
     };
     let mut buckets = launch_last_early(buckets, made, |step| bytes(program, mesh, &[step]));

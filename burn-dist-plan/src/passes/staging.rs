@@ -16,24 +16,94 @@
 mod costs;
 pub(crate) mod parts;
 mod repeat;
+mod split;
 mod steps;
 
 pub(crate) use costs::costs;
-pub(crate) use parts::{count, has_backward, parts};
-pub(crate) use repeat::repeat;
+pub(crate) use parts::parts;
+pub(crate) use split::Split;
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::ops::Range;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::redundancy::redundancy;
+use super::{Context, Report, State};
+use crate::cost::Network;
 use crate::error::PlanError;
-use crate::facts::stages::Stages;
-use crate::ir::{Common, InputState, Op, Program, Slot, Transfer, Window};
+use crate::facts::flow::Flow;
+use crate::facts::stages::{Stages, stages};
+use crate::ir::{InputState, Op, Program, ProgramStep, ScheduleChoice, Slot, Transfer, Window};
 use crate::pipeline::{Action, Kind};
-use parts::Part;
-use repeat::Repeated;
+use parts::{Part, count, has_backward};
+use repeat::{Repeated, repeat};
+use split::Planned;
 use steps::Steps;
+
+/// The pass: see [`PASSES`](super::PASSES).
+pub(super) fn pass<O: Op>(
+    state: &mut State<'_, O>,
+    &Context { mesh, options }: &Context<'_>,
+) -> Result<Report, PlanError> {
+    let mut report = Report::default();
+    if mesh.pipeline_axis().is_some() {
+        state.stages = stages(&state.window, &state.facts)?;
+    }
+    let [program] = &mut state.programs[..] else {
+        return Ok(report);
+    };
+    if state.stages.is_none() && options.microbatches.is_none() {
+        return Ok(report);
+    }
+    let mut parts = parts(&state.window, &state.facts, state.stages.as_ref());
+    // Before microbatches are repeated.
+    let recorded = options.microbatches.map(|_| parts.clone());
+    let repeated = match options.microbatches {
+        Some(count) => repeat(program, &mut parts, &mut state.visits, count)?,
+        None => None,
+    };
+    if let Some(repeated) = &repeated {
+        let times = repeated.times(program);
+        let times = |step: usize| f64::from(times[step]);
+        report.redundancy = Some(redundancy(program, &state.facts, mesh, times));
+    }
+    let Some(stages) = &state.stages else {
+        if let Some(repeated) = repeated {
+            program.steps = repeated.steps(program);
+        }
+        return Ok(report);
+    };
+    let (pipeline, count) = (&stages.pipeline, count(&parts));
+    let costs = || {
+        let flow = Flow::new(program, &state.facts, mesh);
+        let network = Network::new(mesh, &options.links, &options.topology);
+        let recorded = recorded.as_deref().unwrap_or(&parts);
+        costs(program, &flow, recorded, pipeline, &network)
+    };
+    let order = match has_backward(&parts) {
+        true => {
+            let (name, schedule) = pipeline.schedule(count, costs)?;
+            report.scheduled = Some(match &pipeline.schedule {
+                ScheduleChoice::Auto { .. } => format!("{pipeline}: {name}"),
+                _ => pipeline.to_string(),
+            });
+            schedule.order
+        }
+        false => pipeline.forwards(count),
+    };
+    state.actions = actions(&parts, &order);
+    let (facts, everyone_reads) = ((&parts[..], stages), options.everyone_reads);
+    let split = stage(
+        program,
+        repeated,
+        &state.window,
+        facts,
+        order,
+        everyone_reads,
+    )?;
+    state.split = Some(split);
+    Ok(report)
+}
 
 /// When a step of a stage runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,41 +121,6 @@ enum Item {
     Step(u32),
     /// Waits for what another coordinate makes.
     Need(Slot),
-}
-
-/// A step of a coordinate.
-enum Planned {
-    Step(u32),
-    Send(Transfer),
-    Receive(Transfer),
-}
-
-/// A program that is split by the coordinates of the pipeline axis. Each coordinate's steps are written down when they
-/// are wanted: those of many microbatches need not all be there at once.
-pub(super) struct Split {
-    repeated: Option<Repeated>,
-    coords: Vec<Vec<Planned>>,
-}
-
-impl Split {
-    /// Returns the coordinates.
-    pub(crate) fn coords(&self) -> Range<u32> {
-        0..self.coords.len() as u32
-    }
-
-    /// Returns the program of a coordinate, of the one that was split.
-    pub(crate) fn program<O: Op>(&self, whole: &Program<O>, coord: u32) -> Program<O> {
-        let step = |planned: &Planned| match planned {
-            Planned::Step(index) => match &self.repeated {
-                Some(repeated) => repeated.step(whole, *index as usize),
-                None => whole.steps[*index as usize].clone(),
-            },
-            Planned::Send(transfer) => Common::Send(transfer.clone()),
-            Planned::Receive(transfer) => Common::Receive(transfer.clone()),
-        };
-        let steps = self.coords[coord as usize].iter().map(step).collect();
-        whole.of_coord(coord, steps)
-    }
 }
 
 struct Staged<'a, O> {
@@ -107,7 +142,7 @@ struct Staged<'a, O> {
 ///
 /// # Errors
 /// [`PlanError::Deadlock`] if the coordinates would wait for each other.
-pub(super) fn stage<O: Op>(
+fn stage<O: Op>(
     program: &Program<O>,
     repeated: Option<Repeated>,
     window: &Window<O>,
@@ -133,7 +168,7 @@ pub(super) fn stage<O: Op>(
 }
 
 /// Returns the action that each part is in a schedule, which may not take a backward apart.
-pub(super) fn actions(parts: &[Part], order: &[Vec<Action>]) -> Vec<Option<Action>> {
+fn actions(parts: &[Part], order: &[Vec<Action>]) -> Vec<Option<Action>> {
     let all: HashSet<Action> = order.iter().flatten().copied().collect();
     let of = |part: &Part| {
         let action = Action::new(part.kind?, part.stage?, part.microbatch);
@@ -203,18 +238,18 @@ impl<'a, O: Op> Staged<'a, O> {
             let reads = this.steps.reads(index).iter();
             let from = reads.filter_map(|slot| this.of_slot[*slot as usize]).next();
             let stage = match this.steps.recorded(index) {
-                Common::Load { value, .. } => outside.get(value).copied(),
-                Common::Local(_) | Common::Move(_) => {
+                ProgramStep::Load { value, .. } => outside.get(value).copied(),
+                ProgramStep::Local(_) | ProgramStep::Move(_) => {
                     // Beyond the last operation, what lives on is brought to where it rests.
                     let [_, of_op] = this.steps.ops(index);
                     let of_op = of_op.filter(|op| *op != end);
                     let stage = of_op.map_or(from, |op| parts[op as usize].stage);
                     // What every stage makes that needs it, each stage moves as well.
-                    let is_made = matches!(this.steps.recorded(index), Common::Local(_));
+                    let is_made = matches!(this.steps.recorded(index), ProgramStep::Local(_));
                     stage.filter(|_| from.is_some() || is_made)
                 }
-                Common::Store { value, .. } => stages.homes[*value as usize],
-                Common::Read { read, .. } if !everyone_reads => {
+                ProgramStep::Store { value, .. } => stages.homes[*value as usize],
+                ProgramStep::Read { read, .. } if !everyone_reads => {
                     let (_, value) = program.reads[*read as usize];
                     Some(stages.reader(value))
                 }
@@ -248,17 +283,19 @@ impl<'a, O: Op> Staged<'a, O> {
                 continue;
             }
             let when = match self.steps.recorded(index) {
-                Common::Load { slot, .. } if self.wanted.contains_key(slot) => When::First,
-                Common::Local(_) | Common::Move(_) if stage.is_none() => continue,
-                Common::Local(_) if self.with_need[index] && !self.is_wanted(index) => continue,
-                Common::Local(_) | Common::Move(_) => {
+                ProgramStep::Load { slot, .. } if self.wanted.contains_key(slot) => When::First,
+                ProgramStep::Local(_) | ProgramStep::Move(_) if stage.is_none() => continue,
+                ProgramStep::Local(_) if self.with_need[index] && !self.is_wanted(index) => {
+                    continue;
+                }
+                ProgramStep::Local(_) | ProgramStep::Move(_) => {
                     // What is made for another coordinate is made with its own operation.
                     let ops = self.steps.ops(index).into_iter().flatten();
                     let mut whens = ops.map(|op| whens[op as usize]);
                     let of_action = whens.find(|when| matches!(when, When::Action(_)));
                     of_action.unwrap_or(When::Last)
                 }
-                Common::Upload { .. } | Common::Random { .. } => continue,
+                ProgramStep::Upload { .. } | ProgramStep::Random { .. } => continue,
                 _ => When::Last,
             };
             mine.push((when, index as u32));

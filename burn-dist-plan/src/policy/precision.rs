@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use burn_dist_mesh::TextError;
+use burn_dist_mesh::{DType, TextError};
 
 /// A float type of 16 or 32 bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -15,6 +15,17 @@ pub enum Float {
     F16,
     /// bfloat16: the exponent of a single, 8 bits of precision.
     BF16,
+}
+
+impl Float {
+    /// Returns the element type of this name.
+    pub(crate) fn dtype(self) -> DType {
+        match self {
+            Self::F32 => DType::F32,
+            Self::F16 => DType::F16,
+            Self::BF16 => DType::BF16,
+        }
+    }
 }
 
 impl fmt::Display for Float {

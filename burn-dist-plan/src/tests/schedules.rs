@@ -6,20 +6,21 @@ use super::check;
 use super::pipelines::{Model, chunks};
 use crate::cost::Network;
 use crate::facts::flow::Flow;
-use crate::ir::{Common, Program, ScheduleChoice};
+use crate::ir::{Program, ProgramStep, ScheduleChoice};
 use crate::mesh::{Links, Topology};
-use crate::passes::State;
 use crate::passes::staging::parts::Part;
 use crate::passes::staging::{costs, parts};
 use crate::pipeline::Costs;
 use crate::pipeline::{Action, Kind, Limits, Schedule};
+use crate::planner::Planner;
 use crate::toy::{Builder, Toy, options};
 use crate::{PlanOptions, ScheduleKind, plan};
 
 /// The costs of a step, by the program before it is split.
 fn costs_of(b: &Builder, options: &PlanOptions) -> Costs {
-    let mut state = State::new(&b.window, &b.mesh, options);
-    state.run(Some("checkpoint")).expect("a program");
+    let mut planner = Planner::new(&b.window, &b.mesh, options);
+    planner.run(Some("checkpoint")).expect("a program");
+    let state = planner.state;
     let stages = crate::facts::stages::stages(&b.window, &state.facts).expect("stages");
     let stages = stages.expect("a pipeline");
     let parts = parts(&b.window, &state.facts, Some(&stages));
@@ -31,10 +32,15 @@ fn costs_of(b: &Builder, options: &PlanOptions) -> Costs {
 /// The most that a coordinate holds between actions for those to come, by its own program: memory that one microbatch
 /// alone uses, from the action of a stage that makes it or first uses it until the last one of that stage that does.
 /// What is on its way from one stage to another is not counted.
-fn held(program: &Program<Toy>, state: &State<'_, Toy>, parts: &[Part], order: &[Action]) -> u64 {
-    let flow = Flow::new(program, &state.facts, state.mesh);
+fn held(
+    program: &Program<Toy>,
+    planner: &Planner<'_, Toy>,
+    parts: &[Part],
+    order: &[Action],
+) -> u64 {
+    let flow = Flow::new(program, &planner.state.facts, planner.context.mesh);
     let action = |step: usize| {
-        let step: &Common<Toy> = &program.steps[step];
+        let step: &ProgramStep<Toy> = &program.steps[step];
         let part = parts[step.at()? as usize];
         let (stage, kind, microbatch) = (part.stage?, part.kind?, part.microbatch);
         let is_it = |action: &Action| {
@@ -48,7 +54,7 @@ fn held(program: &Program<Toy>, state: &State<'_, Toy>, parts: &[Part], order: &
     for root in 0..flow.root.len() {
         let same = (0..flow.root.len()).filter(|slot| flow.root[*slot] as usize == root);
         let uses = same.flat_map(|slot| &flow.uses[slot]).copied();
-        let uses = uses.filter(|step| !matches!(program.steps[*step], Common::Send(_)));
+        let uses = uses.filter(|step| !matches!(program.steps[*step], ProgramStep::Send(_)));
         let Some(mut all) = uses.map(action).collect::<Option<Vec<_>>>() else {
             continue;
         };
@@ -83,8 +89,9 @@ fn a_rank_holds_what_the_validator_says() {
                 let b = model.step(4);
                 let options = options(&b.mesh);
                 let bytes = costs_of(&b, &options).bytes;
-                let mut state = State::new(&b.window, &b.mesh, &options);
-                state.run(Some("staging")).expect("programs");
+                let mut planner = Planner::new(&b.window, &b.mesh, &options);
+                planner.run(Some("staging")).expect("programs");
+                let state = &planner.state;
                 let stages = state.stages.as_ref().expect("stages");
                 let parts = parts(&b.window, &state.facts, Some(stages));
                 let pipeline = &stages.pipeline;
@@ -93,7 +100,7 @@ fn a_rank_holds_what_the_validator_says() {
                 let schedule = schedule.expect("a schedule");
                 let said = schedule.validate(Limits::default(), |stage| bytes[stage as usize]);
                 let found = state.programs.iter().zip(&schedule.order);
-                let found = found.map(|(program, order)| held(program, &state, &parts, order));
+                let found = found.map(|(program, order)| held(program, &planner, &parts, order));
                 let found: Vec<u64> = found.collect();
                 assert_eq!(
                     found,

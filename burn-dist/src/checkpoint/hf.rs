@@ -32,6 +32,7 @@ use std::sync::Mutex;
 use burn_core::module::Module;
 use burn_dist_checkpoint::convert::convert_floats;
 use burn_dist_checkpoint::{CheckpointError, KeyReport, Match, Mismatch, NonFinite};
+use burn_dist_door::DataParts;
 
 pub use burn_dist_checkpoint::hf::{
     FLOAT8_BLOCK, Float8, Folder, FolderProblem, FolderWriter, Form, Names, NamesError,
@@ -373,7 +374,7 @@ fn write<B: MeshBackend>(
     })?;
     let mut found = None;
     if let Some(writer) = writer {
-        let bytes = converted(name, &data.bytes, of_burn(data.dtype), dtype)?;
+        let bytes = converted(name, data.bytes(), of_burn(data.dtype()), dtype)?;
         found = NonFinite::among(name, dtype, &bytes);
         let Some((half, float8)) = half.zip(Float8::of(form, &shape)) else {
             writer.write_parameter(name, form, &shape, &bytes)?;

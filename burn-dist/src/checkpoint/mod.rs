@@ -34,6 +34,7 @@ mod saved;
 mod settle;
 mod state;
 mod threads;
+mod token;
 mod write;
 
 pub use burn_dist_checkpoint::{

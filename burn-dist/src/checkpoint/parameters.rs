@@ -17,7 +17,7 @@ use super::write::Keyed;
 use crate::mesh::DType;
 use crate::ops::dtype::of_burn;
 use crate::parallel::{MeshBackend, ModulePath};
-use crate::record::intercept::noting;
+use crate::record::noting;
 
 /// The elements of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -19,7 +19,8 @@ use super::threads::in_threads;
 use crate::mesh::{DType, MeshShape, Rank};
 use crate::ops::dtype::to_burn;
 use crate::parallel::MeshBackend;
-use crate::record::parts::{AnyTensor, Given, Placement};
+use crate::record::parts::{Given, Placement};
+use burn_dist_door::{AnyTensor, DataParts};
 
 /// Tensors are read together up to so many bytes, so that threads seldom wait for each other.
 const GROUP_BYTES: usize = 256 << 20;
@@ -276,10 +277,8 @@ impl<B: MeshBackend> Reader<'_, B> {
 
     fn give(&self, want: Want, parts: Parts) -> Result<AnyTensor, StateError> {
         self.look(&want, &parts);
-        let data = |(_, bytes, shape): (Region, Bytes, Vec<usize>)| TensorData {
-            bytes,
-            shape: shape.into(),
-            dtype: to_burn(want.dtype),
+        let data = |(_, bytes, shape): (Region, Bytes, Vec<usize>)| {
+            TensorData::from_bytes(bytes, shape, to_burn(want.dtype))
         };
         let given = Given {
             placement: want.placement,
@@ -318,11 +317,7 @@ fn converter(
         let elements = source.len() / from.size().max(1);
         let mut bytes = blank(elements, from.size());
         bytes.copy_from_slice(source);
-        let data = TensorData {
-            bytes,
-            shape: [elements].into(),
-            dtype: to_burn(from),
-        };
-        target.copy_from_slice(&data.convert_dtype(to_burn(to)).bytes);
+        let data = TensorData::from_bytes(bytes, [elements], to_burn(from));
+        target.copy_from_slice(data.convert_dtype(to_burn(to)).bytes());
     }
 }

@@ -6,13 +6,14 @@
 use std::collections::{BTreeMap, HashMap};
 
 use burn_core::record::{FullPrecisionSettings, Record};
+use burn_dist_door::{AnyTensor, Nonce, giving, taking};
 use serde_json::{Map, Value};
 
 use super::StateError;
 use super::parameters::Parameter;
+use super::token::index_in;
 use crate::parallel::MeshBackend;
-use crate::record::intercept::{Nonce, giving, taking};
-use crate::record::parts::{AnyTensor, Taken};
+use crate::record::parts::Taken;
 
 const TENSOR: &str = "$tensor";
 const PARAMETER: &str = "parameter ";
@@ -40,6 +41,8 @@ pub(super) fn part<B: MeshBackend, R: Record<B>>(
     let write = || serde_json::to_value(record.into_item::<FullPrecisionSettings>());
     let (text, nonce, taken) = taking(write);
     let text = text.map_err(|error| unsaved(error.to_string()))?;
+    let taken: Option<Vec<_>> = taken.into_iter().map(B::taken).collect();
+    let taken = taken.ok_or_else(|| unsaved("it has tensors of another backend".into()))?;
     let mut writer = Writer {
         nonce,
         ids,
@@ -140,7 +143,7 @@ impl Writer<'_> {
     }
 
     fn token(&self, map: &Map<String, Value>) -> Option<usize> {
-        self.nonce.index_in(map)
+        index_in(self.nonce, map)
     }
 }
 

@@ -11,8 +11,8 @@ use super::parameters::{Kind, Parameter};
 use super::read::{Reader, Want};
 use super::settle::settle;
 use crate::parallel::{MeshBackend, ModulePath};
-use crate::record::parts::AnyTensor;
 use crate::run::Fault;
+use burn_dist_door::AnyTensor;
 
 /// Parameters are read together up to so many, so that the values that they replace are released soon.
 const AHEAD: usize = 16;

@@ -13,8 +13,9 @@ use burn_core::tensor::backend::Backend;
 use burn_core::tensor::{BasicOps, Bool, Int, Tensor};
 use serde_json::Value;
 
+use super::token::index_in;
 use crate::parallel::MeshBackend;
-use crate::record::intercept::{Nonce, taking};
+use burn_dist_door::{Nonce, taking};
 
 /// Settles the state of a module, so that `visit` shows what its record holds, and nothing replaces later what `map`
 /// puts there. Returns the record; parameters that have no value have an empty one in it.
@@ -88,7 +89,7 @@ fn find(value: &Value, nonce: Nonce, ids: &HashSet<String>, path: &mut Vec<Strin
             let id = map.get("id").and_then(Value::as_str);
             let param = map.get("param").and_then(Value::as_object);
             match (id, param) {
-                (Some(id), Some(param)) if map.len() == 2 && nonce.index_in(param).is_some() => {
+                (Some(id), Some(param)) if map.len() == 2 && index_in(nonce, param).is_some() => {
                     !ids.contains(id)
                 }
                 _ => {

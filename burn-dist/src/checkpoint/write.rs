@@ -11,6 +11,7 @@ use serde_json::Map;
 use super::StateError;
 use super::threads::in_threads;
 use crate::mesh::MeshShape;
+use crate::record::local_ranks;
 use crate::record::parts::{PendingPart, Taken};
 use crate::run::Fault;
 
@@ -92,12 +93,12 @@ pub(super) fn save_here(
         return Ok(());
     };
     let mesh = device.shape().ok_or_else(|| Fault::ended(&device))?;
-    if device.local_ranks().len() < mesh.num_ranks() {
+    if local_ranks(&device).len() < mesh.num_ranks() {
         let mesh = mesh.to_string();
         return Err(StateError::OneProcess { mesh });
     }
     let plan = plan(mesh, describe(tensors)?)?;
-    let writers = ask(&plan, tensors, device.local_ranks());
+    let writers = ask(&plan, tensors, local_ranks(&device));
     let save = checkpoints.save(step, new_id(checkpoints)?)?;
     match write(&save, &plan, writers, None) {
         Ok(parts) => save.commit(&plan, parts, Map::new()).map(drop)?,

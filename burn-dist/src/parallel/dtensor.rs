@@ -11,6 +11,7 @@ use burn_autodiff::ops::{Backward, Ops, OpsKind, unary};
 use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
 use burn_backend::{Backend, TensorData, TensorMetadata, get_device_settings};
 use burn_core::tensor::{Bool, Float, Int, Tensor, TensorPrimitive};
+use burn_dist_door::DataParts;
 use burn_ir::{BackendIr, TensorHandle};
 
 use crate::layout::{Layout, LayoutError, Rows};
@@ -242,15 +243,15 @@ impl<B: BackendIr> MeshBackend for Dist<B> {
     }
 
     fn local_ranks(device: &MeshDevice) -> Range<u32> {
-        device.local_ranks()
+        crate::record::local_ranks(device)
     }
 
     fn float_layout(tensor: &FloatTensor<Self>) -> Result<Layout, Fault> {
-        tensor.client.layout_of(tensor)
+        crate::record::layout_of(tensor)
     }
 
     fn int_layout(tensor: &IntTensor<Self>) -> Result<Layout, Fault> {
-        tensor.client.layout_of(tensor)
+        crate::record::layout_of(tensor)
     }
 
     fn float_redistribute(tensor: FloatTensor<Self>, target: &Layout) -> FloatTensor<Self> {
@@ -262,7 +263,7 @@ impl<B: BackendIr> MeshBackend for Dist<B> {
     }
 
     fn float_local(tensor: &FloatTensor<Self>, rank: Rank) -> Result<FloatTensor<B>, Fault> {
-        let (handle, shape) = tensor.client.local_of(tensor, rank)?;
+        let (handle, shape) = crate::record::local_of(tensor, rank)?;
         Ok(B::float_tensor(TensorHandle {
             handle,
             shape: shape.into(),
@@ -558,7 +559,7 @@ macro_rules! process_local {
                 rows: usize,
                 device: &B::Device,
             ) -> Result<Self, DTensorError> {
-                let (num_dims, found) = (data.shape.len(), data.shape.first().copied());
+                let (num_dims, found) = (data.shape().len(), data.shape().first().copied());
                 if num_dims != D {
                     return Err(DTensorError::NumDims {
                         found: num_dims,

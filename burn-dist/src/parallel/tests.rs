@@ -4,7 +4,7 @@ use super::apply::idle_axes;
 use super::{ParallelError, ParallelizeWith, Plan};
 use crate as burn_dist;
 use crate::mesh::MeshShape;
-use crate::record::intercept::noting;
+use crate::record::noting;
 use crate::{DeviceMesh, Dist, MeshDevice};
 use burn::backend::{Autodiff, Flex};
 use burn::module::{EmptyRecord, Module, ModuleMapper, ModuleVisitor, Param, ParamId};

@@ -43,10 +43,12 @@ fn marked_process(pid: u32, mark: &str) -> Option<Process> {
     let rank = rank.and_then(|rank| String::from_utf8_lossy(rank).parse().ok());
     let state = state(pid)?;
     let program = fs::read_link(folder.join("exe")).ok()?;
+    let program = program.file_name()?.to_string_lossy().into_owned();
     Some(Process {
         pid,
         rank,
-        program: program.file_name()?.to_string_lossy().into_owned(),
+        // As the system names one that was built anew since.
+        program: program.trim_end_matches(" (deleted)").to_string(),
         threads: status(pid, "Threads:")? as usize,
         state,
     })
@@ -101,7 +103,18 @@ pub(super) fn unused_in_shared_memory() -> BTreeSet<String> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let maps = processes.filter_map(|process| fs::read_to_string(process.path().join("maps")).ok());
     let used: String = maps.collect();
-    let is_unused = |name: &String| !used.contains(&format!("/dev/shm/{name}"));
+    // A launcher has a folder there.
+    let launcher = |name: &String| {
+        name.strip_prefix("burn-dist-")?
+            .split('-')
+            .next()?
+            .parse()
+            .ok()
+    };
+    let is_unused = |name: &String| {
+        let is_mapped = used.contains(&format!("/dev/shm/{name}"));
+        !is_mapped && launcher(name).and_then(state).is_none()
+    };
     found.into_iter().filter(is_unused).collect()
 }
 

@@ -10,7 +10,7 @@ use crate::workspace::{read, rust_files, workspace};
 use items::Crates;
 
 /// How many items burn-dist shows, modules included. This number only falls, or rises with a reason in the commit.
-const ITEMS: usize = 364;
+const ITEMS: usize = 363;
 
 #[test]
 fn every_public_item_has_one_path() {

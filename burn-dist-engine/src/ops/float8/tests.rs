@@ -1,5 +1,6 @@
 //! The operations of float8 training against their definitions, whole and split.
 
+use burn_dist_door::DataParts;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -40,7 +41,7 @@ fn run(op: &Recorded, inputs: &[Vec<f64>]) -> Vec<f64> {
     execute_recorded::<Flex, _>(op, &mut env).expect("it runs");
     let out = op.makes().next().expect("a result").clone();
     let data = env.read(&out);
-    assert_eq!((data.shape.clone(), data.dtype), (out.shape, out.dtype));
+    assert_eq!((data.shape().clone(), data.dtype()), (out.shape, out.dtype));
     data.iter::<f64>().collect()
 }
 

@@ -7,6 +7,7 @@ use crate::ops::samples::{BOOL, FLOAT, INT, inputs, quantized, samples, scheme};
 use crate::ops::visit::{family_name, kind_name};
 use burn_backend::ops::{ActivationOps, FloatTensorOps, IntTensorOps, QTensorOps};
 use burn_backend::{Backend, DType, Scalar, TensorData, tensor::IndexingUpdateOp};
+use burn_dist_door::DataParts;
 use burn_flex::Flex;
 use burn_ir::*;
 use burn_router::{Runner, RunnerClient};
@@ -66,8 +67,8 @@ fn run(op: &OperationIr, data: &[TensorData]) -> Vec<TensorData> {
     op.outputs()
         .map(|out| {
             let data = env.read(out);
-            assert_eq!(data.shape, out.shape, "{op:?}");
-            match (data.dtype, out.dtype) {
+            assert_eq!(*data.shape(), out.shape, "{op:?}");
+            match (data.dtype(), out.dtype) {
                 // Reading unpacks the values into another storage.
                 (DType::QFloat(_), DType::QFloat(_)) => {}
                 (data, out) => assert_eq!(data, out, "{op:?}"),
@@ -421,7 +422,7 @@ fn quantize_and_dequantize_are_inverse_up_to_a_step() {
     // A quantized tensor also survives the way to the host and back.
     let quantized = quantize.outputs().next().unwrap();
     let data = env.read(quantized);
-    assert!(matches!(data.dtype, DType::QFloat(_)));
+    assert!(matches!(data.dtype(), DType::QFloat(_)));
     env.set(quantized, data);
     execute::<Flex, _>(&dequantize, &mut env).unwrap();
     assert_eq!(env.read(dequantize.outputs().next().unwrap()), got);

@@ -15,6 +15,7 @@ use crate::ops::rules::{OpRule, rule};
 use crate::ops::samples::inputs;
 use crate::ops::visit::kind_name;
 use burn_backend::{DType, Scalar, TensorData};
+use burn_dist_door::DataParts;
 use burn_dist_plan::op::{LocalView, Steps};
 use burn_dist_plan::rule::oracle::{self, Case};
 use burn_flex::Flex;
@@ -59,7 +60,7 @@ impl Env<Flex> for Map {
 
 /// The values of a tensor in row-major order. All dtypes of the samples are exact in f64.
 fn values(data: TensorData) -> Vec<f64> {
-    match data.dtype {
+    match data.dtype() {
         DType::Bool(_) => data.iter::<bool>().map(f64::from).collect(),
         _ => data.iter::<f64>().collect(),
     }
@@ -85,8 +86,8 @@ fn run(ops: &[Recorded], inputs: &[(TensorId, TensorData)], outputs: &[TensorIr]
     let read = |out: &TensorIr| {
         let handle = env.handles[&out.id].clone();
         let data = block_on(into_data::<Flex>(handle, out.shape.clone(), out.dtype)).unwrap();
-        assert_eq!(data.shape, out.shape);
-        assert_eq!(data.dtype, out.dtype);
+        assert_eq!(*data.shape(), out.shape);
+        assert_eq!(data.dtype(), out.dtype);
         values(data)
     };
     outputs.iter().map(read).collect()

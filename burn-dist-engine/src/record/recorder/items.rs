@@ -13,11 +13,12 @@
 use std::sync::Arc;
 
 use burn_backend::{DType, TensorData};
+use burn_dist_door::DataParts;
 use burn_ir::{
     BackendIr, BaseOperationIr, CatOpIr, NumericOperationIr, OperationIr, ScalarIr, ShapeOpIr,
     SliceAssignOpIr, TensorId, TensorIr, TensorStatus,
 };
-use burn_std::{Bytes, Shape};
+use burn_std::Shape;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Live, Recorder};
@@ -185,7 +186,7 @@ impl<B: BackendIr> Recorder<B> {
                 data,
                 origin,
                 part: None,
-            } if !matches!(data.dtype, DType::QFloat(_)) => Some((data, *origin)),
+            } if !matches!(data.dtype(), DType::QFloat(_)) => Some((data, *origin)),
             _ => None,
         }
     }
@@ -198,7 +199,7 @@ impl<B: BackendIr> Recorder<B> {
             None => tensor.id,
         };
         self.data(id).filter(|(data, _)| {
-            data.dtype == tensor.dtype && data.num_elements() == tensor.shape.num_elements()
+            data.dtype() == tensor.dtype && data.num_elements() == tensor.shape.num_elements()
         })
     }
 
@@ -220,19 +221,15 @@ impl<B: BackendIr> Recorder<B> {
         let mut origin = Origin::Constants;
         for tensor in &desc.tensors {
             match self.item(tensor) {
-                Some((data, of)) if data.dtype == desc.out.dtype => {
-                    bytes.extend_from_slice(&data.bytes);
+                Some((data, of)) if data.dtype() == desc.out.dtype => {
+                    bytes.extend_from_slice(data.bytes());
                     origin = origin.max(of);
                 }
                 _ => return false,
             }
         }
         desc.tensors.iter().for_each(|tensor| self.used(tensor));
-        let data = TensorData {
-            bytes: Bytes::from_bytes_vec(bytes),
-            shape: desc.out.shape.clone(),
-            dtype: desc.out.dtype,
-        };
+        let data = TensorData::from_bytes_vec(bytes, desc.out.shape.clone(), desc.out.dtype);
         self.keep_data(desc.out.id, data, origin);
         true
     }
@@ -246,7 +243,7 @@ impl<B: BackendIr> Recorder<B> {
             return false;
         };
         let item = item.clone();
-        let (mut whole, of_table) = match self.items.waiting.get(&table.id) {
+        let (whole, of_table) = match self.items.waiting.get(&table.id) {
             Some(Waiting::Full { value, .. }) => {
                 (full(*value, &table.shape, table.dtype), Origin::Constants)
             }
@@ -257,8 +254,10 @@ impl<B: BackendIr> Recorder<B> {
             _ => return false,
         };
         self.drop_item(table.id);
-        place.copy(&item.bytes, &mut whole.bytes, table.dtype.size());
+        let (mut bytes, shape, dtype) = whole.into_parts();
+        place.copy(item.bytes(), &mut bytes, table.dtype.size());
         drop(item);
+        let whole = TensorData::from_bytes(bytes, shape, dtype);
         self.used(value);
         self.keep_data(desc.out.id, whole, of_table.max(of_item));
         true

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use burn_backend::TensorData;
+use burn_dist_door::DataParts;
 use burn_ir::{BackendIr, ScalarIr, TensorId, TensorIr};
 use rustc_hash::FxHasher;
 
@@ -30,7 +31,7 @@ fn hash_values(scalars: &[ScalarIr], born: &[Born], host: &[HostValue]) -> u64 {
     scalars.hash(&mut hasher);
     born.hash(&mut hasher);
     for value in host.iter().filter(|value| value.rows.is_none()) {
-        value.data.bytes.hash(&mut hasher);
+        value.data.bytes().hash(&mut hasher);
     }
     hasher.finish()
 }
@@ -117,7 +118,7 @@ impl<B: BackendIr> Recorder<B> {
             let InputState::Host { preferred, .. } = state else {
                 continue;
             };
-            let width: usize = value.data.shape.iter().skip(1).product();
+            let width: usize = value.data.shape().iter().skip(1).product();
             for part in repeated(preferred, &self.mesh, here.clone()) {
                 let Some(place) = rows.place(part.start) else {
                     continue;
@@ -125,7 +126,7 @@ impl<B: BackendIr> Recorder<B> {
                 let mut hasher = FxHasher::default();
                 let start = place * width * dtype.size();
                 let bytes = part.len() * width * dtype.size();
-                value.data.bytes[start..start + bytes].hash(&mut hasher);
+                value.data.bytes()[start..start + bytes].hash(&mut hasher);
                 parts.push(PartPrint {
                     value: value.value,
                     row: part.start as u64,

@@ -1,6 +1,7 @@
 //! Exchanged handles give the same bits as blocks of bytes, for every kind, operation, dtype and uneven division.
 
 use burn_backend::{BoolStore, DType, TensorData};
+use burn_dist_door::DataParts;
 use burn_flex::{Flex, FlexDevice};
 use burn_std::future::block_on;
 
@@ -228,9 +229,9 @@ fn run(tasks: &[Vec<CollectiveTask>], apart: bool) -> (Vec<Results>, Vec<(Kind, 
                                 to_burn(task.dtype),
                             ))
                             .map_err(|error| error.to_string())?;
-                            assert_eq!(data.shape.to_vec(), task.to_shape);
-                            assert_eq!(of_burn(data.dtype), task.dtype);
-                            Ok::<_, String>(data.bytes.to_vec())
+                            assert_eq!(data.shape().to_vec(), task.to_shape);
+                            assert_eq!(of_burn(data.dtype()), task.dtype);
+                            Ok::<_, String>(data.bytes().to_vec())
                         })
                     })
                     .collect()

@@ -6,6 +6,7 @@
 )]
 
 use super::*;
+use burn_dist_door::DataParts;
 use proptest::prelude::*;
 
 const DTYPES: [DType; 12] = [
@@ -67,8 +68,8 @@ proptest! {
         let (dtype, distribution) = (DTYPES[d], DISTRIBUTIONS[k]);
         let part = fill(1, 2, distribution, dtype, &shape, &region).unwrap();
         let local: Vec<usize> = region.iter().map(|range| range.len()).collect();
-        prop_assert_eq!(part.shape.to_vec(), local);
-        prop_assert_eq!(part.dtype, dtype);
+        prop_assert_eq!(part.shape().to_vec(), local);
+        prop_assert_eq!(part.dtype(), dtype);
         let all = whole(distribution, dtype, &shape);
         prop_assert_eq!(part.as_bytes(), &cut(&all, &shape, &region)[..]);
     }

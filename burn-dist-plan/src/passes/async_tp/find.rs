@@ -3,9 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::cut::Cut;
 use crate::facts::Visits;
-use crate::ir::{Chunked, Common, LocalStep, Move, Op, Program, Slot};
+use crate::ir::{Chunked, Cut, LocalStep, Move, Op, Program, ProgramStep, Slot};
 use crate::layout::Layout;
 use crate::layout::redistribute::StepKind;
 use crate::mesh::{AxisIndex, MeshShape, ReduceOp};
@@ -56,11 +55,11 @@ impl<O: Op> Flow<O> {
         for (index, step) in program.steps.iter().enumerate() {
             let (mut reads, mut makes) = (step.reads(), step.writes());
             match step {
-                Common::Launch { group, moves } => {
+                ProgramStep::Launch { group, moves } => {
                     flow.launched.insert(*group, index);
                     reads.extend(moves.iter().map(|moved| moved.from));
                 }
-                Common::Finish { to, .. } => makes.extend(to),
+                ProgramStep::Finish { to, .. } => makes.extend(to),
                 _ => {}
             }
             reads.sort_unstable();
@@ -99,7 +98,7 @@ impl<O: Op> Flow<O> {
         let mut made = readers
             .iter()
             .filter_map(|reader| match &program.steps[*reader] {
-                Common::Local(step) => step.op.outputs().next().map(|out| out.id),
+                ProgramStep::Local(step) => step.op.outputs().next().map(|out| out.id),
                 _ => None,
             });
         made.next()
@@ -118,25 +117,25 @@ impl<O: Op> Flow<O> {
 
     /// Puts all that was found into the program.
     pub(super) fn apply(self, program: &mut Program<O>) {
-        let mut before: HashMap<usize, Vec<Common<O>>> = HashMap::new();
+        let mut before: HashMap<usize, Vec<ProgramStep<O>>> = HashMap::new();
         let mut early: HashSet<Slot> = HashSet::new();
         for found in self.found {
             let steps = before.entry(found.at).or_default();
             for (group, slot) in found.finishes {
                 early.insert(slot);
-                steps.push(Common::Finish {
+                steps.push(ProgramStep::Finish {
                     group,
                     to: vec![slot],
                 });
             }
-            steps.push(Common::Chunked(Box::new(found.chunked)));
+            steps.push(ProgramStep::Chunked(Box::new(found.chunked)));
         }
         let old = std::mem::take(&mut program.steps);
         for (index, mut step) in old.into_iter().enumerate() {
             program
                 .steps
                 .extend(before.remove(&index).into_iter().flatten());
-            if let Common::Finish { to, .. } = &mut step
+            if let ProgramStep::Finish { to, .. } = &mut step
                 && !to.is_empty()
             {
                 to.retain(|slot| !early.contains(slot));
@@ -201,7 +200,7 @@ impl<O: Op> Site<'_, O> {
         let (mut steps, mut taken, mut finishes) = (Vec::new(), Vec::new(), Vec::new());
         let mut why = NO_PRODUCT;
         for &reader in &readers {
-            let Common::Local(step) = &program.steps[reader] else {
+            let ProgramStep::Local(step) = &program.steps[reader] else {
                 continue;
             };
             let mut positions = (0..)
@@ -266,7 +265,7 @@ impl<O: Op> Site<'_, O> {
                 open.push((moved.from, cut));
                 continue;
             }
-            let Common::Local(step) = &program.steps[maker] else {
+            let ProgramStep::Local(step) = &program.steps[maker] else {
                 return Err(NO_PRODUCT);
             };
             let is_elsewhere = flow.taken[maker] || self.visits.of(step.at) != self.visit;
@@ -413,9 +412,9 @@ impl<O: Op> Site<'_, O> {
 }
 
 /// Returns a move that puts the same elements into other factors.
-fn as_refactor<O>(step: &Common<O>) -> Option<&Move> {
+fn as_refactor<O>(step: &ProgramStep<O>) -> Option<&Move> {
     match step {
-        Common::Move(moved) if moved.step.kind == StepKind::Refactor => Some(moved),
+        ProgramStep::Move(moved) if moved.step.kind == StepKind::Refactor => Some(moved),
         _ => None,
     }
 }
@@ -435,7 +434,7 @@ fn early<O: Op>(
             continue;
         }
         match &program.steps[ready] {
-            Common::Finish { group, .. } if flow.launched[group] < at => {
+            ProgramStep::Finish { group, .. } if flow.launched[group] < at => {
                 found.push((*group, slot));
             }
             _ => return None,

@@ -6,7 +6,7 @@
 //! | product, reduce-scatter of it | every rank computes the rows of one other rank after the other, its own last, and shifts them there while it computes the next ones |
 //!
 //! A rank receives as many bytes as before. What arrives of a sum is added in the one order of sums, so that no value
-//! changes: see [`emit`].
+//! changes: the steps of a rank are those of `lower/chunks.rs`.
 //!
 //! Products that sum over the dim along which their operand is gathered stay as they are, and so does what is gathered
 //! or scattered over several nodes.
@@ -14,47 +14,46 @@
 //! Source: Wang et al., "Overlap Communication with Dependent Computation via Decomposition in Large Deep Learning
 //! Models" (ASPLOS 2023), section 5.
 
-mod cut;
-mod emit;
 mod find;
+mod report;
 
 use std::sync::Arc;
 
-use serde::Serialize;
-
+use super::{Context, Report, State};
 use crate::cost::{DeviceCosts, Network, work_ns};
+use crate::error::PlanError;
 use crate::facts::Visits;
-use crate::ir::{Chunked, Common, LocalStep, Move, OnNodes, Op, Program, Slot};
+use crate::ir::{Chunked, LocalStep, Move, OnNodes, Op, Program, ProgramStep, Slot};
 use crate::layout::redistribute::StepKind;
 use crate::mesh::{Axis, AxisIndex, AxisRole, MeshShape, Rank, Topology};
 use crate::options::PlanOptions;
 use crate::policy::AsyncTp;
 use find::{Flow, Found, Site};
 
-pub(crate) use emit::RankView;
-
-/// A collective along a tensor-parallel axis, and whether products run beside it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Overlap {
-    /// `all_gather` or `reduce_scatter`.
-    pub kind: &'static str,
-    /// The axis.
-    pub axis: String,
-    /// Path of the module that it serves.
-    pub path: Option<String>,
-    /// Why it stays one collective.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub whole: Option<&'static str>,
-}
+pub use report::Overlap;
 
 /// The axes of a mesh along which chunks may be shifted, and when they are.
-pub(super) struct Pass<'a> {
+struct Pass<'a> {
     mesh: &'a MeshShape,
     topology: &'a Topology,
     /// See [`PlanOptions::device_costs`].
     devices: Option<&'a DeviceCosts>,
     network: Network<'a>,
     visits: &'a Visits,
+}
+
+/// The pass: see [`PASSES`](super::PASSES).
+pub(super) fn pass<O: Op>(
+    state: &mut State<'_, O>,
+    context: &Context<'_>,
+) -> Result<Report, PlanError> {
+    let mut report = Report::default();
+    if let Some(pass) = Pass::new(context.mesh, context.options, &state.visits) {
+        for program in &mut state.programs {
+            report.overlaps.extend(pass.run(program));
+        }
+    }
+    Ok(report)
 }
 
 impl<'a> Pass<'a> {
@@ -81,7 +80,7 @@ impl<'a> Pass<'a> {
         let mut overlaps = Vec::new();
         let mut flow = Flow::new(program);
         for index in 0..program.steps.len() {
-            let Common::Move(moved) = &program.steps[index] else {
+            let ProgramStep::Move(moved) = &program.steps[index] else {
                 continue;
             };
             let Some((kind, axes)) = along(moved) else {

@@ -255,26 +255,3 @@ fn a_program_in_chunks_as_text() {
     let text = text_after(&b.window, &b.mesh, &options(&b.mesh), "async_tp").expect("a pass");
     insta::assert_snapshot!(text);
 }
-
-/// The terms of a sum are added as a balanced tree over the ranks, in whatever order they come.
-#[test]
-fn terms_are_added_in_the_one_order() {
-    fn tree(range: std::ops::Range<usize>) -> String {
-        if range.len() == 1 {
-            return range.start.to_string();
-        }
-        let middle = range.start + range.len().next_power_of_two() / 2;
-        format!(
-            "({}+{})",
-            tree(range.start..middle),
-            tree(middle..range.end)
-        )
-    }
-    assert_eq!(tree(0..6), "(((0+1)+(2+3))+(4+5))");
-    for parts in 2..9 {
-        for index in 0..parts {
-            let found = emit::tests::sum_on(index, parts);
-            assert_eq!(found, tree(0..parts), "rank {index} of {parts}");
-        }
-    }
-}

@@ -7,7 +7,7 @@ use super::rewrite::Section;
 use super::visits::Visits;
 use crate::ActivationCheckpoint;
 use crate::facts::flow::{Flow, reduces, work};
-use crate::ir::{Common, Op, Program, Slot, Work};
+use crate::ir::{Op, Program, ProgramStep, Slot, Work};
 use crate::mesh::MeshShape;
 
 /// Decides what is kept inside the sections, as the policy of each says.
@@ -47,8 +47,8 @@ pub(super) fn keep<O: Op>(
     }
 }
 
-fn is_costly<O: Op>(step: &Common<O>, flow: &Flow, index: usize) -> bool {
-    let Common::Local(local) = step else {
+fn is_costly<O: Op>(step: &ProgramStep<O>, flow: &Flow, index: usize) -> bool {
+    let ProgramStep::Local(local) = step else {
         return reduces(step);
     };
     match local.op.traits().work {
@@ -297,7 +297,7 @@ pub(super) fn sections(visits: &Visits) -> Vec<Section> {
 mod tests {
     use super::*;
     use crate::Policy;
-    use crate::passes::State;
+    use crate::planner::Planner;
     use crate::toy::{Builder, Kind, options};
 
     /// Three units of several operations, each of which the backward uses.
@@ -344,8 +344,9 @@ mod tests {
         for mesh in ["", "fsdp=2", "dp=2,tp=2"] {
             let b = step(mesh);
             let options = options(&b.mesh);
-            let mut state = State::new(&b.window, &b.mesh, &options);
-            state.run(Some("propagate")).expect("a program");
+            let mut planner = Planner::new(&b.window, &b.mesh, &options);
+            planner.run(Some("propagate")).expect("a program");
+            let state = planner.state;
             let program = state.program();
             let flow = Flow::new(program, &state.facts, &b.mesh);
             let visits = super::super::visits::visits(program, &flow);

@@ -5,7 +5,6 @@
 //! the executor knows of it.
 //!
 //! ```text
-//! flow        who makes and reads what; bytes and work                        flow.rs
 //! visits      which stretch of the program works on which unit                visits.rs
 //! keep        which units, and what of them is kept                           keep.rs
 //! rewrite     clones before the first use in the backward                     rewrite.rs
@@ -31,6 +30,8 @@ mod rewrite;
 mod tests;
 mod visits;
 
+use super::{Context, Report, State};
+use crate::error::PlanError;
 use crate::facts::Facts;
 use crate::facts::flow::Flow;
 use crate::ir::{Op, Program};
@@ -39,12 +40,20 @@ use crate::policy::ActivationCheckpoint;
 
 pub use report::Recomputed;
 
+/// The pass: see [`PASSES`](super::PASSES).
+pub(super) fn pass<O: Op>(
+    state: &mut State<'_, O>,
+    context: &Context<'_>,
+) -> Result<Report, PlanError> {
+    let mut report = Report::default();
+    for program in &mut state.programs {
+        report.recomputed += checkpoint(program, &state.facts, context.mesh);
+    }
+    Ok(report)
+}
+
 /// Rewrites the program so that the forward's values are made again where the policies of units say so.
-pub(super) fn checkpoint<O: Op>(
-    program: &mut Program<O>,
-    facts: &Facts,
-    mesh: &MeshShape,
-) -> Recomputed {
+fn checkpoint<O: Op>(program: &mut Program<O>, facts: &Facts, mesh: &MeshShape) -> Recomputed {
     let mut tags = program.values.iter().filter_map(|value| value.tag.as_ref());
     if tags.all(|tag| tag.policy.checkpoint == ActivationCheckpoint::None) {
         return Recomputed::default();

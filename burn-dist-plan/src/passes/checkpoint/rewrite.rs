@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use super::report::Recomputed;
 use super::visits::Visits;
 use crate::facts::flow::{Flow, StepIndex, is_collective};
-use crate::ir::{Common, Move, Op, OpIndex, Program, Slot, redirect, rename};
+use crate::ir::{Move, Op, OpIndex, Program, ProgramStep, Slot, redirect, rename};
 use crate::layout::Layout;
 use crate::policy::ActivationCheckpoint;
 
@@ -128,8 +128,8 @@ impl Section {
 }
 
 /// Whether a step takes in a value from outside, which happens once.
-fn enters<O: Op>(step: &Common<O>) -> bool {
-    matches!(step, Common::Load { .. } | Common::Upload { .. })
+fn enters<O: Op>(step: &ProgramStep<O>) -> bool {
+    matches!(step, ProgramStep::Load { .. } | ProgramStep::Upload { .. })
 }
 
 /// A parameter gathered for a clone: it serves the backward of the same unit too.
@@ -154,7 +154,7 @@ pub(super) fn rewrite<O: Op>(
     }
     // By what they are gathered from.
     let mut gathered: HashMap<Slot, Vec<Gathered>> = HashMap::new();
-    let mut steps: Vec<Common<O>> = Vec::with_capacity(program.steps.len());
+    let mut steps: Vec<ProgramStep<O>> = Vec::with_capacity(program.steps.len());
     let originals = std::mem::take(&mut program.steps);
     // The closures look at the program as it was.
     program.steps = originals.clone();
@@ -167,7 +167,7 @@ pub(super) fn rewrite<O: Op>(
             for source in closure {
                 let mut again = clone(program, flow, source, &alias, &mut clones);
                 stand_at(&mut again, step.at());
-                if let Common::Move(moved) = &again
+                if let ProgramStep::Move(moved) = &again
                     && flow.moves_param(source, program)
                 {
                     let of = gathered.entry(moved.from).or_default();
@@ -189,7 +189,7 @@ pub(super) fn rewrite<O: Op>(
                 }
             }
         }
-        if let Common::Move(moved) = &step
+        if let ProgramStep::Move(moved) = &step
             && flow.moves_param(index, program)
         {
             let here = visits.segment_of(index);
@@ -218,7 +218,7 @@ fn clone<O: Op>(
     source: StepIndex,
     alias: &[Slot],
     clones: &mut HashMap<Slot, Slot>,
-) -> Common<O> {
+) -> ProgramStep<O> {
     for &slot in &flow.ends[source].writes {
         let info = program.slots[slot as usize].clone();
         clones.insert(slot, program.slots.len() as Slot);
@@ -230,51 +230,53 @@ fn clone<O: Op>(
     };
     let mut step = program.steps[source].clone();
     match &mut step {
-        Common::Load { slot, .. } | Common::Upload { slot, .. } | Common::Random { slot, .. } => {
+        ProgramStep::Load { slot, .. }
+        | ProgramStep::Upload { slot, .. }
+        | ProgramStep::Random { slot, .. } => {
             *slot = current(*slot);
         }
-        Common::Local(local) => {
+        ProgramStep::Local(local) => {
             let inputs: Vec<Slot> = local.op.inputs().map(|input| current(input.id)).collect();
             let outputs: Vec<Slot> = local.op.outputs().map(|out| current(out.id)).collect();
             rename(&mut local.op, &inputs, &outputs);
         }
-        Common::Move(step) => {
+        ProgramStep::Move(step) => {
             step.from = current(step.from);
             step.to = current(step.to);
         }
-        Common::Store { slot, .. } | Common::Read { slot, .. } => *slot = current(*slot),
+        ProgramStep::Store { slot, .. } | ProgramStep::Read { slot, .. } => *slot = current(*slot),
         // Made by later passes.
-        Common::Launch { .. }
-        | Common::Finish { .. }
-        | Common::Chunked(_)
-        | Common::Send(_)
-        | Common::Receive(_) => {}
+        ProgramStep::Launch { .. }
+        | ProgramStep::Finish { .. }
+        | ProgramStep::Chunked(_)
+        | ProgramStep::Send(_)
+        | ProgramStep::Receive(_) => {}
     }
     step
 }
 
 /// A clone belongs to where it stands, not to where its original stood.
-fn stand_at<O: Op>(step: &mut Common<O>, place: Option<OpIndex>) {
+fn stand_at<O: Op>(step: &mut ProgramStep<O>, place: Option<OpIndex>) {
     match (step, place) {
-        (Common::Local(step), Some(place)) => step.at = place,
-        (Common::Move(step), Some(place)) => step.at = place,
+        (ProgramStep::Local(step), Some(place)) => step.at = place,
+        (ProgramStep::Move(step), Some(place)) => step.at = place,
         _ => {}
     }
 }
 
 /// Makes a step read what stands for its operands by now.
-fn readdress<O: Op>(step: &mut Common<O>, alias: &[Slot]) {
+fn readdress<O: Op>(step: &mut ProgramStep<O>, alias: &[Slot]) {
     match step {
-        Common::Local(local) => redirect(&mut local.op, alias),
-        Common::Move(Move { from: slot, .. })
-        | Common::Store { slot, .. }
-        | Common::Read { slot, .. } => *slot = alias[*slot as usize],
-        Common::Load { .. } | Common::Upload { .. } | Common::Random { .. } => {}
+        ProgramStep::Local(local) => redirect(&mut local.op, alias),
+        ProgramStep::Move(Move { from: slot, .. })
+        | ProgramStep::Store { slot, .. }
+        | ProgramStep::Read { slot, .. } => *slot = alias[*slot as usize],
+        ProgramStep::Load { .. } | ProgramStep::Upload { .. } | ProgramStep::Random { .. } => {}
         // Made by later passes.
-        Common::Launch { .. }
-        | Common::Finish { .. }
-        | Common::Chunked(_)
-        | Common::Send(_)
-        | Common::Receive(_) => {}
+        ProgramStep::Launch { .. }
+        | ProgramStep::Finish { .. }
+        | ProgramStep::Chunked(_)
+        | ProgramStep::Send(_)
+        | ProgramStep::Receive(_) => {}
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::*;
 use crate::facts;
-use crate::ir::{Common, InputState, Op, Role, Slot, rename};
-use crate::passes::propagate::propagate;
+use crate::ir::{InputState, Op, ProgramStep, Role, Slot, rename};
+use crate::planner::Planner;
 use crate::policy::Policy;
 use crate::toy::{self, Builder, Kind, Toy};
 
@@ -61,12 +61,12 @@ fn rewritten(b: &Builder, model: ActivationCheckpoint) -> (Program<Toy>, Program
             Arc::make_mut(spec).policy = policy(model);
         }
     }
-    let facts = crate::facts::Facts::new(&window);
-    let visits = facts::Visits::new(&window, &facts);
     let options = toy::options(&b.mesh);
-    let before = propagate(&window, &b.mesh, &options, &facts, &visits, &[]).expect("a program");
+    let mut planner = Planner::new(&window, &b.mesh, &options);
+    planner.run(Some("propagate")).expect("a program");
+    let before = planner.state.program().clone();
     let mut after = before.clone();
-    let done = checkpoint(&mut after, &facts, &b.mesh);
+    let done = checkpoint(&mut after, &planner.state.facts, &b.mesh);
     (before, after, done)
 }
 
@@ -134,29 +134,29 @@ fn terms(program: &Program<Toy>, interned: &mut HashMap<String, u64>) -> Vec<(u3
             .map(|slot| *slots.get(slot).expect("made before it is read"))
             .collect();
         let what = match step {
-            Common::Load { value, .. } => format!("load {value}"),
-            Common::Upload { value, .. } => format!("upload {value}"),
-            Common::Random { stream, .. } => format!("random {stream}"),
-            Common::Local(local) => {
+            ProgramStep::Load { value, .. } => format!("load {value}"),
+            ProgramStep::Upload { value, .. } => format!("upload {value}"),
+            ProgramStep::Random { stream, .. } => format!("random {stream}"),
+            ProgramStep::Local(local) => {
                 let mut op = local.op.clone();
                 let zeros = |count| vec![0; count];
                 let (inputs, outputs) = (zeros(op.inputs().count()), zeros(op.outputs().count()));
                 rename(&mut op, &inputs, &outputs);
                 format!("{op:?} {:?} {:?}", local.inputs, local.outputs)
             }
-            Common::Move(step) => format!("{:?}", step.step),
-            Common::Launch { .. }
-            | Common::Finish { .. }
-            | Common::Chunked(_)
-            | Common::Send(_)
-            | Common::Receive(_) => {
+            ProgramStep::Move(step) => format!("{:?}", step.step),
+            ProgramStep::Launch { .. }
+            | ProgramStep::Finish { .. }
+            | ProgramStep::Chunked(_)
+            | ProgramStep::Send(_)
+            | ProgramStep::Receive(_) => {
                 unreachable!("scheduled later")
             }
-            Common::Store { value, .. } => {
+            ProgramStep::Store { value, .. } => {
                 stored.push((*value, inputs[0]));
                 continue;
             }
-            Common::Read { .. } => continue,
+            ProgramStep::Read { .. } => continue,
         };
         for (position, slot) in ends.writes.iter().enumerate() {
             let next = interned.len() as u64;
@@ -170,7 +170,7 @@ fn terms(program: &Program<Toy>, interned: &mut HashMap<String, u64>) -> Vec<(u3
 }
 
 fn count(program: &Program<Toy>, kind: &str) -> usize {
-    let is = |step: &&Common<Toy>| matches!(step, Common::Local(local) if local.op.name() == kind);
+    let is = |step: &&ProgramStep<Toy>| matches!(step, ProgramStep::Local(local) if local.op.name() == kind);
     program.steps.iter().filter(is).count()
 }
 
@@ -220,8 +220,8 @@ fn a_unit_is_made_again_from_its_border() {
         assert_eq!(count(&after, kind), count(&before, kind) + more, "{kind}");
     }
     let randoms = |program: &Program<Toy>| -> Vec<u64> {
-        let stream = |step: &Common<Toy>| match step {
-            Common::Random { stream, .. } => Some(*stream),
+        let stream = |step: &ProgramStep<Toy>| match step {
+            ProgramStep::Random { stream, .. } => Some(*stream),
             _ => None,
         };
         program.steps.iter().filter_map(stream).collect()

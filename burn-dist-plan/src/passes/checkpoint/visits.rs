@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::facts::flow::{Flow, Owner, StepIndex};
-use crate::ir::{Common, Op, Program, Slot};
+use crate::ir::{Op, Program, ProgramStep, Slot};
 use crate::policy::{ActivationCheckpoint, Policy};
 
 /// Number of a unit, in order of its first visit.
@@ -109,7 +109,7 @@ fn runs<O: Op>(program: &Program<O>, flow: &Flow) -> (Vec<Visit>, Vec<Activation
             .writes
             .iter()
             .any(|slot| flow.owner[*slot as usize].is_some());
-        if prepares || matches!(step, Common::Store { .. } | Common::Read { .. }) {
+        if prepares || matches!(step, ProgramStep::Store { .. } | ProgramStep::Read { .. }) {
             continue;
         }
         let tags = ends.reads.iter().filter_map(|slot| {

@@ -1,7 +1,6 @@
-//! Linear layers in float8: the operations, and the pass that puts them in the place of a layer's products.
+//! Linear layers in float8: operations in 8 bits in the place of a layer's products.
 //!
 //! ```text
-//! op          what is computed, with its rule                        op.rs
 //! layers      which products of a window, and why others are not     layers.rs
 //! rewrite     amax -> (max over ranks) -> scale -> quantize          rewrite.rs
 //! ```
@@ -16,5 +15,32 @@ mod rewrite;
 mod tests;
 
 pub use layers::Float8Layer;
-pub(crate) use layers::layers;
-pub(crate) use rewrite::rewrite;
+
+use super::{Context, Report, State};
+use crate::error::PlanError;
+use crate::ir::Op;
+
+/// The pass: see [`PASSES`](super::PASSES).
+pub(super) fn pass<O: Op>(
+    state: &mut State<'_, O>,
+    context: &Context<'_>,
+) -> Result<Report, PlanError> {
+    if state.policies.iter().all(|policy| policy.float8.is_none()) {
+        return Ok(Report::default());
+    }
+    let layers = layers::layers(&state.window, &state.facts, context.mesh);
+    if layers.has_products() {
+        let (first, store) = (&state.reduces_first, context.options.float8_store);
+        state.rewritten(rewrite::rewrite(
+            &state.window,
+            first,
+            &state.visits,
+            &layers,
+            store,
+        ));
+    }
+    Ok(Report {
+        float8: layers.layers,
+        ..Report::default()
+    })
+}

@@ -16,7 +16,7 @@ use crate::ir::{
     Float8Op, Float8Store, NewTensor, Op, Product, ScaleOf, Stage, ValueIndex, Ways, Window,
 };
 use crate::mesh::DType;
-use crate::passes::precision::Precise;
+use crate::passes::state::Precise;
 use crate::policy::{Fp8, Scaling, Scope};
 
 /// A tensor in 8 bits by rows and by columns, or the same one twice, and its scale.

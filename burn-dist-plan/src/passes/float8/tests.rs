@@ -79,8 +79,8 @@ fn in_float8(b: &Builder) -> Window<Toy> {
 fn in_float8_as(b: &Builder, store: Float8Store) -> Window<Toy> {
     let facts = Facts::new(&b.window);
     let visits = crate::facts::Visits::new(&b.window, &facts);
-    let layers = super::layers(&b.window, &facts, &b.mesh);
-    super::rewrite(&b.window, &[], &visits, &layers, store).window
+    let layers = super::layers::layers(&b.window, &facts, &b.mesh);
+    super::rewrite::rewrite(&b.window, &[], &visits, &layers, store).window
 }
 
 #[test]

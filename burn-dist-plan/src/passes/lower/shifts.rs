@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Lowering;
 use crate::error::PlanError;
 use crate::ir::{
-    Chunked, CollectiveKind, CollectiveRecord, CollectiveTask, Common, CommunicationKind, Op,
+    Chunked, CollectiveKind, CollectiveRecord, CollectiveTask, CommunicationKind, Op, ProgramStep,
     Shift, Steps,
 };
 use crate::mesh::{MeshShape, Rank, ReduceOp};
@@ -83,10 +83,10 @@ impl Shift {
 }
 
 /// Returns the operation that a step computes.
-fn name<O: Op>(step: &Common<O>) -> &'static str {
+fn name<O: Op>(step: &ProgramStep<O>) -> &'static str {
     match step {
-        Common::Local(step) => step.op.name(),
-        Common::Chunked(step) => step.last().op.name(),
+        ProgramStep::Local(step) => step.op.name(),
+        ProgramStep::Chunked(step) => step.last().op.name(),
         _ => "nothing",
     }
 }
@@ -143,7 +143,7 @@ impl<O: Op> Lowering<'_, O> {
         &self,
         index: usize,
         rank: Rank,
-        (step, lowered): (&Common<O>, &Steps<O>),
+        (step, lowered): (&ProgramStep<O>, &Steps<O>),
     ) -> Result<(), PlanError> {
         let mut found = lowered.launches().flatten();
         let mut others = self.expected[index].iter().flatten();
@@ -173,7 +173,7 @@ impl<O: Op> Lowering<'_, O> {
     /// Describes the shifts of a step; launches are numbered from `launch` on.
     pub(super) fn shift_records(
         &self,
-        step: &Common<O>,
+        step: &ProgramStep<O>,
         launches: &[Vec<Shift>],
         launch: u32,
     ) -> Vec<CollectiveRecord> {
@@ -188,7 +188,7 @@ impl<O: Op> Lowering<'_, O> {
                 kind: CommunicationKind::Collective(shift.kind()),
                 axes: axes.join(","),
                 reason: match step {
-                    Common::Chunked(step) => {
+                    ProgramStep::Chunked(step) => {
                         format!("{}, in chunks beside {}", step.moved.reason, products(step))
                     }
                     _ => format!("{} passes blocks on", name(step)),

@@ -1,11 +1,11 @@
 //! What a rank need not make: pieces of a joined tensor that fall to other ranks, and what only those are made of.
 
-use crate::ir::{Common, Op, Program, Slot, Task, uses};
+use crate::ir::{Op, Program, ProgramStep, Slot, Task, uses};
 
 /// Returns which slots some rank reads, by the slot that stands for them; nothing if no tensor is joined in pieces.
 pub(super) fn read_somewhere<O: Op>(program: &Program<O>, alias: &[Slot]) -> Option<Vec<bool>> {
     let in_pieces = program.steps.iter().any(|step| match step {
-        Common::Local(step) => {
+        ProgramStep::Local(step) => {
             let mut inputs = 0..step.inputs.len();
             inputs.any(|position| !step.in_pieces(position).is_empty())
         }
@@ -16,14 +16,14 @@ pub(super) fn read_somewhere<O: Op>(program: &Program<O>, alias: &[Slot]) -> Opt
     }
     let mut read = vec![false; alias.len()];
     for step in &program.steps {
-        if let Common::Local(step) = step {
+        if let ProgramStep::Local(step) = step {
             for input in step.op.inputs() {
                 if let Some(slot) = alias.get(input.id as usize) {
                     read[*slot as usize] = true;
                 }
             }
         }
-        if let Common::Move(_) | Common::Chunked(_) = step {
+        if let ProgramStep::Move(_) | ProgramStep::Chunked(_) = step {
             for slot in step.reads() {
                 read[alias[slot as usize] as usize] = true;
             }

@@ -4,16 +4,18 @@ mod rewrite;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use rewrite::{Precise, precise};
+use super::{Context, Report, State};
+use crate::error::PlanError;
+use crate::ir::Op;
 
-use crate::mesh::DType;
-use crate::policy::Float;
-
-/// Returns the element type that a policy names.
-pub(crate) fn dtype(float: Float) -> DType {
-    match float {
-        Float::F32 => DType::F32,
-        Float::F16 => DType::F16,
-        Float::BF16 => DType::BF16,
+/// The pass: see [`PASSES`](super::PASSES).
+pub(super) fn pass<O: Op>(
+    state: &mut State<'_, O>,
+    context: &Context<'_>,
+) -> Result<Report, PlanError> {
+    let (facts, visits) = (&state.facts, &state.visits);
+    if let Some(precise) = rewrite::precise(&state.window, facts, visits, context.options)? {
+        state.rewritten(precise);
     }
+    Ok(Report::default())
 }

@@ -8,19 +8,12 @@ use std::collections::HashMap;
 
 use crate::ir::{FloatClass, NewTensor, Op, Side, ValueIndex, Window};
 use crate::mesh::DType;
+use crate::passes::state::Precise;
 
 use crate::facts::{Facts, Visits};
 use crate::rule::OpRule;
 use crate::{Float, Precision};
 use crate::{PlanError, PlanOptions};
-
-/// A window in mixed precision.
-pub(crate) struct Precise<O> {
-    pub window: Window<O>,
-    /// For each operation whether it is a cast before which terms of a sum are added up: they travel in the type they
-    /// have.
-    pub reduces_first: Vec<bool>,
-}
 
 /// Puts casts into a window where the units of its parameters ask for them; `None` if none does.
 ///
@@ -199,7 +192,7 @@ impl<'a, O: Op> Rewrite<'a, O> {
             value.dtype = input.dtype;
         }
         for (value, policy) in &of_param {
-            values[*value as usize].role = Role::Parameter(super::dtype(policy.param));
+            values[*value as usize].role = Role::Parameter(policy.param.dtype());
         }
         for (index, op) in window.ops.iter().enumerate() {
             let tensors = tensors(op);
@@ -293,7 +286,7 @@ impl<'a, O: Op> Rewrite<'a, O> {
             let policy = unit.and_then(|unit| self.of_unit.get(&unit));
             let traits = self.window.ops[user as usize].traits();
             if traits.float_class == FloatClass::Compute
-                && policy.is_some_and(|policy| super::dtype(policy.param) == dtype)
+                && policy.is_some_and(|policy| policy.param.dtype() == dtype)
             {
                 continue;
             }
@@ -334,7 +327,7 @@ impl<'a, O: Op> Rewrite<'a, O> {
     fn made(&mut self, value: ValueIndex, visit: u32) {
         let info = self.value(value);
         if let (Some(policy), true) = (self.of_param.get(&value), info.is_computed_with) {
-            let dtype = super::dtype(policy.param);
+            let dtype = policy.param.dtype();
             self.cast(value, dtype, visit);
         }
     }
@@ -349,7 +342,7 @@ impl<'a, O: Op> Rewrite<'a, O> {
             .and_then(|policy| policy.output);
         match output {
             Some(output) if info.role == Role::Typed && !info.is_master => {
-                self.cast(value, super::dtype(output), visit)
+                self.cast(value, output.dtype(), visit)
             }
             _ => value,
         }
@@ -367,12 +360,10 @@ impl<'a, O: Op> Rewrite<'a, O> {
         };
         let of_unit = unit.and_then(|unit| self.of_unit.get(&unit));
         let target = match class {
-            FloatClass::Compute => of_unit
-                .map(|policy| super::dtype(policy.param))
-                .filter(|_| {
-                    // Products of an optimizer (Muon's) are nobody's business.
-                    values().any(|v| v.is_from_products() || matches!(v.role, Role::Parameter(_)))
-                }),
+            FloatClass::Compute => of_unit.map(|policy| policy.param.dtype()).filter(|_| {
+                // Products of an optimizer (Muon's) are nobody's business.
+                values().any(|v| v.is_from_products() || matches!(v.role, Role::Parameter(_)))
+            }),
             FloatClass::Move if typed().next().is_none() => common(params()),
             FloatClass::Move | FloatClass::Follow => common(typed()),
             FloatClass::Single | FloatClass::Create | FloatClass::Recorded => None,

@@ -6,11 +6,11 @@
 
 use super::Propagator;
 use super::operands::{Tensors, tensors};
-use super::options::{allows, simplify, whole};
+use super::options::{allows, whole};
 use crate::PlanError;
-use crate::ir::{Common, Op, Origin, Reason, Slot, Source, ValueIndex, is_product};
-use crate::layout::redistribute;
+use crate::ir::{Op, Origin, ProgramStep, Reason, Slot, Source, ValueIndex, is_product};
 use crate::layout::{Layout, of_batch};
+use crate::layout::{redistribute, simplify};
 use crate::mesh::AxisIndex;
 use crate::rule::{FactorKind, OpRule, PartialRule, Rule};
 use std::sync::Arc;
@@ -239,7 +239,7 @@ impl<O: Op> Propagator<'_, O> {
             Source::Host => {
                 let made = layout.resolved();
                 let slot = self.add_version(value, Arc::new(made.clone()));
-                self.steps.push(Common::Upload { value, slot });
+                self.steps.push(ProgramStep::Upload { value, slot });
                 // Terms are made as those of every other value.
                 let elem_bytes = self.value(value).dtype.size();
                 let steps = redistribute::plan(&self.network, &made, layout, elem_bytes)?;

@@ -9,7 +9,7 @@
 //! | `stamp` | operations that repeat but for names, planned once |
 //! | `free` | constants, random values and host data: placed by their use |
 //! | `module`, `owners` | what parameters ask for, and which parameter or unit a value belongs to |
-//! | `program`, `values`, `operands`, `pool` | the data all of that works on |
+//! | `operands`, `pool` | the data all of that works on |
 
 mod choice;
 mod free;
@@ -25,9 +25,10 @@ mod versions;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::{Context, Report, State};
 use crate::ir::{
-    Accumulated, Common, Entry, InputState, Op, OpIndex, Origin, Outlives, Owner, ParamSpec,
-    Program, Reason, Runs, Slot, SlotInfo, Source, Value, ValueIndex, Window,
+    Accumulated, Entry, InputState, Op, OpIndex, Origin, Outlives, Owner, ParamSpec, Program,
+    ProgramStep, Reason, Runs, Slot, SlotInfo, Source, Value, ValueIndex, Window,
 };
 use crate::mesh::DType;
 
@@ -40,8 +41,6 @@ use crate::rule::{Assignment, FactorKind, OpRule, Rule};
 use crate::{PlanError, PlanOptions};
 use operands::{Tensors, tensors};
 use pool::Pool;
-
-pub(super) use options::simplify;
 
 /// An output layout that waits for its module's result to be reshaped.
 struct Unflattened {
@@ -60,7 +59,7 @@ pub(super) struct Propagator<'a, O> {
     /// [`Facts::tied_to`].
     tied: Vec<Option<ValueIndex>>,
     slots: Vec<SlotInfo>,
-    steps: Vec<Common<O>>,
+    steps: Vec<ProgramStep<O>>,
     rules: Vec<Option<Arc<OpRule>>>,
     streams: HashMap<OpIndex, u64>,
     /// The slot into which a value from outside is loaded, else [`Slot::MAX`].
@@ -95,26 +94,22 @@ pub(super) struct Propagator<'a, O> {
     now: OpIndex,
 }
 
-/// Plans the layouts of a window.
-pub(super) fn propagate<'a, O: Op>(
-    window: &'a Window<O>,
-    mesh: &'a MeshShape,
-    options: &'a PlanOptions,
-    facts: &'a Facts,
-    visits: &'a Visits,
-    reduces_first: &'a [bool],
-) -> Result<Program<O>, PlanError> {
-    let mut propagator = Propagator::new(window, mesh, options, facts, visits);
-    propagator.reduces_first = reduces_first;
+/// The pass: see [`PASSES`](super::PASSES).
+pub(super) fn pass<O: Op>(
+    state: &mut State<'_, O>,
+    context: &Context<'_>,
+) -> Result<Report, PlanError> {
+    let mut propagator = Propagator::new(&state.window, context, &state.facts, &state.visits);
+    propagator.reduces_first = &state.reduces_first;
     propagator.runs()?;
-    propagator.finish()
+    state.programs = vec![propagator.finish()?];
+    Ok(Report::default())
 }
 
 impl<'a, O: Op> Propagator<'a, O> {
     fn new(
         window: &'a Window<O>,
-        mesh: &'a MeshShape,
-        options: &'a PlanOptions,
+        &Context { mesh, options }: &Context<'a>,
         facts: &'a Facts,
         visits: &'a Visits,
     ) -> Self {
@@ -216,7 +211,7 @@ impl<'a, O: Op> Propagator<'a, O> {
                     value.preferred = layout.clone();
                     let slot = this.add_version(input.value, layout.clone());
                     this.loaded[input.value as usize] = slot;
-                    this.steps.push(Common::Load {
+                    this.steps.push(ProgramStep::Load {
                         value: input.value,
                         slot,
                     });
@@ -234,7 +229,7 @@ impl<'a, O: Op> Propagator<'a, O> {
                                 this.few_rows = this.few_rows.max(few);
                             }
                             let slot = this.add_version(input.value, preferred.clone());
-                            this.steps.push(Common::Upload {
+                            this.steps.push(ProgramStep::Upload {
                                 value: input.value,
                                 slot,
                             });
@@ -323,10 +318,10 @@ impl<'a, O: Op> Propagator<'a, O> {
                 role: self.facts.roles[value as usize].clone(),
                 origin: info.origin.filter(|_| !info.met),
             });
-            self.steps.push(Common::Store { slot, value });
+            self.steps.push(ProgramStep::Store { slot, value });
         }
         for (index, (slot, _)) in reads.iter().enumerate() {
-            self.steps.push(Common::Read {
+            self.steps.push(ProgramStep::Read {
                 slot: *slot,
                 read: index as u32,
             });

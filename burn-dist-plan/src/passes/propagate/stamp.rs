@@ -18,8 +18,8 @@ use rustc_hash::{FxHashMap, FxHasher};
 use super::{Propagator, Unflattened};
 use crate::PlanError;
 use crate::ir::{
-    Adjoint, Common, Mark, Op, OpIndex, Origin, Owner, ParamSpec, Slot, SlotInfo, Source, Stage,
-    ValueIndex, Version,
+    Adjoint, Mark, Op, OpIndex, Origin, Owner, ParamSpec, ProgramStep, Slot, SlotInfo, Source,
+    Stage, ValueIndex, Version,
 };
 use crate::layout::Layout;
 
@@ -359,16 +359,16 @@ impl<O: Op> Propagator<'_, O> {
         for index in template.steps.clone() {
             let mut step = self.steps[index].clone();
             match &mut step {
-                Common::Upload { value, slot } => {
+                ProgramStep::Upload { value, slot } => {
                     *value = value_of(*value);
                     *slot = slot_of(*slot);
                 }
-                Common::Random { op, stream, slot } => {
+                ProgramStep::Random { op, stream, slot } => {
                     *op += delta;
                     *stream = self.streams[op];
                     *slot = slot_of(*slot);
                 }
-                Common::Local(step) => {
+                ProgramStep::Local(step) => {
                     step.op.rewire(|_, wire| wire.id = slot_of(wire.id));
                     let (before, now) = (from.scalar.unwrap_or(0), names.scalar.unwrap_or(0));
                     step.op
@@ -377,7 +377,7 @@ impl<O: Op> Propagator<'_, O> {
                     step.at += delta;
                     step.path = path_at(step.at);
                 }
-                Common::Move(step) => {
+                ProgramStep::Move(step) => {
                     step.from = slot_of(step.from);
                     step.to = slot_of(step.to);
                     step.at += delta;

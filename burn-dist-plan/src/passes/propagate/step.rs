@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use super::Propagator;
 use super::operands::{Hints, Tensors, module_path, tensors};
-use super::options::{Cost, simplify};
+use super::options::Cost;
 use crate::PlanError;
 use crate::cost::work_ns;
 use crate::ir::flops::flops;
 use crate::ir::{
-    Adjoint, Common, Indexing, Layer, LocalStep, Op, OpIndex, Origin, Reason, Slot, Source,
+    Adjoint, Indexing, Layer, LocalStep, Op, OpIndex, Origin, ProgramStep, Reason, Slot, Source,
 };
-use crate::layout::Layout;
+use crate::layout::{Layout, simplify};
 use crate::mesh::AxisIndex;
 use crate::rule::{Assignment, OpRule, PartialRule, Rule};
 
@@ -303,7 +303,7 @@ impl<O: Op> Propagator<'_, O> {
         }
         let mut op = self.window.ops[index as usize].clone();
         crate::ir::rename(&mut op, inputs, &slots[inputs.len()..]);
-        self.steps.push(Common::Local(Box::new(LocalStep {
+        self.steps.push(ProgramStep::Local(Box::new(LocalStep {
             op,
             rule: rule.clone(),
             assignment: assignment.map(|assignment| self.assignments.share(assignment)),
@@ -333,7 +333,7 @@ impl<O: Op> Propagator<'_, O> {
     ) -> Result<(), PlanError> {
         if let Some(&stream) = self.streams.get(&index) {
             let slot = self.add_version(tensors.outputs[0].0, Arc::new(outputs[0].clone()));
-            self.steps.push(Common::Random {
+            self.steps.push(ProgramStep::Random {
                 op: index,
                 stream,
                 slot,

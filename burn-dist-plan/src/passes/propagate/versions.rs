@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::Propagator;
-use super::options::{merge_whole, simplify};
+use super::options::merge_whole;
 use crate::PlanError;
-use crate::ir::{Common, Move, OnNodes, Op, Reason, Slot, SlotInfo, ValueIndex, Version};
+use crate::ir::{Move, OnNodes, Op, ProgramStep, Reason, Slot, SlotInfo, ValueIndex, Version};
 use crate::layout::redistribute::{self, Step, StepKind};
-use crate::layout::{DimLayout, Layout, Partial};
+use crate::layout::{DimLayout, Layout, Partial, simplify};
 use crate::mesh::{AxisIndex, MeshShape, ReduceOp};
 use crate::{Accumulation, Reshard, ShardStrategy};
 
@@ -251,7 +251,7 @@ impl<O: Op> Propagator<'_, O> {
                 let version = self.values[value as usize].versions.last_mut();
                 version.expect("it was just added").until = Some(self.now);
             }
-            self.steps.push(Common::Move(Move {
+            self.steps.push(ProgramStep::Move(Move {
                 step: self.redistributions.share(step),
                 on_nodes: OnNodes::default(),
                 from: current,

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::ir::{Common, Move, Op, Slot};
+use crate::ir::{Move, Op, ProgramStep, Slot};
 
 /// Reductions that start together, and those of what they leave.
 pub(super) struct Reductions {
@@ -51,7 +51,7 @@ struct Open {
 type Launch = u64;
 
 pub(super) struct Queue<O> {
-    steps: Vec<Common<O>>,
+    steps: Vec<ProgramStep<O>>,
     /// Results of each gather.
     gathers: FxHashMap<u32, Vec<Slot>>,
     open: BTreeMap<Launch, Open>,
@@ -70,7 +70,7 @@ pub(super) struct Queue<O> {
 /// Once nothing more is launched: steps that wait for reductions, in order.
 struct Deferred<O> {
     /// Each with the number of its operands that are still to be made; nothing of those that were added since.
-    steps: Vec<Option<(Common<O>, usize)>>,
+    steps: Vec<Option<(ProgramStep<O>, usize)>>,
     count: usize,
     /// The steps that wait for each slot.
     waiting: FxHashMap<Slot, Vec<usize>>,
@@ -84,7 +84,7 @@ impl<O: Op> Deferred<O> {
     }
 
     /// Adds a step that waits for `missing`.
-    fn push(&mut self, step: Common<O>, missing: Vec<Slot>) {
+    fn push(&mut self, step: ProgramStep<O>, missing: Vec<Slot>) {
         let index = self.steps.len();
         let count = missing.len();
         for slot in missing {
@@ -96,7 +96,7 @@ impl<O: Op> Deferred<O> {
     }
 
     /// Takes the steps, in order, that wait for nothing else once `made` are there.
-    fn take(&mut self, made: &[Slot], out: &mut Vec<Common<O>>) {
+    fn take(&mut self, made: &[Slot], out: &mut Vec<ProgramStep<O>>) {
         let mut ready = BinaryHeap::new();
         for slot in made {
             self.arrive(*slot, &mut ready);
@@ -152,14 +152,14 @@ impl<O: Op> Queue<O> {
         self.settle(&moves.iter().map(|step| step.from).collect::<Vec<_>>());
         let to = moves.iter().map(|step| step.to).collect();
         self.gathers.insert(group, to);
-        self.steps.push(Common::Launch { group, moves });
+        self.steps.push(ProgramStep::Launch { group, moves });
     }
 
     /// Waits for one member of a gather.
     pub(super) fn gathered(&mut self, group: u32, member: usize) {
         let found = self.gathers.get(&group);
         if let Some(slot) = found.and_then(|to| to.get(member)) {
-            self.steps.push(Common::Finish {
+            self.steps.push(ProgramStep::Finish {
                 group,
                 to: vec![*slot],
             });
@@ -199,7 +199,7 @@ impl<O: Op> Queue<O> {
             then,
         } = reductions;
         let to = moves.iter().map(|step| step.to).collect();
-        self.steps.push(Common::Launch { group, moves });
+        self.steps.push(ProgramStep::Launch { group, moves });
         let open = Open {
             group,
             to,
@@ -213,9 +213,9 @@ impl<O: Op> Queue<O> {
     }
 
     /// Adds a step that stays where it was, relative to what it depends on.
-    pub(super) fn step(&mut self, step: Common<O>) {
+    pub(super) fn step(&mut self, step: ProgramStep<O>) {
         let used = step.reads();
-        if matches!(step, Common::Send(_) | Common::Receive(_)) {
+        if matches!(step, ProgramStep::Send(_) | ProgramStep::Receive(_)) {
             // Another stage may wait for what is sent before: messages keep their places.
             if !self.deferred.is_empty() {
                 self.catch_up();
@@ -239,7 +239,7 @@ impl<O: Op> Queue<O> {
     }
 
     /// The new order.
-    pub(super) fn end(mut self) -> Vec<Common<O>> {
+    pub(super) fn end(mut self) -> Vec<ProgramStep<O>> {
         self.catch_up();
         self.steps
     }
@@ -275,7 +275,7 @@ impl<O: Op> Queue<O> {
             self.makes.remove(slot);
         }
         let (group, to) = (open.group, open.to);
-        self.steps.push(Common::Finish {
+        self.steps.push(ProgramStep::Finish {
             group,
             to: to.clone(),
         });

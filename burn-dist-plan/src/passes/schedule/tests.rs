@@ -1,7 +1,7 @@
 //! Reductions hide behind the work of a unit, in however many goes they are done.
 
 use crate::clock::{Hardware, simulate};
-use crate::ir::Common;
+use crate::ir::ProgramStep;
 use crate::mesh::Rank;
 use crate::tests::pipelines::{Model, Norm};
 use crate::toy::{self, Builder, Toy};
@@ -61,20 +61,22 @@ fn a_second_reduction_exposes_no_more_than_the_first() {
 fn between(mesh: &str, is_meant: impl Fn(&crate::ir::Move) -> bool) -> Vec<usize> {
     let b = step(mesh, Norm::None);
     let options = options(&b);
-    let mut state = crate::passes::State::new(&b.window, &b.mesh, &options);
-    state.run(Some("schedule")).expect("a program");
-    let steps = &state.program().steps;
-    let is_local = |step: &&Common<Toy>| matches!(step, Common::Local(_));
+    let mut planner = crate::planner::Planner::new(&b.window, &b.mesh, &options);
+    planner.run(Some("schedule")).expect("a program");
+    let steps = &planner.state.program().steps;
+    let is_local = |step: &&ProgramStep<Toy>| matches!(step, ProgramStep::Local(_));
     let launches = steps
         .iter()
         .enumerate()
         .filter_map(|(at, step)| match step {
-            Common::Launch { group, moves } if moves.iter().all(&is_meant) => Some((at, *group)),
+            ProgramStep::Launch { group, moves } if moves.iter().all(&is_meant) => {
+                Some((at, *group))
+            }
             _ => None,
         });
     let counts = launches.map(|(at, group)| {
         let is_end =
-            |step: &Common<Toy>| matches!(step, Common::Finish { group: of, .. } if *of == group);
+            |step: &ProgramStep<Toy>| matches!(step, ProgramStep::Finish { group: of, .. } if *of == group);
         let rest = &steps[at..];
         let end = rest.iter().position(is_end).expect("it is waited for");
         rest[..end].iter().filter(is_local).count()

@@ -22,7 +22,7 @@ use std::ops::Range;
 use super::parts::{Part, count, has_backward};
 use crate::error::PlanError;
 use crate::facts::Visits;
-use crate::ir::{Common, Op, Program, Slot};
+use crate::ir::{Op, Program, ProgramStep, Slot};
 
 /// Repeats a microbatch of `program` until there are `microbatches`; `None` of a program of as many or more, or without
 /// a backward. `program` then has the slots of all of them, `parts` and `visits` their operations.
@@ -82,7 +82,7 @@ struct Groups {
 impl Groups {
     fn new<O: Op>(program: &Program<O>, parts: &[Part]) -> Self {
         // What is made for an update by an operation of a microbatch belongs to that, as in the order of a stage.
-        let of_step = |step: &Common<O>| {
+        let of_step = |step: &ProgramStep<O>| {
             let mut ops = [step.at(), step.stage_of()].into_iter().flatten();
             ops.find_map(|op| parts[op as usize].used_in)
         };
@@ -99,7 +99,7 @@ impl Groups {
             }
         }
         for (step, group) in program.steps.iter().zip(&mut of_step) {
-            if let Common::Upload { slot, .. } | Common::Random { slot, .. } = step {
+            if let ProgramStep::Upload { slot, .. } | ProgramStep::Random { slot, .. } = step {
                 *group = used[*slot as usize].flatten();
             }
         }
@@ -213,7 +213,7 @@ impl Pattern {
         // What others take of the first, and not of the last, no copy would stand for.
         for (step, group) in program.steps.iter().zip(&groups.of_step) {
             let is_one = is_in(*group, &before) || is_in(*group, &again);
-            if is_one || matches!(step, Common::Read { .. }) {
+            if is_one || matches!(step, ProgramStep::Read { .. }) {
                 continue;
             }
             let mut reads = step.reads().into_iter();
@@ -276,32 +276,32 @@ fn is_in(group: Option<u32>, microbatches: &Range<u32>) -> bool {
 }
 
 /// Returns whether two steps cost the same, whatever their slots are.
-fn is_alike<O: Op>(one: &Common<O>, two: &Common<O>) -> bool {
+fn is_alike<O: Op>(one: &ProgramStep<O>, two: &ProgramStep<O>) -> bool {
     match (one, two) {
-        (Common::Local(one), Common::Local(two)) => {
+        (ProgramStep::Local(one), ProgramStep::Local(two)) => {
             one.op.name() == two.op.name()
                 && one.path == two.path
                 && one.inputs == two.inputs
                 && one.outputs == two.outputs
                 && one.assignment == two.assignment
         }
-        (Common::Move(one), Common::Move(two)) => {
+        (ProgramStep::Move(one), ProgramStep::Move(two)) => {
             one.step == two.step && one.path == two.path && one.reason == two.reason
         }
-        (Common::Upload { .. }, Common::Upload { .. })
-        | (Common::Random { .. }, Common::Random { .. }) => true,
+        (ProgramStep::Upload { .. }, ProgramStep::Upload { .. })
+        | (ProgramStep::Random { .. }, ProgramStep::Random { .. }) => true,
         _ => false,
     }
 }
 
 /// Names a step, for people.
-fn name<O: Op>(step: &Common<O>) -> String {
+fn name<O: Op>(step: &ProgramStep<O>) -> String {
     let what = match step {
-        Common::Local(step) => step.op.name(),
-        Common::Move(_) => "a redistribution",
-        Common::Upload { .. } => "an upload",
-        Common::Random { .. } => "random numbers",
-        Common::Store { .. } => "what outlives the step",
+        ProgramStep::Local(step) => step.op.name(),
+        ProgramStep::Move(_) => "a redistribution",
+        ProgramStep::Upload { .. } => "an upload",
+        ProgramStep::Random { .. } => "random numbers",
+        ProgramStep::Store { .. } => "what outlives the step",
         _ => "a step",
     };
     match step.path() {
@@ -510,56 +510,56 @@ impl Repeated {
     }
 
     /// Writes down a step.
-    pub(crate) fn step<O: Op>(&self, program: &Program<O>, index: usize) -> Common<O> {
+    pub(crate) fn step<O: Op>(&self, program: &Program<O>, index: usize) -> ProgramStep<O> {
         let mut step = program.steps[self.recorded(index)].clone();
         each_slot(&mut step, |slot| *slot = self.slot(index, *slot));
         match &mut step {
-            Common::Local(step) => {
+            ProgramStep::Local(step) => {
                 step.at = self.op(index, step.at);
                 step.of = self.op(index, step.of);
             }
-            Common::Move(step) => step.at = self.op(index, step.at),
+            ProgramStep::Move(step) => step.at = self.op(index, step.at),
             _ => {}
         }
         step
     }
 
     /// Writes down all steps.
-    pub(crate) fn steps<O: Op>(&self, program: &Program<O>) -> Vec<Common<O>> {
+    pub(crate) fn steps<O: Op>(&self, program: &Program<O>) -> Vec<ProgramStep<O>> {
         let all = 0..self.len();
         all.map(|index| self.step(program, index)).collect()
     }
 }
 
-fn read_slot<O>(step: &Common<O>) -> Option<Slot> {
+fn read_slot<O>(step: &ProgramStep<O>) -> Option<Slot> {
     match step {
-        Common::Read { slot, .. } => Some(*slot),
+        ProgramStep::Read { slot, .. } => Some(*slot),
         _ => None,
     }
 }
 
 /// Lets `edit` change the slots of a step.
-fn each_slot<O: Op>(step: &mut Common<O>, edit: impl Fn(&mut Slot)) {
+fn each_slot<O: Op>(step: &mut ProgramStep<O>, edit: impl Fn(&mut Slot)) {
     match step {
-        Common::Local(step) => step.op.rewire(|_, wire| {
+        ProgramStep::Local(step) => step.op.rewire(|_, wire| {
             if wire.id != Slot::MAX {
                 edit(&mut wire.id);
             }
         }),
-        Common::Move(step) => {
+        ProgramStep::Move(step) => {
             edit(&mut step.from);
             edit(&mut step.to);
         }
-        Common::Load { slot, .. }
-        | Common::Upload { slot, .. }
-        | Common::Random { slot, .. }
-        | Common::Store { slot, .. }
-        | Common::Read { slot, .. } => edit(slot),
+        ProgramStep::Load { slot, .. }
+        | ProgramStep::Upload { slot, .. }
+        | ProgramStep::Random { slot, .. }
+        | ProgramStep::Store { slot, .. }
+        | ProgramStep::Read { slot, .. } => edit(slot),
         // Made by later passes.
-        Common::Launch { .. }
-        | Common::Finish { .. }
-        | Common::Chunked(_)
-        | Common::Send(_)
-        | Common::Receive(_) => {}
+        ProgramStep::Launch { .. }
+        | ProgramStep::Finish { .. }
+        | ProgramStep::Chunked(_)
+        | ProgramStep::Send(_)
+        | ProgramStep::Receive(_) => {}
     }
 }

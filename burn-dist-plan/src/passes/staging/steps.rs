@@ -2,7 +2,7 @@
 //! without the step itself, which is written down when it is wanted.
 
 use super::repeat::Repeated;
-use crate::ir::{Common, Op, Program, Slot};
+use crate::ir::{Op, Program, ProgramStep, Slot};
 
 /// Slots of each step, one after the other.
 #[derive(Default)]
@@ -32,7 +32,7 @@ pub(super) struct Steps<'a, O> {
     repeated: Option<&'a Repeated>,
     reads: Lists,
     writes: Lists,
-    /// The operations at which each stands, and which it is; see [`Common::at`] and [`Common::stage_of`].
+    /// The operations at which each stands, and which it is; see [`ProgramStep::at`] and [`ProgramStep::stage_of`].
     ops: Vec<[Option<u32>; 2]>,
 }
 
@@ -65,7 +65,7 @@ impl<'a, O: Op> Steps<'a, O> {
     }
 
     /// Returns the step of the program that it is, or is a copy of.
-    pub(super) fn recorded(&self, index: usize) -> &'a Common<O> {
+    pub(super) fn recorded(&self, index: usize) -> &'a ProgramStep<O> {
         let index = self.repeated.map_or(index, |of| of.recorded(index));
         &self.program.steps[index]
     }

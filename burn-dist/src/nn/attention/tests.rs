@@ -5,6 +5,7 @@ use super::mesh::{Attention, AttentionBackward};
 use super::*;
 use burn_autodiff::Autodiff;
 use burn_core::tensor::{TensorData, Tolerance};
+use burn_dist_door::DataParts;
 use burn_flex::{Flex, FlexDevice};
 use proptest::prelude::*;
 
@@ -372,7 +373,7 @@ fn every_split_gives_the_same() {
 /// Returns the results of the forward.
 fn made(op: &Attention, inputs: Vec<TensorData>) -> Vec<TensorData> {
     use burn_backend::ops::{BoolTensorOps, FloatTensorOps, IntTensorOps};
-    let tensors = inputs.into_iter().map(|data| match data.dtype {
+    let tensors = inputs.into_iter().map(|data| match data.dtype() {
         burn_std::DType::Bool(_) => {
             CustomTensor::<Flex>::Bool(Flex::bool_from_data(data, &FlexDevice))
         }

@@ -4,14 +4,15 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use burn_backend::TensorMetadata;
+use burn_dist_door::DataParts;
 use burn_flex::{FlexTensor, Layout};
 
 use super::*;
 
 /// Values as views of other buffers, each with its name and the values that it shows.
 fn views(data: &TensorData) -> Vec<(&'static str, FlexTensor, TensorData)> {
-    let rank = data.shape.num_dims();
-    if rank == 0 || matches!(data.dtype, DType::QFloat(_)) {
+    let rank = data.shape().num_dims();
+    if rank == 0 || matches!(data.dtype(), DType::QFloat(_)) {
         return Vec::new();
     }
     let whole = FlexTensor::from_data(data.clone());

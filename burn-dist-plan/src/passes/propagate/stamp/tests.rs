@@ -10,7 +10,7 @@ use rustc_hash::FxHasher;
 use crate::ir::{InputState, Mark, Origin, ParamSpec, Role, Runs, TensorIndex};
 use crate::layout::{Layout, LayoutText, Partial};
 use crate::mesh::ReduceOp;
-use crate::passes::State;
+use crate::planner::Planner;
 use crate::tests::{MESHES, random_layout};
 use crate::toy::{Builder, Kind, options};
 use crate::{Accumulation, Float, PlanOptions, Policy, Precision, Reshard, ShardStrategy, plan};
@@ -41,8 +41,9 @@ fn check(b: &Builder, options: &PlanOptions, what: &str) -> Runs {
             stamp,
             ..options.clone()
         };
-        let mut state = State::new(&b.window, &b.mesh, &options);
-        let result = state.run(Some("propagate"));
+        let mut planner = Planner::new(&b.window, &b.mesh, &options);
+        let result = planner.run(Some("propagate"));
+        let mut state = planner.state;
         let runs = state.programs.first_mut().map(|program| &mut program.runs);
         let runs = runs.map(std::mem::take).unwrap_or_default();
         (result, state.programs, runs)

@@ -7,16 +7,14 @@ use burn_backend::tensor::{BoolTensor, Device, FloatTensor, IndexingUpdateOp, In
 use burn_backend::{
     Distribution, ExecutionError, FloatDType, IntDType, Scalar, Shape, Slice, TensorData,
 };
-use burn_ir::{BackendIr, OperationIr};
+use burn_ir::OperationIr;
 use burn_router::get_client;
 use burn_std::BoolDType;
 
-use super::{
-    Call, Dist, MeshChannel, Router, delegate, forward, from_data, read, recording, reshape,
-};
-use crate::plan::Origin;
+use super::{Dist, Router, delegate, forward, from_data, read, recording, reshape};
+use crate::{Call, Inner, MeshChannel, Origin};
 
-impl<B: BackendIr> IntTensorOps<Self> for Dist<B> {
+impl<E: Inner> IntTensorOps<Self> for Dist<E> {
     /// A constant: whoever uses it says where it goes, and it is no batch.
     fn int_arange_step(
         range: Range<i64>,
@@ -27,7 +25,7 @@ impl<B: BackendIr> IntTensorOps<Self> for Dist<B> {
         let values: Vec<i64> = range.step_by(step).collect();
         let shape = [values.len()];
         let data = TensorData::new(values, shape).convert_dtype(dtype.into());
-        get_client::<MeshChannel<B>>(device).enter(data, Origin::Constants)
+        get_client::<MeshChannel<E>>(device).enter(data, Origin::Constants)
     }
 
     forward! {
@@ -124,7 +122,7 @@ impl<B: BackendIr> IntTensorOps<Self> for Dist<B> {
     }
 
     fn int_from_data(data: TensorData, device: &Device<Self>) -> IntTensor<Self> {
-        from_data(data, |data| Router::<B>::int_from_data(data, device))
+        from_data(data, |data| Router::<E>::int_from_data(data, device))
     }
 
     async fn int_into_data(tensor: IntTensor<Self>) -> Result<TensorData, ExecutionError> {

@@ -6,17 +6,15 @@ use burn_backend::{
     Distribution, ExecutionError, FloatDType, IntDType, Scalar, Shape, Slice, TensorData,
 };
 use burn_ir::{
-    BackendIr, FloatOperationIr, GridSample2dOpIr, NumericOperationIr, OperationIr, ReduceDimOpIr,
-    ReduceOpIr, UnaryOpIr,
+    FloatOperationIr, GridSample2dOpIr, NumericOperationIr, OperationIr, ReduceDimOpIr, ReduceOpIr,
+    UnaryOpIr,
 };
-use burn_router::RunnerClient;
 use burn_std::BoolDType;
 
-use super::{
-    Call, Dist, Router, delegate, forward, from_data, read, record_on, recording, reshape,
-};
+use super::{Dist, Router, delegate, forward, from_data, read, record_on, recording, reshape};
+use crate::{Call, Inner, RouterClient};
 
-impl<B: BackendIr> FloatTensorOps<Self> for Dist<B> {
+impl<E: Inner> FloatTensorOps<Self> for Dist<E> {
     forward! {
         fn float_device(tensor: &FloatTensor<Self>) -> Device<Self>;
         fn float_to_device(tensor: FloatTensor<Self>, device: &Device<Self>) -> FloatTensor<Self>;
@@ -127,7 +125,7 @@ impl<B: BackendIr> FloatTensorOps<Self> for Dist<B> {
     }
 
     fn float_from_data(data: TensorData, device: &Device<Self>) -> FloatTensor<Self> {
-        from_data(data, |data| Router::<B>::float_from_data(data, device))
+        from_data(data, |data| Router::<E>::float_from_data(data, device))
     }
 
     async fn float_into_data(tensor: FloatTensor<Self>) -> Result<TensorData, ExecutionError> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 ///
 /// A program that never reads would otherwise keep the data of all its steps. A full queue blocks the thread that
 /// records, outside the recorder's lock.
-pub(crate) struct Queue {
+pub struct Queue {
     bytes_max: u64,
     timeout: Duration,
     load: Mutex<Load>,
@@ -35,7 +35,7 @@ impl Load {
 }
 
 /// A window in flight; it has ended once all ranks have dropped it.
-pub(crate) struct InFlight {
+pub struct InFlight {
     queue: Arc<Queue>,
     bytes: u64,
 }
@@ -43,7 +43,7 @@ pub(crate) struct InFlight {
 impl Queue {
     /// A queue of windows that keep at most `bytes_max` together. Whoever waits for room goes on after `timeout`
     /// without any progress.
-    pub(crate) fn new(bytes_max: u64, timeout: Duration) -> Arc<Self> {
+    pub fn new(bytes_max: u64, timeout: Duration) -> Arc<Self> {
         Arc::new(Self {
             bytes_max,
             timeout,
@@ -54,7 +54,7 @@ impl Queue {
     }
 
     /// Adds a window that keeps `bytes` on the host.
-    pub(crate) fn enter(self: &Arc<Self>, bytes: u64) -> Arc<InFlight> {
+    pub fn enter(self: &Arc<Self>, bytes: u64) -> Arc<InFlight> {
         let mut load = self.lock();
         load.windows += 1;
         load.bytes += bytes;
@@ -68,13 +68,13 @@ impl Queue {
 
     /// Returns whether recording should wait.
     #[inline]
-    pub(crate) fn is_full(&self) -> bool {
+    pub fn is_full(&self) -> bool {
         self.full.load(Ordering::Relaxed)
     }
 
     /// Waits until there is room, or nothing has moved for as long as a rank waits for the others: then ranks are stuck
     /// or very slow. Their own time-out names the first case; in the second one the program goes on, with more memory.
-    pub(crate) fn wait(&self) {
+    pub fn wait(&self) {
         let mut load = self.lock();
         while load.is_over(self.bytes_max) {
             let finished = load.finished;

@@ -1,7 +1,7 @@
 //! Burn's own data parallelism over several devices, where a program turns it on.
 //!
 //! It is a feature of burn-backend (`distributed`) that any crate of a program may turn on, and with it
-//! `Autodiff<Dist<B>>` trains only if `Dist<B>` implements `DistributedBackend`. No crate can ask which features of
+//! `Autodiff<Dist<E>>` trains only if `Dist<E>` implements `DistributedBackend`. No crate can ask which features of
 //! another are on; but a path in a block is looked up in what the block imports before it is looked up around the
 //! block. So what is implemented below is Burn's trait where Burn has it, and the stand-in elsewhere.
 //!
@@ -10,9 +10,9 @@
 
 use burn_backend::DeviceId;
 use burn_backend::tensor::FloatTensor;
-use burn_ir::BackendIr;
 
-use super::{Dist, MeshDevice};
+use super::Dist;
+use crate::{Inner, MeshDevice};
 
 /// The parts of `burn_backend::distributed` that the implementation names.
 #[allow(
@@ -61,10 +61,10 @@ struct SeveralMeshes {
 burn_dist_mesh::debug_by_message!(SeveralMeshes);
 
 /// Returns what the reduction of `tensor` over the meshes of `device_ids` is: itself, where there is one.
-fn reduced<B: BackendIr>(
-    tensor: FloatTensor<Dist<B>>,
+fn reduced<E: Inner>(
+    tensor: FloatTensor<Dist<E>>,
     device_ids: &[DeviceId],
-) -> Result<FloatTensor<Dist<B>>, SeveralMeshes> {
+) -> Result<FloatTensor<Dist<E>>, SeveralMeshes> {
     match device_ids.len() {
         0 | 1 => Ok(tensor),
         devices => Err(SeveralMeshes { devices }),
@@ -75,7 +75,7 @@ const _: () = {
     #[allow(unused_imports, reason = "unused where Burn's feature is off")]
     use burn_backend::*;
 
-    impl<B: BackendIr> distributed::DistributedBackend for Dist<B> {
+    impl<E: Inner> distributed::DistributedBackend for Dist<E> {
         fn all_reduce(
             tensor: FloatTensor<Self>,
             _op: distributed::ReduceOperation,
@@ -83,7 +83,7 @@ const _: () = {
         ) -> distributed::CollectiveTensor<Self> {
             // Sum and mean of one term are the term.
             let reduced =
-                reduced::<B>(tensor, &device_ids).unwrap_or_else(|error| panic!("{error}"));
+                reduced::<E>(tensor, &device_ids).unwrap_or_else(|error| panic!("{error}"));
             distributed::CollectiveTensor::new(reduced)
         }
 
@@ -94,21 +94,21 @@ const _: () = {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Registered;
+    use crate::tests::mesh;
     use burn_backend::Backend;
     use burn_backend::ops::FloatTensorOps;
-    use burn_flex::Flex;
 
-    type B = Dist<Flex>;
+    type B = Dist<Registered>;
 
     #[test]
     fn one_mesh_is_its_own_sum_and_several_are_refused() {
-        let mesh = crate::DeviceMesh::parse("dp=2").unwrap();
-        let device = mesh.device();
+        let device = MeshDevice::from(mesh());
         let tensor = B::float_ones([2].into(), &device, burn_backend::DType::F32.into());
         let id = burn_std::device::Device::to_id(&device);
-        let one = reduced::<Flex>(tensor.clone(), &[id]).unwrap();
+        let one = reduced::<Registered>(tensor.clone(), &[id]).unwrap();
         assert_eq!(one.into_ir().id, tensor.clone().into_ir().id);
-        let error = reduced::<Flex>(tensor, &[id, id]).unwrap_err();
+        let error = reduced::<Registered>(tensor, &[id, id]).unwrap_err();
         assert!(error.to_string().contains("over 2 devices"), "{error}");
         B::sync(&device).unwrap();
     }

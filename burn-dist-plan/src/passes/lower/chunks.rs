@@ -10,9 +10,9 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::cut::Cut;
 use crate::ir::{
-    Chunked, Launched, LocalView, NewTensor, Op, Shift, Slot, SlotInfo, Steps, TensorIndex, rename,
+    Chunked, Cut, Launched, LocalView, NewTensor, Op, Shift, Slot, SlotInfo, Steps, TensorIndex,
+    rename,
 };
 use crate::layout::Layout;
 use crate::mesh::{BoolStore, MeshShape, Rank};
@@ -392,13 +392,13 @@ impl Terms {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
     use crate::mesh::DType;
     use crate::toy::{Kind, Toy};
 
     /// Returns the sum that rank `index` makes of terms that come in the order in which ranks send them.
-    pub(crate) fn sum_on(index: usize, parts: usize) -> String {
+    fn sum_on(index: usize, parts: usize) -> String {
         let mut terms = Terms::new(100, parts);
         let mut steps = Steps::<Toy>::new(200);
         for places in 1..=parts {
@@ -424,5 +424,28 @@ pub(super) mod tests {
             names.insert(op.out.id, sum);
         }
         name(&names, 100)
+    }
+
+    /// The terms of a sum are added as a balanced tree over the ranks, in whatever order they come.
+    #[test]
+    fn terms_are_added_in_the_one_order() {
+        fn tree(range: std::ops::Range<usize>) -> String {
+            if range.len() == 1 {
+                return range.start.to_string();
+            }
+            let middle = range.start + range.len().next_power_of_two() / 2;
+            format!(
+                "({}+{})",
+                tree(range.start..middle),
+                tree(middle..range.end)
+            )
+        }
+        assert_eq!(tree(0..6), "(((0+1)+(2+3))+(4+5))");
+        for parts in 2..9 {
+            for index in 0..parts {
+                let found = sum_on(index, parts);
+                assert_eq!(found, tree(0..parts), "rank {index} of {parts}");
+            }
+        }
     }
 }

@@ -8,14 +8,14 @@ use burn_backend::ops::{
 };
 use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
 use burn_ir::{
-    BackendIr, CtcLossBackwardOpIr, CtcLossOpIr, IRfftOpIr, ModuleOperationIr, OperationIr,
-    OperationOutput, RfftOpIr,
+    CtcLossBackwardOpIr, CtcLossOpIr, IRfftOpIr, ModuleOperationIr, OperationIr, OperationOutput,
+    RfftOpIr,
 };
-use burn_router::RunnerClient;
 
-use super::{Call, Dist, Router, delegate, record_on, recording};
+use super::{Dist, Router, delegate, record_on, recording};
+use crate::{Call, Inner, Recorder, RouterClient};
 
-impl<B: BackendIr> ModuleOps<Self> for Dist<B> {
+impl<E: Inner> ModuleOps<Self> for Dist<E> {
     delegate! {
         fn linear_x_backward(weight: FloatTensor<Self>, output_grad: FloatTensor<Self>) -> FloatTensor<Self>;
         fn linear_weight_backward(x: FloatTensor<Self>, output_grad: FloatTensor<Self>) -> FloatTensor<Self>;
@@ -97,8 +97,8 @@ impl<B: BackendIr> ModuleOps<Self> for Dist<B> {
         bias: Option<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
         let _recording = recording!("linear", x, weight, bias);
-        check_linear::<B>(&x, &weight, bias.as_ref());
-        Router::<B>::linear(x, weight, bias)
+        check_linear::<E>(&x, &weight, bias.as_ref());
+        Router::<E>::linear(x, weight, bias)
     }
 
     fn max_pool1d_with_indices(
@@ -110,7 +110,7 @@ impl<B: BackendIr> ModuleOps<Self> for Dist<B> {
         ceil_mode: bool,
     ) -> MaxPool1dWithIndices<Self> {
         let _recording = recording!("max_pool1d_with_indices", x);
-        let pool = Router::<B>::max_pool1d_with_indices(
+        let pool = Router::<E>::max_pool1d_with_indices(
             x,
             kernel_size,
             stride,
@@ -130,7 +130,7 @@ impl<B: BackendIr> ModuleOps<Self> for Dist<B> {
         ceil_mode: bool,
     ) -> MaxPool2dWithIndices<Self> {
         let _recording = recording!("max_pool2d_with_indices", x);
-        let pool = Router::<B>::max_pool2d_with_indices(
+        let pool = Router::<E>::max_pool2d_with_indices(
             x,
             kernel_size,
             stride,
@@ -152,7 +152,7 @@ impl<B: BackendIr> ModuleOps<Self> for Dist<B> {
         indices: IntTensor<Self>,
     ) -> MaxPool1dBackward<Self> {
         let _recording = recording!("max_pool1d_with_indices_backward", x, output_grad, indices);
-        let pool = Router::<B>::max_pool1d_with_indices_backward(
+        let pool = Router::<E>::max_pool1d_with_indices_backward(
             x,
             kernel_size,
             stride,
@@ -176,7 +176,7 @@ impl<B: BackendIr> ModuleOps<Self> for Dist<B> {
         indices: IntTensor<Self>,
     ) -> MaxPool2dBackward<Self> {
         let _recording = recording!("max_pool2d_with_indices_backward", x, output_grad, indices);
-        let pool = Router::<B>::max_pool2d_with_indices_backward(
+        let pool = Router::<E>::max_pool2d_with_indices_backward(
             x,
             kernel_size,
             stride,
@@ -207,7 +207,7 @@ impl<B: BackendIr> ModuleOps<Self> for Dist<B> {
             bias,
             output_grad
         );
-        let grads = Router::<B>::deform_conv2d_backward(
+        let grads = Router::<E>::deform_conv2d_backward(
             x,
             offset,
             weight,
@@ -282,7 +282,7 @@ impl<B: BackendIr> ModuleOps<Self> for Dist<B> {
     }
 
     fn has_ctc_loss_backward() -> bool {
-        B::has_ctc_loss_backward()
+        E::has_ctc_loss_backward()
     }
 
     fn ctc_loss_backward(
@@ -321,15 +321,15 @@ impl<B: BackendIr> ModuleOps<Self> for Dist<B> {
 ///
 /// # Panics
 /// If they do not fit: Burn's functions return no results.
-fn check_linear<B: BackendIr>(
-    x: &FloatTensor<Dist<B>>,
-    weight: &FloatTensor<Dist<B>>,
-    bias: Option<&FloatTensor<Dist<B>>>,
+fn check_linear<E: Inner>(
+    x: &FloatTensor<Dist<E>>,
+    weight: &FloatTensor<Dist<E>>,
+    bias: Option<&FloatTensor<Dist<E>>>,
 ) {
     let (x_shape, weight_shape) = (x.shape(), weight.shape());
     let features = x_shape.last();
     let outputs = weight_shape.last();
-    let name = |tensor: &FloatTensor<Dist<B>>, what: &str| {
+    let name = |tensor: &FloatTensor<Dist<E>>, what: &str| {
         let ir = tensor.clone().into_ir();
         let path = tensor.client.with(|recorder| recorder.path_of(&ir));
         path.unwrap_or_else(|| format!("the {what} of a linear layer"))

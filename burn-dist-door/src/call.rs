@@ -5,67 +5,37 @@
 //! the lock of its mesh's recorder from before its first tensor is consumed until its operation is recorded. Nothing
 //! waits for a rank under the lock.
 
-use std::cell::RefCell;
-
 use burn_backend::ops::{
     AttentionModuleOptions, ConvOptions, ConvTransposeOptions, DeformConvOptions,
     InterpolateOptions,
 };
 use burn_backend::tensor::IndexingUpdateOp;
 use burn_backend::{DType, Distribution, FloatDType, IntDType, Scalar, Shape, TensorData};
-use burn_ir::BackendIr;
-use burn_router::{RouterTensor, RunnerClient};
+use burn_router::RouterTensor;
 use burn_std::BoolDType;
-use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 
-use super::{MeshClient, Recorder};
-
-/// A recorder behind the lock of its mesh. The thread that holds the lock may take it again: a call holds it around the
-/// recording of its operation, and of what is dropped on the way.
-pub(super) type Locked<B> = ReentrantMutex<RefCell<Recorder<B>>>;
-
-/// Holds the lock of a mesh while a call is recorded. Its end is where a program waits that records faster than the
-/// ranks run.
-pub(super) struct Recording<B: BackendIr> {
-    guard: Option<ReentrantMutexGuard<'static, RefCell<Recorder<B>>>>,
-    client: MeshClient<B>,
-}
-
-impl<B: BackendIr> Recording<B> {
-    #[inline]
-    pub(super) fn new(client: MeshClient<B>, recorder: &'static Locked<B>) -> Self {
-        let guard = Some(recorder.lock());
-        Self { guard, client }
-    }
-}
-
-impl<B: BackendIr> Drop for Recording<B> {
-    #[inline]
-    fn drop(&mut self) {
-        drop(self.guard.take());
-        self.client.wait_for_room();
-    }
-}
+use crate::{Inner, MeshClient, Recorder, Recording};
 
 /// A call of a backend function, as far as it is known: its name, and the mesh of its tensors so far.
-pub(super) struct Call<'a, B: BackendIr> {
+pub struct Call<'a, E: Inner> {
     name: &'static str,
-    client: Option<&'a MeshClient<B>>,
+    client: Option<&'a MeshClient<E>>,
 }
 
-impl<'a, B: BackendIr> Call<'a, B> {
+impl<'a, E: Inner> Call<'a, E> {
+    /// Starts with a name and no tensors.
     #[inline]
-    pub(super) fn new(name: &'static str) -> Self {
+    pub fn new(name: &'static str) -> Self {
         Self { name, client: None }
     }
 
     /// Adds an argument.
     ///
     /// # Panics
-    /// If its tensors are on another mesh than those before: Burn's functions return tensors, so an error has no other
-    /// way out.
+    /// If its tensors are on another mesh than those before: Burn's functions return tensors, so an error cannot be
+    /// returned.
     #[inline]
-    pub(super) fn with(mut self, argument: &'a impl Argument<B>) -> Self {
+    pub fn with(mut self, argument: &'a impl Argument<E>) -> Self {
         argument.clients(|client| match self.client {
             None => self.client = Some(client),
             Some(first) if first.is_same(client) => {}
@@ -76,24 +46,27 @@ impl<'a, B: BackendIr> Call<'a, B> {
 
     /// Starts recording, if the call has tensors.
     #[inline]
-    pub(super) fn begin(self) -> Option<Recording<B>> {
+    pub fn begin(self) -> Option<Recording<E>> {
         self.client.map(MeshClient::recording)
     }
 }
 
 #[cold]
 #[inline(never)]
-fn mixed<B: BackendIr>(function: &str, first: &MeshClient<B>, other: &MeshClient<B>) -> ! {
+fn mixed<E: Inner>(function: &str, first: &MeshClient<E>, other: &MeshClient<E>) -> ! {
     let kinds = ["float_", "int_", "bool_", "q_"];
     let name = kinds.iter().find_map(|kind| function.strip_prefix(kind));
     let ended: String = [first, other]
         .iter()
         .filter_map(|client| {
-            let fault = client.with(|recorder| recorder.fault())?;
-            Some(format!("; {:?} has stopped: {fault}", client.device()))
+            let reason = client.with(|recorder| recorder.stopped())?;
+            Some(format!(
+                "; {:?} has stopped: {reason}",
+                client.mesh_device()
+            ))
         })
         .collect();
-    let (first, other) = (first.device(), other.device());
+    let (first, other) = (first.mesh_device(), other.mesh_device());
     let way_out = match first.is_default() || other.is_default() {
         true => {
             "Burn's data loaders make batches on the default device unless they are told another, \
@@ -109,29 +82,29 @@ fn mixed<B: BackendIr>(function: &str, first: &MeshClient<B>, other: &MeshClient
 }
 
 /// An argument of a backend function: tensors on meshes, or neither.
-pub(super) trait Argument<B: BackendIr> {
+pub trait Argument<E: Inner> {
     /// Visits the mesh of each tensor that the function consumes.
     #[inline]
-    fn clients<'a>(&'a self, _visit: impl FnMut(&'a MeshClient<B>)) {}
+    fn clients<'a>(&'a self, _visit: impl FnMut(&'a MeshClient<E>)) {}
 }
 
-impl<B: BackendIr> Argument<B> for RouterTensor<MeshClient<B>> {
+impl<E: Inner> Argument<E> for RouterTensor<MeshClient<E>> {
     #[inline]
-    fn clients<'a>(&'a self, mut visit: impl FnMut(&'a MeshClient<B>)) {
+    fn clients<'a>(&'a self, mut visit: impl FnMut(&'a MeshClient<E>)) {
         visit(&self.client);
     }
 }
 
-impl<B: BackendIr> Argument<B> for Option<RouterTensor<MeshClient<B>>> {
+impl<E: Inner> Argument<E> for Option<RouterTensor<MeshClient<E>>> {
     #[inline]
-    fn clients<'a>(&'a self, visit: impl FnMut(&'a MeshClient<B>)) {
+    fn clients<'a>(&'a self, visit: impl FnMut(&'a MeshClient<E>)) {
         self.iter().map(|tensor| &tensor.client).for_each(visit);
     }
 }
 
-impl<B: BackendIr> Argument<B> for Vec<RouterTensor<MeshClient<B>>> {
+impl<E: Inner> Argument<E> for Vec<RouterTensor<MeshClient<E>>> {
     #[inline]
-    fn clients<'a>(&'a self, visit: impl FnMut(&'a MeshClient<B>)) {
+    fn clients<'a>(&'a self, visit: impl FnMut(&'a MeshClient<E>)) {
         self.iter().map(|tensor| &tensor.client).for_each(visit);
     }
 }
@@ -139,7 +112,7 @@ impl<B: BackendIr> Argument<B> for Vec<RouterTensor<MeshClient<B>>> {
 /// Arguments without tensors. Their functions take no lock of their own: what they record uses nothing.
 macro_rules! no_tensors {
     ($($type:ty),* $(,)?) => {$(
-        impl<B: BackendIr> Argument<B> for $type {}
+        impl<E: Inner> Argument<E> for $type {}
     )*};
 }
 
@@ -163,8 +136,8 @@ no_tensors!(
     usize,
 );
 
-impl<B: BackendIr, const N: usize> Argument<B> for ConvOptions<N> {}
-impl<B: BackendIr, const N: usize> Argument<B> for ConvTransposeOptions<N> {}
+impl<E: Inner, const N: usize> Argument<E> for ConvOptions<N> {}
+impl<E: Inner, const N: usize> Argument<E> for ConvTransposeOptions<N> {}
 
-/// What a function only looks at is not consumed.
-impl<B: BackendIr, T: ?Sized> Argument<B> for &T {}
+/// A reference is not consumed.
+impl<E: Inner, T: ?Sized> Argument<E> for &T {}

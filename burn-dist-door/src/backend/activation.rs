@@ -3,13 +3,12 @@
 use burn_backend::Scalar;
 use burn_backend::ops::ActivationOps;
 use burn_backend::tensor::FloatTensor;
-use burn_ir::{BackendIr, CustomOpIr, OperationIr, TensorIr};
-use burn_router::RunnerClient;
+use burn_ir::{CustomOpIr, OperationIr, TensorIr};
 
-use super::{Call, Dist, MeshTensor, record_on, recording};
-use crate::ops::Activation;
+use super::{Dist, MeshTensor, record_on, recording};
+use crate::{Activation, Call, Inner, RouterClient};
 
-impl<B: BackendIr> ActivationOps<Self> for Dist<B> {
+impl<E: Inner> ActivationOps<Self> for Dist<E> {
     fn relu(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
         unary(tensor, Activation::Relu)
     }
@@ -57,7 +56,7 @@ impl<B: BackendIr> ActivationOps<Self> for Dist<B> {
     }
 }
 
-fn unary<B: BackendIr>(tensor: MeshTensor<B>, activation: Activation) -> MeshTensor<B> {
+fn unary<E: Inner>(tensor: MeshTensor<E>, activation: Activation) -> MeshTensor<E> {
     record_on(tensor, |input, client| {
         let out = TensorIr::uninit(
             client.create_empty_handle(),
@@ -73,11 +72,11 @@ fn unary<B: BackendIr>(tensor: MeshTensor<B>, activation: Activation) -> MeshTen
 }
 
 /// The result has the shape of `tensor`, to which `other` is broadcast.
-fn binary<B: BackendIr>(
-    tensor: MeshTensor<B>,
-    other: MeshTensor<B>,
+fn binary<E: Inner>(
+    tensor: MeshTensor<E>,
+    other: MeshTensor<E>,
     activation: Activation,
-) -> MeshTensor<B> {
+) -> MeshTensor<E> {
     let _recording = recording!(activation.name(), tensor, other);
     record_on(tensor, |input, client| {
         let out = TensorIr::uninit(

@@ -1,28 +1,28 @@
-//! What a thread takes out of Burn's records, and puts into them, in place of the tensors' data.
+//! Tensors that a thread takes out of Burn's records, and puts into them, in place of their data.
 //!
 //! An optimizer shows its state only as a record that is serialised, and a record reads every tensor to the host. While
 //! a thread *takes*, such a read answers with a token instead, and the tensor is kept for the thread; while it *gives*,
 //! a tensor made of a token is one that the thread has. A token is a few zeros and ones, which every element type
-//! holds, so it survives all conversions that records do on the way.
+//! holds, so it survives all conversions of records.
 
+use std::any::Any;
 use std::cell::RefCell;
 use std::hash::{BuildHasher, RandomState};
 
 use burn_backend::{DType, TensorData};
-use burn_dist_plan::ParamSpec;
-use serde_json::{Map, Value};
 
-use super::parts::{AnyTensor, Taken};
+use crate::DataParts;
+
+/// A tensor of a mesh, without its kind.
+pub type AnyTensor = Box<dyn Any + Send>;
 
 /// Bits of a token: a number that only this exchange has, and the index of the tensor.
 const NONCE_BITS: usize = 64;
 const INDEX_BITS: usize = 32;
 
 enum Exchange {
-    Taking(Nonce, Vec<Box<dyn Taken>>),
+    Taking(Nonce, Vec<AnyTensor>),
     Giving(Nonce, Vec<Option<AnyTensor>>),
-    /// Layouts that are asked for are noted, and nothing else.
-    Noting(Vec<ParamSpec>),
 }
 
 /// Tells the tokens of one exchange from data.
@@ -47,10 +47,10 @@ impl Nonce {
     /// Returns the index of the tensor, if `data` is a token of this exchange.
     pub fn index(self, data: &TensorData) -> Option<usize> {
         let is_token = data.num_elements() == NONCE_BITS + INDEX_BITS;
-        if !is_token || matches!(data.dtype, DType::QFloat(_)) {
+        if !is_token || matches!(data.dtype(), DType::QFloat(_)) {
             return None;
         }
-        let bits: Vec<bool> = match data.dtype {
+        let bits: Vec<bool> = match data.dtype() {
             DType::Bool(_) => data.iter::<bool>().collect(),
             _ => data.iter::<f32>().map(|bit| bit != 0.0).collect(),
         };
@@ -60,16 +60,6 @@ impl Nonce {
         };
         let (nonce, index) = bits.split_at(NONCE_BITS);
         (number(nonce) == self.0).then(|| number(index) as usize)
-    }
-
-    /// As [`Self::index`], of data that a record has as an object of JSON.
-    pub fn index_in(self, object: &Map<String, Value>) -> Option<usize> {
-        let has = |key| object.contains_key(key);
-        if object.len() != 3 || !has("bytes") || !has("dtype") {
-            return None;
-        }
-        let data: TensorData = serde_json::from_value(Value::Object(object.clone())).ok()?;
-        self.index(&data)
     }
 }
 
@@ -96,7 +86,7 @@ fn during<T>(exchange: Exchange, f: impl FnOnce() -> T) -> (T, Option<Exchange>)
 }
 
 /// Calls `f`, and returns the tensors that it read on this thread, in the order of the tokens that it got.
-pub fn taking<T>(f: impl FnOnce() -> T) -> (T, Nonce, Vec<Box<dyn Taken>>) {
+pub fn taking<T>(f: impl FnOnce() -> T) -> (T, Nonce, Vec<AnyTensor>) {
     let nonce = Nonce::new();
     match during(Exchange::Taking(nonce, Vec::new()), f) {
         (result, Some(Exchange::Taking(nonce, taken))) => (result, nonce, taken),
@@ -111,16 +101,8 @@ pub fn giving<T>(tensors: Vec<AnyTensor>, f: impl FnOnce(Nonce) -> T) -> T {
     during(Exchange::Giving(nonce, tensors), || f(nonce)).0
 }
 
-/// Calls `f`, and returns what it pins on this thread instead of pinning it.
-pub fn noting(f: impl FnOnce()) -> Vec<ParamSpec> {
-    match during(Exchange::Noting(Vec::new()), f).1 {
-        Some(Exchange::Noting(specs)) => specs,
-        _ => Vec::new(),
-    }
-}
-
 /// Takes a tensor that is about to be read, and returns what to answer, if this thread takes tensors.
-pub(super) fn take(tensor: impl FnOnce() -> Box<dyn Taken>) -> Option<TensorData> {
+pub(crate) fn take(tensor: impl FnOnce() -> AnyTensor) -> Option<TensorData> {
     EXCHANGE.with_borrow_mut(|exchange| match exchange {
         Some(Exchange::Taking(nonce, taken)) => {
             taken.push(tensor());
@@ -130,25 +112,14 @@ pub(super) fn take(tensor: impl FnOnce() -> Box<dyn Taken>) -> Option<TensorData
     })
 }
 
-/// Returns the tensor that `data` stands for, if this thread gives tensors.
-pub(super) fn given<T: 'static>(data: &TensorData) -> Option<T> {
+/// Returns the tensor that `data` stands for, if this thread puts tensors in the place of data.
+pub(crate) fn replaced<T: 'static>(data: &TensorData) -> Option<T> {
     EXCHANGE.with_borrow_mut(|exchange| match exchange {
         Some(Exchange::Giving(nonce, tensors)) => {
             let tensor = tensors.get_mut(nonce.index(data)?)?.take()?;
             tensor.downcast().ok().map(|tensor| *tensor)
         }
         _ => None,
-    })
-}
-
-/// Notes what a parameter asks for, if this thread only notes it.
-pub(super) fn notes_spec(spec: &ParamSpec) -> bool {
-    EXCHANGE.with_borrow_mut(|exchange| match exchange {
-        Some(Exchange::Noting(specs)) => {
-            specs.push(spec.clone());
-            true
-        }
-        _ => false,
     })
 }
 
@@ -172,7 +143,7 @@ mod tests {
         ];
         for (index, dims) in [(0, 1), (1, 2), (70_000, 4), (u32::MAX as usize, 8)] {
             let token = nonce.token(index, dims);
-            assert_eq!(token.shape.len(), dims);
+            assert_eq!(token.shape().len(), dims);
             for dtype in dtypes {
                 let stored = token.clone().convert_dtype(dtype);
                 assert_eq!(nonce.index(&stored), Some(index), "{dtype:?}");
@@ -187,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_panic_ends_the_exchange() {
-        let panicked = std::panic::catch_unwind(|| noting(|| panic!("on the way")));
+        let panicked = std::panic::catch_unwind(|| giving(Vec::new(), |_| panic!("on the way")));
         assert!(panicked.is_err());
         assert!(EXCHANGE.with_borrow(Option::is_none));
     }

@@ -3,12 +3,13 @@
 use burn_backend::ops::BoolTensorOps;
 use burn_backend::tensor::{BoolTensor, Device, FloatTensor, IntTensor};
 use burn_backend::{ExecutionError, FloatDType, IntDType, Scalar, Shape, Slice, TensorData};
-use burn_ir::{BackendIr, OperationIr};
+use burn_ir::OperationIr;
 use burn_std::BoolDType;
 
-use super::{Call, Dist, Router, delegate, forward, from_data, read, recording, reshape};
+use super::{Dist, Router, delegate, forward, from_data, read, recording, reshape};
+use crate::{Call, Inner};
 
-impl<B: BackendIr> BoolTensorOps<Self> for Dist<B> {
+impl<E: Inner> BoolTensorOps<Self> for Dist<E> {
     forward! {
         fn bool_device(tensor: &BoolTensor<Self>) -> Device<Self>;
         fn bool_to_device(tensor: BoolTensor<Self>, device: &Device<Self>) -> BoolTensor<Self>;
@@ -47,7 +48,7 @@ impl<B: BackendIr> BoolTensorOps<Self> for Dist<B> {
     }
 
     fn bool_from_data(data: TensorData, device: &Device<Self>) -> BoolTensor<Self> {
-        from_data(data, |data| Router::<B>::bool_from_data(data, device))
+        from_data(data, |data| Router::<E>::bool_from_data(data, device))
     }
 
     async fn bool_into_data(tensor: BoolTensor<Self>) -> Result<TensorData, ExecutionError> {

@@ -1,7 +1,7 @@
-//! `Dist<B>`: the backend that records.
+//! `Dist`: the backend that records.
 //!
 //! Nearly every operation is recorded as burn-router records it: the files here list those signatures once and forward
-//! them to `BackendRouter<MeshChannel<B>>`, whose tensors are ours. A method that burn-router leaves to its default
+//! them to `BackendRouter<MeshChannel>`, whose tensors are ours. A method that burn-router leaves to its default
 //! body is left to it here too, so that it becomes the same operations. What burn-router cannot record, or records as
 //! something else than the inner backend computes, is written out:
 //!
@@ -31,15 +31,14 @@ use burn_backend::backend::ops::{TransactionOps, TransactionPrimitive, Transacti
 use burn_backend::{
     Backend, BackendTypes, DType, DTypeUsageSet, ExecutionError, Shape, TensorData,
 };
-use burn_ir::{BackendIr, BaseOperationIr, OperationIr, OperationOutput, ShapeOpIr, TensorIr};
-use burn_router::{BackendRouter, RouterTensor, RunnerChannel, RunnerClient};
+use burn_ir::{BaseOperationIr, OperationIr, OperationOutput, ShapeOpIr, TensorIr};
+use burn_router::{BackendRouter, RouterTensor};
 
-use super::call::Call;
-use super::intercept;
-use super::{MeshChannel, MeshClient, MeshDevice};
-use crate::run::Fault;
+use crate::burn::{RouterChannel, refused};
+use crate::{Inner, MeshChannel, MeshClient, MeshDevice, RouterClient, exchange};
 
-/// A backend whose tensors live on a device mesh: records the program, partitions it, and runs each rank's part on `B`.
+/// A backend whose tensors live on a device mesh: records the program, partitions it, and runs each rank's part on the backend
+/// that `E` stands for.
 ///
 /// Nests inside `Autodiff`: `Autodiff<Dist<Flex>>`. `Autodiff` records gradients as ordinary operations, which `Dist`
 /// then partitions with the rest; the other order would differentiate each rank's part on its own. Fusion would go
@@ -47,18 +46,18 @@ use crate::run::Fault;
 /// several ranks give wrong values, and the backends that this crate's features name go without it.
 ///
 /// Quantized tensors are whole on every rank; what is computed from them is split again.
-pub struct Dist<B>(PhantomData<fn() -> B>);
+pub struct Dist<E>(PhantomData<fn() -> E>);
 
-/// What records most operations for us.
-type Router<B> = BackendRouter<MeshChannel<B>>;
+/// The router, which records most operations.
+type Router<E> = BackendRouter<MeshChannel<E>>;
 
 /// The tensor of every kind.
-type MeshTensor<B> = RouterTensor<MeshClient<B>>;
+pub type MeshTensor<E> = RouterTensor<MeshClient<E>>;
 
 /// Starts recording a call with these arguments: until the result is dropped, no other thread records on the mesh.
 macro_rules! recording {
     ($name:expr $(, $arg:ident)*) => {
-        Call::<B>::new($name)$(.with(&$arg))*.begin()
+        Call::<E>::new($name)$(.with(&$arg))*.begin()
     };
 }
 use recording;
@@ -69,7 +68,7 @@ macro_rules! delegate {
         #[inline]
         fn $name($( $arg: $type ),*) -> $out {
             let _recording = recording!(stringify!($name) $(, $arg)*);
-            Router::<B>::$name($( $arg ),*)
+            Router::<E>::$name($( $arg ),*)
         }
     )*};
 }
@@ -80,44 +79,44 @@ macro_rules! forward {
     ($( fn $name:ident ( $( $arg:ident : $type:ty ),* $(,)? ) -> $out:ty; )*) => {$(
         #[inline]
         fn $name($( $arg: $type ),*) -> $out {
-            Router::<B>::$name($( $arg ),*)
+            Router::<E>::$name($( $arg ),*)
         }
     )*};
 }
 use forward;
 
-impl<B> Clone for Dist<B> {
+impl<E> Clone for Dist<E> {
     fn clone(&self) -> Self {
         Self(PhantomData)
     }
 }
 
-impl<B> Default for Dist<B> {
+impl<E> Default for Dist<E> {
     fn default() -> Self {
         Self(PhantomData)
     }
 }
 
-impl<B> std::fmt::Debug for Dist<B> {
+impl<E> std::fmt::Debug for Dist<E> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("dist")
     }
 }
 
-impl<B: BackendIr> BackendTypes for Dist<B> {
+impl<E: Inner> BackendTypes for Dist<E> {
     type Device = MeshDevice;
-    type FloatTensorPrimitive = MeshTensor<B>;
-    type FloatElem = B::FloatElem;
-    type IntTensorPrimitive = MeshTensor<B>;
-    type IntElem = B::IntElem;
-    type BoolTensorPrimitive = MeshTensor<B>;
-    type BoolElem = B::BoolElem;
-    type QuantizedTensorPrimitive = MeshTensor<B>;
+    type FloatTensorPrimitive = MeshTensor<E>;
+    type FloatElem = E::FloatElem;
+    type IntTensorPrimitive = MeshTensor<E>;
+    type IntElem = E::IntElem;
+    type BoolTensorPrimitive = MeshTensor<E>;
+    type BoolElem = E::BoolElem;
+    type QuantizedTensorPrimitive = MeshTensor<E>;
 }
 
-impl<B: BackendIr> Backend for Dist<B> {
+impl<E: Inner> Backend for Dist<E> {
     fn name(device: &MeshDevice) -> String {
-        MeshChannel::<B>::name(device)
+        MeshChannel::<E>::name(device)
     }
 
     forward! {
@@ -128,7 +127,7 @@ impl<B: BackendIr> Backend for Dist<B> {
     }
 }
 
-impl<B: BackendIr> TransactionOps<Self> for Dist<B> {
+impl<E: Inner> TransactionOps<Self> for Dist<E> {
     /// Reads all tensors in one window.
     async fn tr_execute(
         transaction: TransactionPrimitive<Self>,
@@ -145,7 +144,7 @@ impl<B: BackendIr> TransactionOps<Self> for Dist<B> {
         let mut tickets = MeshClient::read_all(kinds.into_iter().flatten().collect()).into_iter();
         let mut next = |count| {
             let tickets = tickets.by_ref().take(count);
-            let data = tickets.map(|ticket| ticket.wait().map_err(Fault::into_execution_error));
+            let data = tickets.map(|ticket| ticket().map_err(refused));
             data.collect::<Result<Vec<_>, _>>()
         };
         Ok(TransactionPrimitiveData {
@@ -157,13 +156,12 @@ impl<B: BackendIr> TransactionOps<Self> for Dist<B> {
     }
 }
 
-/// Records an operation with one result on the mesh of `tensor`; `describe` is given the tensor and the id of the
-/// result.
+/// Records an operation with one result on the mesh of `tensor`; `describe` takes the tensor and makes the operation.
 #[inline]
-fn record_on<B: BackendIr>(
-    tensor: MeshTensor<B>,
-    describe: impl FnOnce(TensorIr, &MeshClient<B>) -> OperationIr,
-) -> MeshTensor<B> {
+fn record_on<E: Inner>(
+    tensor: MeshTensor<E>,
+    describe: impl FnOnce(TensorIr, &MeshClient<E>) -> OperationIr,
+) -> MeshTensor<E> {
     let client = tensor.client.clone();
     let _recording = client.recording();
     let op = describe(tensor.into_ir(), &client);
@@ -171,11 +169,11 @@ fn record_on<B: BackendIr>(
 }
 
 /// Records a reshape to exactly this shape: burn-ir 0.21 takes a size of 0 for that of the input.
-fn reshape<B: BackendIr>(
-    tensor: MeshTensor<B>,
+fn reshape<E: Inner>(
+    tensor: MeshTensor<E>,
     shape: Shape,
     family: impl FnOnce(BaseOperationIr) -> OperationIr,
-) -> MeshTensor<B> {
+) -> MeshTensor<E> {
     record_on(tensor, |input, client| {
         let out = TensorIr::uninit(client.create_empty_handle(), shape, input.dtype);
         family(BaseOperationIr::Reshape(ShapeOpIr { input, out }))
@@ -183,18 +181,18 @@ fn reshape<B: BackendIr>(
 }
 
 /// Makes a tensor of data, or takes the one that the data stands for.
-fn from_data<B: BackendIr>(
+fn from_data<E: Inner>(
     data: TensorData,
-    make: impl FnOnce(TensorData) -> MeshTensor<B>,
-) -> MeshTensor<B> {
-    intercept::given(&data).unwrap_or_else(|| make(data))
+    make: impl FnOnce(TensorData) -> MeshTensor<E>,
+) -> MeshTensor<E> {
+    exchange::replaced(&data).unwrap_or_else(|| make(data))
 }
 
 /// Reads a tensor in the dtype in which the ranks hold it.
-async fn read<B: BackendIr>(tensor: MeshTensor<B>) -> Result<TensorData, ExecutionError> {
-    if let Some(token) = intercept::take(|| Box::new(tensor.clone())) {
+async fn read<E: Inner>(tensor: MeshTensor<E>) -> Result<TensorData, ExecutionError> {
+    if let Some(token) = exchange::take(|| Box::new(tensor.clone())) {
         return Ok(token);
     }
     let ticket = MeshClient::read(tensor);
-    ticket.wait().map_err(Fault::into_execution_error)
+    ticket().map_err(refused)
 }

@@ -13,17 +13,19 @@ use burn_backend::quantization::{QuantScheme, QuantizationParametersPrimitive};
 use burn_backend::tensor::{Device, FloatTensor, IntTensor, QuantizedTensor};
 use burn_backend::{DType, ExecutionError, FloatDType, IntDType, Shape, Slice, TensorData};
 use burn_ir::{
-    BackendIr, BaseOperationIr, CastOpIr, DequantizeOpIr, FlipOpIr, FloatOperationIr, GatherOpIr,
+    BaseOperationIr, CastOpIr, DequantizeOpIr, FlipOpIr, FloatOperationIr, GatherOpIr,
     NumericOperationIr, OperationIr, PermuteOpIr, QuantizationParametersIr, QuantizeOpIr,
     ReduceDimOpIr, SelectOpIr, ShapeOpIr, SliceOpIr, SwapDimsOpIr,
 };
-use burn_router::{RunnerChannel, RunnerClient, get_client};
+use burn_router::get_client;
 
-use super::{Call, Dist, MeshChannel, read, record_on, recording, reshape};
+use super::{Dist, read, record_on, recording, reshape};
+use crate::burn::RouterChannel;
+use crate::{Call, Inner, MeshChannel, RouterClient};
 
-impl<B: BackendIr> QTensorOps<Self> for Dist<B> {
+impl<E: Inner> QTensorOps<Self> for Dist<E> {
     fn q_from_data(data: TensorData, device: &Device<Self>) -> QuantizedTensor<Self> {
-        get_client::<MeshChannel<B>>(device).register_tensor_data(data)
+        get_client::<MeshChannel<E>>(device).register_tensor_data(data)
     }
 
     fn quantize(
@@ -67,7 +69,7 @@ impl<B: BackendIr> QTensorOps<Self> for Dist<B> {
         if tensor.client.device() == *device {
             return tensor;
         }
-        MeshChannel::<B>::change_client_backend(tensor, device)
+        MeshChannel::<E>::change_client_backend(tensor, device)
     }
 
     async fn q_into_data(tensor: QuantizedTensor<Self>) -> Result<TensorData, ExecutionError> {

@@ -1,12 +1,13 @@
 //! Layouts that are cut into chunks.
 
-use crate::ir::{Chunked, Op, Slot};
-use crate::layout::{DimLayout, Factor, Layout};
+use super::chunked::Chunked;
+use super::op::Op;
+use super::tensor::Slot;
+use crate::layout::{DimLayout, Factor, Layout, simplify};
 use crate::mesh::{AxisIndex, MeshShape};
-use crate::passes::propagate::simplify;
 
 /// A layout with an axis of chunks.
-pub(super) struct Cut {
+pub(crate) struct Cut {
     pub layout: Layout,
     /// The dim that is split over the chunks, and the factor of it.
     pub dim: usize,
@@ -15,7 +16,7 @@ pub(super) struct Cut {
 
 impl Cut {
     /// Returns `layout` with the axis of chunks in the place of `axis`, the last of those that split a factor.
-    pub(super) fn of(layout: &Layout, axis: AxisIndex, chunks: &MeshShape) -> Option<Self> {
+    pub(crate) fn of(layout: &Layout, axis: AxisIndex, chunks: &MeshShape) -> Option<Self> {
         let mut layout = layout.clone();
         let factors = layout.dims.iter_mut().flat_map(|dim| &mut dim.factors);
         let mut last = factors.filter_map(|factor| factor.axes.last_mut());
@@ -25,7 +26,7 @@ impl Cut {
     }
 
     /// Returns what is split over the axis of chunks.
-    pub(super) fn found(layout: &Layout, chunks: &MeshShape) -> Option<Self> {
+    pub(crate) fn found(layout: &Layout, chunks: &MeshShape) -> Option<Self> {
         let axis = chunk_axis(chunks);
         for (dim, factors) in layout.dims.iter().enumerate() {
             let is_cut = |factor: &Factor| factor.axes.last() == Some(&axis);
@@ -41,38 +42,38 @@ impl Cut {
     }
 
     /// Returns the layout of the dim that is cut.
-    pub(super) fn rows(&self) -> &DimLayout {
+    pub(crate) fn rows(&self) -> &DimLayout {
         &self.layout.dims[self.dim]
     }
 
     /// Returns the layout of all chunks together, with the factors that it has here.
-    pub(super) fn together(&self) -> Layout {
+    pub(crate) fn together(&self) -> Layout {
         let mut layout = self.layout.clone();
         layout.dims[self.dim].factors[self.factor].axes.pop();
         layout
     }
 
     /// Whether the chunks together are a block of `layout`.
-    pub(super) fn is_of(&self, layout: &Layout, mesh: &MeshShape) -> bool {
+    pub(crate) fn is_of(&self, layout: &Layout, mesh: &MeshShape) -> bool {
         simplify(self.together(), mesh).dims == simplify(layout.clone(), mesh).dims
     }
 
     /// Returns the layout, partial over the same axes as `other`.
-    pub(super) fn layout_as(&self, other: &Layout) -> Layout {
+    pub(crate) fn layout_as(&self, other: &Layout) -> Layout {
         Layout {
             partial: other.partial.clone(),
             ..self.layout.clone()
         }
     }
 
-    pub(super) fn reshaped(&self, shape: &[usize], chunks: &MeshShape) -> Option<Self> {
+    pub(crate) fn reshaped(&self, shape: &[usize], chunks: &MeshShape) -> Option<Self> {
         Self::found(&self.layout.reshape(chunks, shape)?, chunks)
     }
 }
 
 impl<O: Op> Chunked<O> {
     /// Returns what it takes pieces of.
-    pub(super) fn cut(&self) -> impl Iterator<Item = Slot> {
+    pub(crate) fn cut(&self) -> impl Iterator<Item = Slot> {
         let made: Vec<Slot> = self.made().collect();
         let inputs = self.steps.iter().flat_map(|step| {
             let inputs = step.op.inputs().map(|input| input.id);
