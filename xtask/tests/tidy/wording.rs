@@ -35,8 +35,6 @@ const EXCEPTIONS: &[(&str, usize, usize)] = &[
     ("burn-dist-engine/src/record", 29, 31),
     ("burn-dist-kernels", 18, 74),
     ("burn-dist-launch", 39, 114),
-    ("burn-dist-macros", 4, 17),
-    ("burn-dist-mesh", 14, 30),
     ("burn-dist-plan", 110, 426),
     ("burn-dist-train", 27, 98),
     ("examples", 64, 185),
