@@ -14,23 +14,24 @@ use burn_ir::{BackendIr, TensorId, TensorIr, TensorStatus};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use self::items::Items;
+use super::MeshDevice;
 use super::device::{details, device_of, local_ranks};
 use super::hold::HoldNote;
 use super::log::Log;
 use super::parts::Placement;
 use super::repeat::Repeats;
-use super::{InputPolicy, MeshDevice, MeshOptions};
 use crate::comm::LocalHub;
 use crate::layout::{Layout, Rows, of_batch};
 use crate::mesh::{BoolStore, MeshShape, Rank, Topology};
 use crate::ops::dtype::{bool_store, of_burn, of_float};
 use crate::ops::{self, Recorded};
+use crate::options::{InputPolicy, MeshOptions};
 use crate::plan::explain::{Ask, Explanation};
 use crate::plan::{CacheStats, PlanCache};
 use crate::plan::{Float, PlanOptions, Redundancy, fuzz};
 use crate::plan::{Origin, ValueIndex};
 use crate::run::{
-    Fault, LocalTicket, ReadTicket, Runtime, RuntimeOptions, StatsTicket, SyncTicket, Trace,
+    Fault, LocalTicket, ReadTicket, Runtime, RuntimeParts, StatsTicket, SyncTicket, Trace,
 };
 use burn_dist_door::{DataParts, Queue};
 use burn_dist_plan::float8::Float8Store;
@@ -93,7 +94,7 @@ pub(crate) struct RecorderStats {
 /// Records the program of a mesh whose ranks compute on `B`.
 pub struct Recorder<B: BackendIr> {
     mesh: MeshShape,
-    options: MeshOptions,
+    options: Arc<MeshOptions>,
     plan_options: PlanOptions,
     inner_device: B::Device,
     runtime: Option<Runtime<B>>,
@@ -146,7 +147,7 @@ impl<B: BackendIr> Recorder<B> {
             None => (
                 MeshShape::new(Vec::<(String, usize)>::new()).expect("no axes: one rank"),
                 Topology::single(1),
-                MeshOptions::default(),
+                Arc::default(),
             ),
         };
         let ranks: Vec<Rank> = match options.dry_run && mesh.num_ranks() > DRY_RANKS_MAX {
@@ -197,18 +198,10 @@ impl<B: BackendIr> Recorder<B> {
                 &mesh,
                 ranks,
                 devices,
-                RuntimeOptions {
-                    timeout: options.timeout,
-                    chaos: options.chaos.clone(),
+                &options,
+                RuntimeParts {
                     flight: alive.and_then(|(mesh, details)| details.flight(mesh)),
-                    world: options.world.clone(),
-                    dry_run: options.dry_run,
-                    links: options.links.clone(),
                     topology,
-                    trace: options.trace,
-                    account: options.account_memory,
-                    gpu_transport: options.gpu_transport,
-                    reduction: options.reduction,
                     queue: queue.clone(),
                     faulted: alive
                         .map(|(mesh, details)| details.over(mesh))
@@ -271,7 +264,7 @@ impl<B: BackendIr> Recorder<B> {
         self.live = FxHashMap::default();
         self.cache.clear();
         // Nor may it keep the engine of the processes alive.
-        self.options.world = None;
+        Arc::make_mut(&mut self.options).world = None;
     }
 
     pub(crate) fn record(&mut self, op: Recorded) {
