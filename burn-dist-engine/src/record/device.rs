@@ -21,7 +21,7 @@ use burn_dist_gpu::{GpuTransport, Reduction};
 /// Ranks that one process runs: each is a thread with a pool of its own.
 const RANKS_MAX: usize = 1024;
 
-/// What a mesh is beside its axes.
+/// The nodes, devices and options of a mesh: all of it but its axes.
 pub(crate) struct Details {
     pub(crate) topology: Topology,
     pub(crate) devices: Vec<DeviceId>,
@@ -73,7 +73,7 @@ impl Details {
         })
     }
 
-    /// Returns those of the default mesh, which the environment names.
+    /// Returns the details of the default mesh, which the environment names.
     fn of_default(shape: &MeshShape) -> Result<Self, MeshError> {
         let mut options = MeshOptions {
             alone: shape.num_ranks() == 1,
@@ -123,10 +123,10 @@ impl Details {
     }
 }
 
-/// Returns what a mesh is beside its axes.
+/// Returns the nodes, devices and options of a mesh.
 ///
 /// # Panics
-/// If it is the default one and cannot be: a default has no other way out.
+/// If it is the default one and cannot be made: a default is used where no error can be returned.
 pub(crate) fn details(mesh: &Mesh) -> &Details {
     mesh.details(|| {
         let details = Details::of_default(mesh.shape());
@@ -342,7 +342,7 @@ impl DeviceMeshBuilder {
     }
 
     /// Sets the memory that plans may take which are kept for windows that come again, in bytes: 512 MiB by default.
-    /// Those that were not used for longest are given up first; a program whose windows take turns beyond that plans
+    /// Plans that were not used for longest are dropped first; a program whose windows take turns beyond that plans
     /// each of them anew.
     pub fn plan_cache_bytes_max(mut self, bytes: usize) -> Self {
         self.options.plan_cache_bytes_max = bytes;

@@ -53,13 +53,13 @@ enum Live {
     /// On the ranks.
     Placed {
         layout: Arc<Layout>,
-        /// What it is to training.
+        /// Its role in training.
         role: Role,
-        /// What it is made of, if its layout is not decided.
+        /// The kind of values it is computed from, if its layout is not decided.
         origin: Option<Origin>,
         /// The stage whose ranks have it; `None` if all do.
         stage: Option<Stage>,
-        born: Born,
+        name: ValueName,
     },
 }
 
@@ -69,16 +69,16 @@ struct Part {
     layout: Arc<Layout>,
 }
 
-/// Which value it is, whatever its id: the same in all processes that run the same program.
+/// Names a value, whatever its id: the same in all processes that run the same program.
 #[derive(Clone, Copy, Debug, Hash)]
-enum Born {
+enum ValueName {
     /// A value of a window.
     In(u64, ValueIndex),
-    /// Given by rank, as so many before.
-    Given(u64),
+    /// Put on the ranks part by part, as the tensor of this number.
+    Put(u64),
 }
 
-/// What a recorder did so far.
+/// The work of a recorder so far.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct RecorderStats {
     /// Windows, and how often their plan was known.
@@ -110,20 +110,20 @@ pub struct Recorder<B: BackendIr> {
     cache: PlanCache,
     seed: u64,
     streams: u64,
-    /// Tensors given by rank.
-    given: u64,
+    /// Tensors put on the ranks part by part.
+    put: u64,
     /// Windows run, and the hashes of those that other processes know.
     windows: u64,
-    told: FxHashSet<u64>,
+    known: FxHashSet<u64>,
     stats: RecorderStats,
-    /// Whether it was said that ranks repeat work.
+    /// Set once the user was warned that ranks repeat work.
     warned: bool,
-    /// Who holds the window open.
+    /// The callers that hold the window open.
     holds: Vec<Arc<HoldNote>>,
-    /// Whether it was said that a window ended all the same.
+    /// Set once the user was warned that a window ended all the same.
     warned_of_hold: bool,
     explanation: Option<Explanation>,
-    /// What is asked beside it.
+    /// Figures that are asked for beside it.
     asked: Ask,
 }
 
@@ -224,9 +224,9 @@ impl<B: BackendIr> Recorder<B> {
             cache: PlanCache::new(options.plan_cache_bytes_max),
             seed: 0,
             streams: 0,
-            given: 0,
+            put: 0,
             windows: 0,
-            told: FxHashSet::default(),
+            known: FxHashSet::default(),
             stats: RecorderStats::default(),
             warned: false,
             holds: Vec::new(),
@@ -327,7 +327,7 @@ impl<B: BackendIr> Recorder<B> {
         }
     }
 
-    /// What bounds how far the program is ahead of the ranks.
+    /// Returns the bound on how far the program is ahead of the ranks.
     pub(crate) fn queue(&self) -> &Arc<Queue> {
         &self.queue
     }
@@ -499,7 +499,7 @@ impl<B: BackendIr> Recorder<B> {
             return Err(Fault::bug("a mesh without workers"));
         };
         runtime.put(id, parts, &placement.layout, dtype);
-        self.given += 1;
+        self.put += 1;
         let Placement {
             layout,
             stage,
@@ -512,7 +512,7 @@ impl<B: BackendIr> Recorder<B> {
                 role,
                 origin: None,
                 stage,
-                born: Born::Given(self.given),
+                name: ValueName::Put(self.put),
             },
         );
         Ok(())
