@@ -1,4 +1,4 @@
-//! What is done when the program ends.
+//! Calls that are made when the program ends.
 
 use std::ffi::c_int;
 

@@ -26,7 +26,7 @@ use std::fmt;
 /// Which of several processes this one is, and where they meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterEnv {
-    /// Who says so.
+    /// The launcher that says so.
     pub launcher: Launcher,
     /// The number of this process.
     pub rank: usize,
@@ -42,7 +42,7 @@ pub struct ClusterEnv {
     pub master: Option<Master>,
 }
 
-/// What has started a process.
+/// The launcher that has started a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Launcher {
@@ -54,7 +54,7 @@ pub enum Launcher {
     Torchrun,
     /// Slurm's `srun`.
     Slurm {
-        /// Whether `srun` offers PMI-2 or PMIx, with which MPI finds the other processes.
+        /// True if `srun` offers PMI-2 or PMIx, with which MPI finds the other processes.
         pmi: bool,
     },
 }
@@ -80,7 +80,7 @@ impl Launcher {
         }
     }
 
-    /// Whether MPI finds the other processes by itself.
+    /// Returns true if MPI finds the other processes by itself.
     pub fn has_mpi(self) -> bool {
         match self {
             Self::OpenMpi | Self::Hydra => true,
@@ -108,7 +108,7 @@ pub struct Master {
     pub host: String,
     /// The TCP port.
     pub port: u16,
-    /// Whether the process of rank 0 listens there; else the launcher does.
+    /// True if the process of rank 0 listens there; else the launcher does.
     pub is_rank_zero: bool,
 }
 
@@ -127,11 +127,11 @@ pub enum ClusterEnvError {
     NotANumber {
         /// Its name.
         variable: &'static str,
-        /// What it says.
+        /// Its value.
         value: String,
-        /// What it should be.
+        /// The kind of value it should have.
         what: &'static str,
-        /// What to do.
+        /// The remedy.
         way_out: &'static str,
     },
     /// A rank outside the world, or outside the machine.
@@ -142,11 +142,11 @@ pub enum ClusterEnvError {
     Outside {
         /// The variable of the rank.
         variable: &'static str,
-        /// What it says.
+        /// Its value.
         rank: usize,
         /// The variable of the size.
         size_variable: &'static str,
-        /// What it says.
+        /// Its value.
         size: usize,
     },
     /// A world that cannot be.
@@ -156,7 +156,7 @@ pub enum ClusterEnvError {
     TooMany {
         /// The variable of the size.
         variable: &'static str,
-        /// What it says.
+        /// Its value.
         size: usize,
     },
     /// A variable without one that it needs.
@@ -164,11 +164,11 @@ pub enum ClusterEnvError {
     Missing {
         /// The variable that is there.
         variable: &'static str,
-        /// What it says.
+        /// Its value.
         value: String,
         /// The one that is not.
         missing: &'static str,
-        /// What to do.
+        /// The remedy.
         way_out: &'static str,
     },
     /// A rank that says alone, in a world of several.
@@ -179,7 +179,7 @@ pub enum ClusterEnvError {
     Alone {
         /// The variable of the rank.
         variable: &'static str,
-        /// What `WORLD_SIZE` says.
+        /// The value of `WORLD_SIZE`.
         size: usize,
     },
     /// MPI and torchrun, neither of which can have started the other.
@@ -220,11 +220,11 @@ burn_dist_mesh::debug_by_message!(ClusterEnvError);
 /// The most processes of one program.
 pub const WORLD_SIZE_MAX: usize = 1 << 16;
 
-/// What to do about a number of a launcher that is none.
+/// The remedy for a launcher's number that is none.
 const UNSET: &str = "set it as the launcher does, or unset it to start this program alone";
 
 /// A launcher, and rank and size that it says.
-type Place = (Launcher, (usize, usize));
+type Claim = (Launcher, (usize, usize));
 
 /// Reads variables.
 struct Variables<F>(F);
@@ -252,7 +252,7 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
     }
 
     /// Returns a launcher with the rank and the size it lies in, if either is there.
-    fn rank(&self, launcher: Launcher) -> Result<Option<Place>, ClusterEnvError> {
+    fn rank(&self, launcher: Launcher) -> Result<Option<Claim>, ClusterEnvError> {
         let (variable, size_variable) = (launcher.rank_variable(), launcher.variable());
         let missing = |variable, value: usize, missing| ClusterEnvError::Missing {
             variable,
@@ -279,7 +279,7 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
     }
 
     /// Returns what torchrun's variables say; nothing if they say that this process is alone by a rank of -1.
-    fn torchrun(&self) -> Result<Option<Place>, ClusterEnvError> {
+    fn torchrun(&self) -> Result<Option<Claim>, ClusterEnvError> {
         if !self.is_alone("RANK") {
             return self.rank(Launcher::Torchrun);
         }
@@ -292,24 +292,24 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
         }
     }
 
-    /// Whether a rank of torchrun's is -1.
+    /// Returns true if a rank of torchrun's is -1.
     fn is_alone(&self, variable: &str) -> bool {
         self.text(variable).is_some_and(|rank| rank == "-1")
     }
 
     /// Returns what an MPI launcher says, where it is no part of Slurm.
-    fn mpi(&self, slurm: Option<Place>) -> Result<Option<Place>, ClusterEnvError> {
+    fn mpi(&self, slurm: Option<Claim>) -> Result<Option<Claim>, ClusterEnvError> {
         if let found @ Some(_) = self.rank(Launcher::OpenMpi)? {
             return Ok(found);
         }
         let hydra = self.rank(Launcher::Hydra)?;
-        let is_slurm = |(_, env): &Place| slurm.is_some_and(|(_, slurm)| slurm == *env);
+        let is_slurm = |(_, env): &Claim| slurm.is_some_and(|(_, slurm)| slurm == *env);
         Ok(hydra.filter(|hydra| !is_slurm(hydra)))
     }
 
     /// Returns what Slurm says of a step's task. In a batch script, which is one process, there is a `SLURM_PROCID`
     /// without a step.
-    fn slurm(&self) -> Result<Option<Place>, ClusterEnvError> {
+    fn slurm(&self) -> Result<Option<Claim>, ClusterEnvError> {
         if self.text("SLURM_STEP_NUM_TASKS").is_none() {
             return Ok(None);
         }
@@ -318,7 +318,7 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
     }
 
     /// Returns which of an MPI launcher and torchrun has started this process.
-    fn nearer(&self, mpi: Place, torchrun: Place) -> Result<Place, ClusterEnvError> {
+    fn nearer(&self, mpi: Claim, torchrun: Claim) -> Result<Claim, ClusterEnvError> {
         let ((first, first_env), (second, second_env)) = (mpi, torchrun);
         if self.text("TORCHELASTIC_RUN_ID").is_some() {
             let agents = self.number("GROUP_WORLD_SIZE")?;
@@ -433,7 +433,7 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
 pub const RENDEZVOUS: &str = "BURN_DIST_RENDEZVOUS";
 
 impl ClusterEnv {
-    /// Returns what is said of this process; `None` if it was started alone.
+    /// Returns what the environment says of this process; `None` if it was started alone.
     ///
     /// # Errors
     /// Variables that contradict themselves or each other.

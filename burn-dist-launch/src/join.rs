@@ -34,7 +34,7 @@ pub enum JoinError {
          a free port there, or start the program with `burn-dist run` or `mpirun` (with Slurm: `srun --mpi=pmix`)"
     )]
     Nowhere {
-        /// Who has started this process.
+        /// The launcher that has started this process.
         launcher: String,
     },
     /// Processes on several machines without a token.
@@ -171,7 +171,7 @@ pub(crate) fn patience() -> Result<Duration, JoinError> {
     seconds(&text).ok_or_else(|| JoinError::Seconds(text.into_owned()))
 }
 
-/// Returns the token where none is said. Nobody from another machine gets to its loopback address, but other users do:
+/// Returns the token where none is set. Nobody from another machine gets to its loopback address, but other users do:
 /// there it is that of this user.
 fn default_token(address: &str) -> Result<Token, JoinError> {
     #[cfg(unix)]
@@ -182,7 +182,7 @@ fn default_token(address: &str) -> Result<Token, JoinError> {
     Err(JoinError::NoToken { master })
 }
 
-/// Whether only this machine reaches an address.
+/// Returns true if only this machine reaches an address.
 #[cfg(unix)]
 fn is_loopback(address: &str) -> bool {
     let found = address.to_socket_addrs();

@@ -44,7 +44,7 @@ pub const RESTART: &str = "BURN_DIST_RESTART";
 /// Returns how often `burn-dist run --max-restarts` has started this program anew, after a failure: 0 for the first
 /// time, and under other launchers.
 ///
-/// What a program that saves its state does with it:
+/// A program that saves its state uses it so:
 ///
 /// ```
 /// let resume = burn_dist_launch::restarts()? > 0;

@@ -13,7 +13,7 @@ const GAP: Duration = Duration::from_secs(1);
 /// The signals that ask a program to stop.
 const SIGNALS: [i32; 2] = [SIGINT, SIGTERM];
 
-/// Whether a signal has asked this program to stop, with time to save what it has.
+/// Knows if a signal has asked this program to stop, with time to save what it has.
 ///
 /// The program looks when it can stop, after a step say, saves, and ends with [`Stop::exit_code`]. A second signal, at
 /// least [`GAP`] after the first, ends it at once, with the same code. Nothing else hurries it, but whoever has sent
@@ -103,13 +103,13 @@ impl Stop {
         self.0.hear(SIGINT, 0);
     }
 
-    /// Whether a signal has asked.
+    /// Returns true if a signal has asked.
     pub fn is_asked(&self) -> bool {
         self.exit_code().is_some()
     }
 
-    /// Whether a signal has asked any of the processes: all of them stop then, and end with the same code, also those
-    /// that no signal has reached. Where it was SIGINT here and SIGTERM there, that is SIGTERM's.
+    /// Returns true if a signal has asked any of the processes: all of them stop then, and end with the same code, also
+    /// those that no signal has reached. Where it was SIGINT here and SIGTERM there, that is SIGTERM's.
     ///
     /// # Communication
     /// Waits for the others; one byte.

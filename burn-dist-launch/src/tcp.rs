@@ -52,13 +52,13 @@ struct Connection {
     stream: TcpStream,
     /// Seals what is sent.
     seal: Seal,
-    /// What is still to be sent.
+    /// Bytes that are still to be sent.
     out: Vec<u8>,
     /// Opens what has come.
     open: Open,
-    /// What has come, and is not a whole record yet.
+    /// Bytes that have come, and are not a whole record yet.
     sealed: Vec<u8>,
-    /// What was in records, and is not a whole message yet.
+    /// Bytes that were in records, and are not a whole message yet.
     into: Vec<u8>,
 }
 

@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 #[cfg(feature = "rendezvous")]
 const TRANSPORT: &str = "BURN_DIST_TRANSPORT";
 
-/// What to say where nothing carries messages.
+/// The error's text where nothing carries messages.
 #[cfg(not(feature = "mpi"))]
 const WITHOUT_MPI: &str =
     "this program was built without MPI: turn burn-dist's feature `mpi` on, or start it alone";
@@ -20,11 +20,11 @@ const WITHOUT_MPI: &str =
 /// [launcher](super::Launcher); `None` if it was started alone.
 ///
 /// The first call connects them, and later ones return the same. Where the launcher is one of MPI's, messages go over
-/// MPI, which is finalised when the program ends: together with the others, whose programs it waits for. If one of
-/// them is silent for 30 s then, that is said on stderr, and the program ends with 75. Elsewhere, without the feature `mpi`, or with
-/// `BURN_DIST_TRANSPORT=tcp`, the processes meet at a [rendezvous](super::rendezvous) and connect over TCP, which
-/// carry what processes say to each other, but no tensors of more than a MiB: for ranks that each have a GPU of their
-/// own and communicate with NCCL.
+/// MPI, which is finalised when the program ends: together with the others, whose programs it waits for. If one of them
+/// is silent for 30 s then, stderr says so, and the program ends with 75. Elsewhere, without the feature `mpi`, or with
+/// `BURN_DIST_TRANSPORT=tcp`, the processes meet at a [rendezvous](super::rendezvous) and connect over TCP, which carry
+/// what processes say to each other, but no tensors of more than a MiB: for ranks that each have a GPU of their own and
+/// communicate with NCCL.
 ///
 /// # Errors
 /// [`CommError::World`] if there are other processes and this one cannot reach them; [`CommError::ClusterEnv`] if the

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 mod doctor;
 mod run;
 
-/// What starts and examines programs that use burn-dist.
+/// Commands that start and examine programs that use burn-dist.
 #[derive(Subcommand)]
 pub enum Command {
     #[expect(missing_docs, reason = "its own text is the help of the command")]

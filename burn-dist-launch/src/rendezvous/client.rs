@@ -54,11 +54,11 @@ impl fmt::Display for Lost {
     }
 }
 
-/// Why the processes cannot go on together, as one of them or a launcher has said.
+/// Why the processes cannot go on together, in the words of one of them or of a launcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Failure {
-    /// Who failed of what.
+    /// The one that failed, and of what.
     pub reason: String,
     /// The exit code of what failed, for whoever ends because of it.
     pub exit_code: u8,
@@ -99,7 +99,7 @@ struct Shared {
     writer: Mutex<Sealed<TcpStream>>,
     inbox: Mutex<Inbox>,
     arrived: Condvar,
-    /// Whether `inbox` knows of trouble: what is looked at often.
+    /// True if `inbox` knows of trouble: looked at often.
     is_troubled: AtomicBool,
     has_left: AtomicBool,
 }
@@ -308,7 +308,7 @@ impl Client {
         })
     }
 
-    /// Returns who this process said it is.
+    /// Returns who this process is, as it has described itself to the server.
     pub fn me(&self) -> &Member {
         &self.me
     }
@@ -386,7 +386,7 @@ impl Client {
         })
     }
 
-    /// Returns the first failure that another process or launcher has told of, if any has. Costs a load.
+    /// Returns the first failure that another process or launcher has reported, if any has. Costs a load.
     pub fn failure(&self) -> Option<Failure> {
         self.first(|trouble| match trouble {
             Trouble::Lost(_) => None,
@@ -400,7 +400,7 @@ impl Client {
         self.first(|trouble| Some(trouble.to_string()))
     }
 
-    /// As [`Client::trouble`], with what to end with.
+    /// Returns the same as [`Client::trouble`], with the exit code to end with.
     pub(crate) fn start_trouble(&self) -> Option<StartError> {
         self.first(|trouble| {
             Some(match trouble {
@@ -419,8 +419,8 @@ impl Client {
         }
     }
 
-    /// Waits for [trouble](Self::trouble) and returns it; `None` once the rendezvous is over, or this client has said
-    /// goodbye, without any.
+    /// Waits for [trouble](Self::trouble) and returns it; `None` once the rendezvous is over, or this client has sent
+    /// its goodbye, without any.
     pub fn wait_for_trouble(&self) -> Option<String> {
         let mut inbox = lock(&self.shared.inbox);
         loop {
@@ -442,8 +442,8 @@ impl Client {
         self.fail_with(reason, EXIT_CONFIG);
     }
 
-    /// As [`Client::fail`], with the exit code of what failed. What a launcher says is passed on word for word: it
-    /// names the process that it speaks of.
+    /// Does the same as [`Client::fail`], with the exit code of what failed. What a launcher says is passed on word for
+    /// word: it names the process that it speaks of.
     pub fn fail_with(&self, reason: &str, exit_code: u8) {
         let reason = truncated(reason, 8 << 10).to_string();
         let _ = self.shared.send(&Request::Fail { reason, exit_code });

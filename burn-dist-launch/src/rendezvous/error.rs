@@ -1,4 +1,4 @@
-//! What can go wrong where processes meet.
+//! Errors of processes that meet.
 
 use super::{Lost, SILENCE_SECONDS};
 use burn_dist_comm::{EXIT_CONFIG, EXIT_TEMPORARY};
@@ -13,7 +13,7 @@ pub enum RendezvousError {
     Listen {
         /// Where.
         address: String,
-        /// Why not, and the way out.
+        /// Why not, and the remedy.
         reason: String,
     },
     /// There is no server, or none that answers.
@@ -25,7 +25,7 @@ pub enum RendezvousError {
     Unreachable {
         /// Where.
         address: String,
-        /// What the last attempt said.
+        /// The error of the last attempt.
         reason: String,
         /// For how long it was tried.
         waited: Duration,
@@ -37,15 +37,15 @@ pub enum RendezvousError {
         address: String,
         /// Why.
         reason: String,
-        /// What to end with.
+        /// The exit code to end with.
         exit_code: u8,
     },
-    /// What answers is no server of ours, or one without the token.
+    /// The program that answers is no server of ours, or one without the token.
     #[error("what listens at {address} is not the rendezvous of this program: {reason}")]
     Impostor {
         /// Where.
         address: String,
-        /// What it said.
+        /// Its answer.
         reason: String,
     },
     /// Not all have come, or a key was not set, in time.
@@ -53,7 +53,7 @@ pub enum RendezvousError {
     Timeout {
         /// A key or a barrier.
         what: String,
-        /// Who is missing, and who was turned away.
+        /// The processes that are missing, and those that were turned away.
         reason: String,
         /// For how long.
         waited: Duration,
@@ -61,7 +61,7 @@ pub enum RendezvousError {
     /// A request that the server does not grant.
     #[error("the rendezvous cannot {what}: {reason}")]
     Failed {
-        /// What was asked.
+        /// The request.
         what: String,
         /// Why not.
         reason: String,
@@ -69,9 +69,9 @@ pub enum RendezvousError {
     /// The processes cannot come together: one of them is wrong, or has failed, or the rendezvous is over.
     #[error("{reason}")]
     Broken {
-        /// Who, and why.
+        /// The one that ends it, and why.
         reason: String,
-        /// What to end with: the exit code of what failed there.
+        /// The exit code to end with: that of what failed there.
         exit_code: u8,
     },
     /// A process has vanished.

@@ -18,22 +18,22 @@ pub const FRAME_BYTES_MAX: usize = 64 << 10;
 /// No frame of someone who has not proved to hold the token is longer.
 pub(super) const STRANGER_BYTES_MAX: usize = 1 << 10;
 
-/// What a greeting starts with, whatever the version.
+/// The start of a greeting, whatever the version.
 const MAGIC: &[u8; 16] = b"burn-dist meets\n";
 
 /// Host names are cut to this many bytes.
 const HOST_BYTES_MAX: usize = 255;
 
-/// What comes to a rendezvous.
+/// The role of one that comes to a rendezvous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Role {
     /// A process of the program.
     Process,
-    /// What has started those of one machine. It has no part in barriers.
+    /// The launcher of the processes of one machine. It has no part in barriers.
     Launcher,
 }
 
-/// Who a process or a launcher says it is.
+/// A process or a launcher, as it describes itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
     /// Which of both.
@@ -92,7 +92,7 @@ impl fmt::Display for Member {
     }
 }
 
-/// What a server says first.
+/// The first message of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Greeting {
     #[serde(deserialize_with = "printable")]
@@ -100,7 +100,7 @@ pub(super) struct Greeting {
     pub nonce: [u8; NONCE_BYTES],
 }
 
-/// What a client answers; a proof of it follows in the frame.
+/// The answer of a client; a proof of it follows in the frame.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Hello {
     #[serde(deserialize_with = "printable")]
@@ -114,7 +114,7 @@ pub(super) struct Hello {
     pub handshake: Vec<u8>,
 }
 
-/// What the server says to that.
+/// The server's answer to that.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Answer {
     Welcome {
@@ -125,13 +125,13 @@ pub(super) enum Answer {
     Refused {
         #[serde(deserialize_with = "printable")]
         reason: String,
-        /// Whether it may be different in a moment.
+        /// True if it may be different in a moment.
         again: bool,
         exit_code: u8,
     },
 }
 
-/// What only those with the token read of a welcome.
+/// The part of a welcome that only those with the token read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Greeted {
     /// A random number of the rendezvous.
@@ -140,7 +140,7 @@ pub(super) struct Greeted {
     pub keeper: Option<Member>,
 }
 
-/// What a client asks once it is in.
+/// A request of a client that is in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Request {
     Set {
@@ -160,7 +160,7 @@ pub(super) enum Request {
         #[serde(deserialize_with = "printable")]
         name: String,
     },
-    /// Who or what a request still waits for; it is given up.
+    /// Gives a request up, and asks who or what it still waits for.
     GiveUp {
         id: u64,
         waiting: u64,
@@ -175,7 +175,7 @@ pub(super) enum Request {
     },
 }
 
-/// What a server says to a client that is in.
+/// A message of a server to a client that is in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Reply {
     Done {

@@ -12,15 +12,15 @@
 //!
 //! **Who may listen.** All that follows is sealed under what both drew (`secure`). Whoever can read the connection
 //! learns when messages come and how long they are, and from the hello rank, host and pid of the process; whoever
-//! changes it ends it. The token of a program is a secret of its time: who learns it later cannot read what was said.
+//! changes it ends it. The token of a program is a secret of its time: who learns it later cannot read what was sent.
 //!
 //! **What is bounded.** Messages ([`FRAME_BYTES_MAX`], 1 KiB from strangers), connections (the world, and
-//! [`STRANGERS_MAX`] that have not said who they are, for [`Options::stranger_patience`] each, five seconds in all),
+//! [`STRANGERS_MAX`] that have not yet named themselves, for [`Options::stranger_patience`] each, five seconds in all),
 //! keys, bytes of all values, open requests.
 //!
 //! **Who is missing.** A rank that is there twice, or that believes in another size of the world or runs another
 //! version of this crate, is refused with the reason, and while the processes are still gathering everyone else ends
-//! with the same reason. A stranger without the token ends nobody; whoever waits in vain is told of it. A connection
+//! with the same reason. A stranger without the token ends nobody; whoever waits in vain learns of it. A connection
 //! that ends without a goodbye, or that is silent for [`SILENCE_SECONDS`] or else [`Options::silence`], is a loss:
 //! every other process learns who it was ([`Client::lost`]).
 //!

@@ -1,8 +1,8 @@
-//! What the handshake and the records of [`secure`](super::secure) are made with: X25519, AES-256-GCM and SHA-256.
+//! The primitives of the handshake and the records of [`secure`](super::secure): X25519, AES-256-GCM and SHA-256.
 //!
-//! `snow` brings ways to all three, and builds them only beside ChaCha20-Poly1305, which would be a second version of a
-//! crate that is here already. So these are `curve25519-dalek`, `aes-gcm` and `sha2` themselves; here is which bytes
-//! they are given, as the Noise protocol lays down.
+//! `snow` brings implementations of all three, and builds them only beside ChaCha20-Poly1305, which would be a second
+//! version of a crate that is here already. So these are `curve25519-dalek`, `aes-gcm` and `sha2` themselves; here is
+//! which bytes they take, as the Noise protocol lays down.
 
 use aes_gcm::aead::AeadInPlace;
 use aes_gcm::{AeadCore, Aes256Gcm, Key, KeyInit, Nonce, Tag};
@@ -19,7 +19,7 @@ const KEY_BYTES: usize = 32;
 /// The bytes of a mark, which only one with the key can make.
 pub(super) const TAG_BYTES: usize = 16;
 
-/// Those that the pattern of [`secure`](super::secure) names.
+/// The primitives that the pattern of [`secure`](super::secure) names.
 pub(super) struct Primitives;
 
 impl CryptoResolver for Primitives {

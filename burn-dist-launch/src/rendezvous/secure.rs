@@ -3,7 +3,7 @@
 //! The handshake is that of the [Noise protocol](https://noiseprotocol.org/noise.html), pattern `NNpsk0`: each side
 //! draws a key for this connection alone, and the token, as a key that both have already, goes into everything. Two
 //! messages, after which each side knows that the other one has the token, and nobody who learns it later can read what
-//! was said. What follows are *records*: a length (`u16`, little-endian) and so many bytes, sealed under the number of
+//! was sent. What follows are *records*: a length (`u16`, little-endian) and so many bytes, sealed under the number of
 //! the record, so that one that is changed, left out, repeated or moved ends the connection.
 
 use super::primitives::{Primitives, TAG_BYTES};
@@ -37,7 +37,7 @@ impl Calling {
         Ok((Self(state), message))
     }
 
-    /// Returns what the other side said in its answer, and the keys.
+    /// Returns the content of the other side's answer, and the keys.
     ///
     /// # Errors
     /// If it does not have the token.
@@ -52,7 +52,7 @@ impl Calling {
 /// Answers the first message of a caller with one that holds `content`; returns that, and the keys.
 ///
 /// # Errors
-/// If the caller does not have the token, or said something else.
+/// If the caller does not have the token, or sent something else.
 pub(crate) fn answer(
     token: &Token,
     context: &[u8],
@@ -201,7 +201,7 @@ impl<W: Write> Write for Sealed<W> {
 pub(crate) struct Opened<R> {
     from: R,
     open: Open,
-    /// What the last record held.
+    /// The content of the last record.
     content: Vec<u8>,
     /// How much of that was read.
     taken: usize,

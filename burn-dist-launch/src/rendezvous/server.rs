@@ -20,7 +20,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Connections of those who have not yet said who they are, at most.
+/// Connections of those who have not yet named themselves, at most.
 pub const STRANGERS_MAX: usize = 64;
 
 /// How long a message to a process may take: they are small, so that one that takes nothing is not running.
@@ -28,7 +28,7 @@ const WRITE_PATIENCE: Duration = Duration::from_secs(2);
 
 const STACK_BYTES: usize = 256 << 10;
 
-/// What a server is for.
+/// The options of a server.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
@@ -36,7 +36,7 @@ pub struct Options {
     pub world_size: u32,
     /// How many launchers come too, each as a [`Member::launcher`].
     pub launchers: u32,
-    /// Whether some of them are on other machines, which have to reach the server.
+    /// True if some of them are on other machines, which have to reach the server.
     pub several_machines: bool,
     /// How often the program has been started anew.
     pub restarts: u32,
@@ -440,7 +440,7 @@ impl Shared {
         }
     }
 
-    /// Serves a process until it goes; returns why, unless it has said goodbye.
+    /// Serves a process until it goes; returns why, unless it has sent its goodbye.
     fn requests(
         &self,
         who: Id,

@@ -1,4 +1,4 @@
-//! Who is there, keys and barriers: what each message changes. Knows no socket and no clock.
+//! State of a rendezvous: its members, keys and barriers, and what each message changes. Knows no socket and no clock.
 
 use super::message::{Id, Member, Reply, Request, Role, truncated};
 use burn_dist_comm::{EXIT_CONFIG, EXIT_TEMPORARY};
@@ -13,7 +13,7 @@ pub const KEY_BYTES_MAX: usize = 256;
 pub const STORED_BYTES_MAX: usize = 16 << 20;
 /// Requests of one process or launcher that wait, at most.
 pub(super) const WAITING_MAX: usize = 64;
-/// Who was turned away: the last ones.
+/// So many of those that were turned away are remembered: the last ones.
 const TURNED_AWAY_MAX: usize = 8;
 /// Ranks that a text names one by one.
 const NAMED_MAX: usize = 8;
@@ -21,23 +21,23 @@ const NAMED_MAX: usize = 8;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Status {
     Here,
-    /// Has said goodbye.
+    /// Has sent its goodbye.
     Left,
     /// Has not.
     Lost,
 }
 
-/// What is sent to whom.
+/// A message, and the one it is sent to.
 pub(super) type Out = (Id, Reply);
 
 /// Why someone is not let in.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub reason: String,
-    /// Whether it may be different in a moment.
+    /// True if it may be different in a moment.
     pub again: bool,
     pub exit_code: u8,
-    /// What the others are told.
+    /// Messages to the others.
     pub out: Vec<Out>,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct State {
     members: BTreeMap<Id, (Member, Status)>,
     values: HashMap<String, Vec<u8>>,
     stored_bytes: usize,
-    /// Who waits for a key: the request, and the key.
+    /// The members that wait for a key: each with the request, and the key.
     getting: Vec<(Id, u64, String)>,
     /// Which processes are at a barrier, with their requests.
     barriers: BTreeMap<String, BTreeMap<Id, u64>>,
@@ -77,13 +77,13 @@ impl State {
         }
     }
 
-    /// Whether every process, or launcher, has been here and none is any more.
+    /// Returns true if every process, or launcher, has been here and none is any more.
     pub(super) fn have_gone(&self, role: Role) -> bool {
         let is_away = |(_, (_, status)): (&Id, &(Member, Status))| *status != Status::Here;
         self.have_come(role) && self.those(role).all(is_away)
     }
 
-    /// Whether everyone who has come has gone again.
+    /// Returns true if everyone who has come has gone again.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.members
@@ -108,7 +108,7 @@ impl State {
         self.those(role).count() == self.num(role) as usize
     }
 
-    /// Whether all processes have come.
+    /// Returns true if all processes have come.
     fn is_complete(&self) -> bool {
         self.have_come(Role::Process)
     }
@@ -238,7 +238,7 @@ impl State {
         out
     }
 
-    /// What a request of a process or a launcher leads to.
+    /// Handles a request of a process or a launcher; returns the messages that it leads to.
     pub(super) fn request(&mut self, who: Id, request: Request) -> Vec<Out> {
         match request {
             Request::Set { id, key, value } => self.set(who, id, key, value),

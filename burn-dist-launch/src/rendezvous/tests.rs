@@ -238,7 +238,7 @@ fn the_end_of_the_server_is_a_loss_unless_it_says_so() {
     );
 }
 
-/// Someone who has said hello, and then does as the test likes.
+/// Someone who has sent a hello, and then does as the test likes.
 struct Guest {
     stream: TcpStream,
     calling: Option<Calling>,
@@ -305,7 +305,7 @@ fn answer(guest: &mut Guest) -> Answer {
 }
 
 #[test]
-fn a_wrong_token_is_refused_and_told_to_who_waits() {
+fn a_wrong_token_is_refused_and_reported_to_who_waits() {
     let server = server(2);
     let first = connect(&server, member(0, 2)).expect("in");
     let address = server.address().to_string();
@@ -790,7 +790,7 @@ fn noise_of_a_guest_is_its_end() {
     assert!(lost.contains("it sent what is no request: "), "{lost}");
 }
 
-/// What passes between a client and its server, each way.
+/// Returns an address before a server, and all that passes there between a client and the server, in each direction.
 fn wiretap(server: &Server) -> (String, std::thread::JoinHandle<[Vec<u8>; 2]>) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("bound").to_string();
@@ -820,7 +820,7 @@ fn wiretap(server: &Server) -> (String, std::thread::JoinHandle<[Vec<u8>; 2]>) {
 }
 
 #[test]
-fn what_is_said_is_read_by_nobody_on_the_way() {
+fn what_is_sent_is_read_by_nobody_in_between() {
     let server = server(2);
     let (address, tap) = wiretap(&server);
     let first = Client::connect(&address, &token("right"), member(0, 2), SOON).expect("in");
@@ -884,7 +884,7 @@ fn requests() -> impl Strategy<Value = Request> {
     ]
 }
 
-/// Who asks what: most wait for something.
+/// Requests of some member: most wait for something.
 fn asked() -> impl Strategy<Value = (Role, u32, Request)> {
     let waiting = ("[a-z]{1,2}", any::<u64>(), any::<bool>());
     let waiting = waiting.prop_map(|(name, id, is_key)| match is_key {

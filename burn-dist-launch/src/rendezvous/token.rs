@@ -52,7 +52,7 @@ pub enum TokenError {
         path: PathBuf,
         /// The user.
         user: u32,
-        /// What is wrong with it.
+        /// The fault in it.
         what: String,
     },
     /// A file that others can read.
@@ -224,7 +224,7 @@ impl Token {
         self.mac(side, parts).finalize().into_bytes().into()
     }
 
-    /// Whether someone with the token has made it; in constant time.
+    /// Returns true if someone with the token has made it; in constant time.
     pub(crate) fn verify(&self, side: &str, parts: &[&[u8]], proof: &[u8]) -> bool {
         self.mac(side, parts).verify_slice(proof).is_ok()
     }

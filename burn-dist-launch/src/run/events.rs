@@ -1,4 +1,4 @@
-//! What happens, one after the other: signals, words of supervisors, ends.
+//! Events, one after the other: signals, words of supervisors, ends.
 
 use super::signals::not_ignored;
 use super::supervisor::{self, Word};
@@ -19,7 +19,7 @@ pub(super) enum What {
     Word(usize, Word),
     /// A supervisor has closed its connection.
     Gone(usize),
-    /// What started the processes (one of them, or all) has ended.
+    /// A starter of processes (of one of them, or all) has ended.
     StarterEnded(usize, ExitStatus),
     /// Something has happened elsewhere because of which these processes cannot go on.
     Trouble,
@@ -33,7 +33,7 @@ pub(super) enum What {
     Said,
 }
 
-/// Whether a signal asks for the end.
+/// Returns true if a signal asks for the end.
 pub(super) fn is_interrupt(signal: i32) -> bool {
     matches!(signal, SIGINT | SIGTERM | SIGHUP)
 }

@@ -12,7 +12,7 @@
 //! SIGILL, SIGFPE) has ended goes before those that failed because of it.
 //!
 //! With several machines, the launchers meet at the rendezvous too. One whose process has failed tells the others,
-//! which end theirs in the same way and report the same failure with the same exit code; and each stays until the
+//! which end theirs likewise and report the same failure with the same exit code; and each stays until the
 //! processes of all machines have ended well.
 //!
 //! SIGINT, SIGTERM and SIGHUP are passed on, and nobody is hurried after that: processes may save what they have. A

@@ -1,4 +1,4 @@
-//! What is asked of the launcher.
+//! The options of the launcher.
 
 use crate::rendezvous::{RendezvousError, Token, TokenError};
 use crate::seconds::DAY;
@@ -10,7 +10,7 @@ use std::time::Duration;
 /// Processes on all machines, at most.
 const WORLD_SIZE_MAX: usize = 1 << 16;
 
-/// How processes are started, and thereby which way their messages go.
+/// How processes are started, and thereby what carries their messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// By `mpirun`, on this machine.
@@ -19,7 +19,7 @@ pub enum Transport {
     Direct,
 }
 
-/// What `burn-dist run` is asked to do.
+/// The options of `burn-dist run`.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Processes on this machine.
@@ -29,15 +29,15 @@ pub struct Options {
     /// The number of this one.
     pub node_rank: usize,
     /// Where the launcher of machine 0 keeps the rendezvous, as HOST:PORT; a free port of the loopback interface if it
-    /// is not said.
+    /// is not set.
     pub rendezvous: Option<String>,
-    /// How processes are started: by `mpirun` if there is one machine and nothing else is said.
+    /// How processes are started: by `mpirun` if there is one machine and nothing else is asked for.
     pub transport: Option<Transport>,
     /// How often all processes are started anew after a failure.
     pub max_restarts: u32,
     /// A file with the token, which only its owner can read.
     pub token_file: Option<PathBuf>,
-    /// Whether the output of process 0 passes as it is, also into files and pipes.
+    /// True if the output of process 0 passes as it is, also into files and pipes.
     pub quiet_prefix: bool,
     /// How long the others have to end by themselves once a process has failed: a day at most.
     pub linger: Duration,
@@ -77,7 +77,7 @@ pub enum RunError {
     Patience {
         /// The option.
         option: &'static str,
-        /// What it asks for.
+        /// The time that it asks for.
         asked: Duration,
     },
     /// No program to start.
@@ -163,7 +163,7 @@ pub enum RunError {
     /// The system refuses something.
     #[error("cannot {what}: {source}")]
     System {
-        /// What was tried.
+        /// The call that was tried.
         what: &'static str,
         /// Why not.
         source: std::io::Error,
@@ -381,7 +381,8 @@ impl Options {
     }
 }
 
-/// Whether a variable tells of another launcher, further out, that a program started here would mistake for its own.
+/// Returns true if a variable tells of another launcher, further out, that a program started here would mistake for its
+/// own.
 pub(super) fn is_foreign(variable: &str, transport: Transport) -> bool {
     let torchrun = [
         "RANK",
@@ -490,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_find_their_place_in_what_they_are_given() {
+    fn processes_find_their_rank_in_their_environment() {
         let options = options(|o| (o.nproc, o.nnodes, o.node_rank) = (4, 2, 1));
         let token = Token::random().expect("random");
         let mut variables = options.shared_environment("[::1]:29500", &token, 3);

@@ -15,7 +15,7 @@ use std::time::Duration;
 /// How long the launcher of machine 0 may take to come.
 const MEET_PATIENCE: Duration = Duration::from_secs(60);
 
-/// What to end with if a machine or a process is gone: another start may help.
+/// The exit code if a machine or a process is gone: another start may help.
 const GONE: u8 = 75;
 
 /// The other launchers of one start; dropping it says goodbye.
@@ -30,7 +30,7 @@ pub(super) struct Others {
 struct Shared {
     /// Once the rendezvous is reached.
     client: OnceLock<Client>,
-    /// What to say then.
+    /// The failure to report then.
     unsaid: Mutex<Option<Heard>>,
 }
 

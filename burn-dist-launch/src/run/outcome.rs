@@ -45,7 +45,7 @@ impl<F> Outcome<F> {
     }
 }
 
-/// What the launchers of several machines tell each other of a failure.
+/// A failure, as the launchers of several machines tell each other of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Heard {
     pub text: String,
@@ -54,8 +54,8 @@ pub(super) struct Heard {
 }
 
 impl Heard {
-    /// Whether another start may go better: not if the program is not there (126, 127), or says that it was asked for
-    /// something wrong (2 as most do, 64, 65 and 78 of BSD's `sysexits.h`).
+    /// Returns true if another start may go better: not if the program is not there (126, 127), or says that it was
+    /// asked for something wrong (2 as most do, 64, 65 and 78 of BSD's `sysexits.h`).
     pub(super) fn may_go_better(&self) -> bool {
         !matches!(self.code, 2 | 64 | 65 | 78 | 126 | 127)
     }

@@ -1,4 +1,4 @@
-//! What processes write, line by line.
+//! The output of processes, line by line.
 
 use burn_dist_comm::lock;
 use nix::libc::{POLLIN, nfds_t, poll, pollfd};
@@ -13,7 +13,7 @@ use std::time::Duration;
 const TAIL_LINES: usize = 400;
 /// Longer lines are passed on in pieces.
 const LINE_BYTES_MAX: usize = 64 << 10;
-/// Of a line that is kept, so much.
+/// So much of a line that is kept.
 const TAIL_LINE_BYTES: usize = 2 << 10;
 /// How long a pipe may be silent once all processes have ended: something that has left their process groups may hold
 /// it open.
@@ -26,18 +26,18 @@ pub(super) enum Stream {
     Stderr,
 }
 
-/// What is shown to the person who started the launcher. Whole lines: nobody writes into another's.
+/// The output that the person who started the launcher sees. Whole lines: nobody writes into another's.
 pub(super) struct Screen {
     inner: Mutex<Inner>,
     is_terminal: [bool; 2],
-    /// Whether prefixes have a colour.
+    /// True if prefixes have a colour.
     has_colour: bool,
 }
 
 struct Inner {
     stdout: Box<dyn Write + Send>,
     stderr: Box<dyn Write + Send>,
-    /// What process 0 has written after its last line, on a terminal.
+    /// The output of process 0 after its last line, on a terminal.
     partial: Partial,
 }
 
@@ -187,7 +187,7 @@ fn plain(line: &[u8]) -> Vec<u8> {
     plain
 }
 
-/// What a process writes: all of it, until its end is closed, or until all processes have ended and nothing has come
+/// The output of a process: all of it, until its end is closed, or until all processes have ended and nothing has come
 /// for a while.
 pub(super) struct Source {
     from: File,
@@ -299,7 +299,7 @@ impl Lines {
     }
 }
 
-/// What a terminal would show of a line that was written over: the last of it.
+/// Returns what a terminal would show of a line that was written over: the last of it.
 fn shown(line: &[u8]) -> &[u8] {
     let mut parts = line.rsplit(|byte| *byte == b'\r');
     parts.find(|part| !part.is_empty()).unwrap_or(&[])

@@ -1,4 +1,4 @@
-//! What the launcher does about what happens to the processes of one start. Nothing here waits, and the time is what
+//! The launcher's answers to what happens to the processes of one start. Nothing here waits, and the time is what
 //! the caller says.
 //!
 //! | what happens | what is done |
@@ -41,7 +41,7 @@ struct Asked {
     all_were_there: bool,
 }
 
-/// What to do about a signal that asks for the end.
+/// The answer to a signal that asks for the end.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Interrupt {
     /// Nothing: it belongs to the one before.
@@ -52,19 +52,19 @@ pub(super) enum Interrupt {
     Leave,
 }
 
-/// What is known of the processes of this machine, by their local ranks.
+/// The state of the processes of this machine, by their local ranks.
 pub(super) struct Policy {
     linger: Duration,
     grace: Duration,
     states: Vec<State>,
-    /// Those that failed, first to last, but for those that may have been ended by the launcher.
+    /// The processes that failed, first to last, but for those that may have been ended by the launcher.
     failures: Vec<(usize, End)>,
     asked: Option<Asked>,
     num_interrupts: u32,
     interrupted_at: Option<Instant>,
-    /// Whether something had failed on another machine before anything did here.
+    /// True if something had failed on another machine before anything did here.
     is_elsewhere: bool,
-    /// Whether the launcher has asked processes to end after a failure.
+    /// True if the launcher has asked processes to end after a failure.
     has_signalled: bool,
     /// When the next signal is due for those that still run, and which.
     due: Option<(Instant, i32)>,
@@ -165,7 +165,7 @@ impl Policy {
         }
     }
 
-    /// Whether it began on another machine.
+    /// Returns true if it began on another machine.
     pub(super) fn is_elsewhere(&self) -> bool {
         self.is_elsewhere
     }
@@ -251,7 +251,7 @@ impl Policy {
         awaited.count()
     }
 
-    /// Whether all is well, but some of these processes are not there yet.
+    /// Returns true if all is well, but some of these processes are not there yet.
     pub(super) fn awaits(&self, locals: Range<usize>) -> bool {
         self.failures.is_empty()
             && !self.is_elsewhere
@@ -259,7 +259,7 @@ impl Policy {
             && self.states[locals].contains(&State::Awaited)
     }
 
-    /// Whether nothing runs, and nothing will.
+    /// Returns true if nothing runs, and nothing will.
     pub(super) fn is_over(&self) -> bool {
         self.states.iter().all(|state| match state {
             State::Awaited => self.is_stopping(),

@@ -31,7 +31,7 @@ const START_PATIENCE: Duration = Duration::from_secs(60);
 const END_PATIENCE: Duration = Duration::from_secs(10);
 /// How long supervisors may take to end their programs when the launcher leaves early.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(2);
-/// How long what a failed process has written last may be on its way.
+/// How long the last words of a failed process may take to arrive.
 const LAST_WORDS_PATIENCE: Duration = Duration::from_millis(200);
 /// How often the launcher looks at the clock by itself.
 const TICK: Duration = Duration::from_millis(500);
@@ -39,15 +39,15 @@ const TICK: Duration = Duration::from_millis(500);
 /// A process as the launcher sees it.
 struct Supervisor {
     control: Option<UnixStream>,
-    /// Whether the supervisor itself still holds the connection.
+    /// True if the supervisor itself still holds the connection.
     is_connected: bool,
-    /// What its program writes to, until the supervisor has it.
+    /// The files that its program writes to, until the supervisor has them.
     files: Option<(OwnedFd, OwnedFd)>,
     pid: Option<u32>,
     tail: Arc<Tail>,
 }
 
-/// What the launchers of other machines are told of a failure here.
+/// Tells the launchers of other machines of a failure here.
 struct Machines<'a> {
     others: Option<&'a Others>,
     /// When to tell.
@@ -56,7 +56,7 @@ struct Machines<'a> {
 }
 
 impl Machines<'_> {
-    /// Whether a failure is old enough to be told: what the process wrote last has been read by then.
+    /// Returns true if a failure is old enough to be reported: what the process wrote last has been read by then.
     fn is_due(&mut self, now: Instant) -> bool {
         let due = *self.due.get_or_insert(now + LAST_WORDS_PATIENCE);
         !self.is_told && now >= due
@@ -71,12 +71,12 @@ impl Machines<'_> {
     }
 }
 
-/// What a start has come to.
+/// The result of a start.
 pub(super) struct Report {
     pub outcome: Outcome<Failed>,
-    /// Whether a signal asked for the end, before or after.
+    /// True if a signal asked for the end, before or after.
     pub is_interrupted: bool,
-    /// Whether the launcher has left before all was ended and shown.
+    /// True if the launcher has left before all was ended and shown.
     pub is_cut_short: bool,
     /// The processes that still run.
     pub left: Vec<u32>,
@@ -489,8 +489,8 @@ impl Start<'_> {
         }
     }
 
-    /// Returns why processes did not start: what should have started them has ended. The words that were on their way
-    /// have come before that.
+    /// Returns why processes did not start: what should have started them has ended. Words that were sent earlier
+    /// have come by then.
     fn not_started(
         &self,
         policy: &Policy,

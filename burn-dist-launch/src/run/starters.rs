@@ -1,4 +1,4 @@
-//! What starts the processes: one `mpirun`, or a supervisor for each. Watched, and killed at the end.
+//! The starters of processes: one `mpirun`, or a supervisor for each. Watched, and killed at the end.
 
 use super::output::Tail;
 use burn_dist_comm::lock;
@@ -17,7 +17,7 @@ use std::time::Duration;
 /// How long the last words of a starter may take; something else may hold its end of the pipe.
 const HEAR_PATIENCE: Duration = Duration::from_secs(1);
 
-/// What has started the processes; killed when dropped, if it still runs.
+/// The programs that have started the processes; killed when dropped, if they still run.
 #[derive(Default)]
 pub(super) struct Starters(Vec<Starter>);
 

@@ -51,7 +51,8 @@ impl End {
         *self == Self::Exited(0)
     }
 
-    /// Whether nobody else's failure leads to it, unlike an error, an abort, or a supervisor that `mpirun` has killed.
+    /// Returns true if no other's failure leads to it, as one may to an error, an abort, or a supervisor that `mpirun`
+    /// has killed.
     pub(super) fn is_cause(&self) -> bool {
         match self {
             Self::Signalled(signal) => [SIGKILL, SIGSEGV, SIGBUS, SIGILL, SIGFPE].contains(signal),
@@ -101,7 +102,7 @@ fn named(signal: i32) -> String {
     }
 }
 
-/// What a supervisor says.
+/// A message of a supervisor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Word {
     Here {
@@ -218,7 +219,7 @@ pub(super) fn signal(mut supervisor: &UnixStream, signal: i32) {
     let _ = supervisor.write_all(&[signal as u8]);
 }
 
-/// What stands for no signal: the program has ended, or will not be started.
+/// The byte that stands for no signal: the program has ended, or will not be started.
 const MAY_GO: u8 = 0;
 /// The program has to end at once.
 const END_NOW: u8 = u8::MAX;

@@ -1,5 +1,5 @@
 //! A terminal of its own for process 0: what it draws reaches the person's terminal unchanged, and can be kept on the
-//! way.
+//! as it passes.
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::pty::openpty;

@@ -123,7 +123,7 @@ fn processes_tell_each_other_little_things() {
 }
 
 #[test]
-fn tensors_are_refused_with_the_way_out() {
+fn tensors_are_refused_with_the_remedy() {
     let errors = on_processes(2, |comm| comm.run(sum(2, 2 << 20)).unwrap_err().to_string());
     for error in errors {
         assert!(

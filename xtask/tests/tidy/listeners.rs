@@ -33,7 +33,7 @@ const LISTENERS: [(&str, &str, &str, &str); 5] = [
         "burn-dist-launch/src/rendezvous/server.rs",
         "who has the token",
         "burn-dist-launch/src/rendezvous/tests.rs",
-        "a_wrong_token_is_refused_and_told_to_who_waits",
+        "a_wrong_token_is_refused_and_reported_to_who_waits",
     ),
     (
         "burn-dist-launch/src/run/start.rs",

@@ -33,7 +33,6 @@ const RIDDLES: [&str; 7] = ["Those", "That", "Of", "As", "What", "Whether", "Who
 const EXCEPTIONS: &[(&str, usize, usize)] = &[
     ("burn-dist-checkpoint", 44, 169),
     ("burn-dist-kernels", 18, 74),
-    ("burn-dist-launch", 39, 114),
     ("burn-dist-plan", 110, 426),
     ("burn-dist-train", 27, 98),
     ("examples", 64, 185),
