@@ -288,7 +288,7 @@ fn wrong_plans_are_named() {
 #[test]
 fn a_fault_is_data_with_an_exit_code_and_leaves_a_record_where_one_is_asked_for() {
     use burn_dist::MeshBackend;
-    use burn_dist_comm::flight::{FlightRecord, diagnose};
+    use burn_dist_launch::doctor::{diagnose, read};
     let folder = std::env::temp_dir().join(format!("burn-dist-faults-{}", std::process::id()));
     let records = folder.clone();
     watched(move || {
@@ -319,8 +319,7 @@ fn a_fault_is_data_with_an_exit_code_and_leaves_a_record_where_one_is_asked_for(
                     .split("flight record: ")
                     .nth(1)
                     .and_then(|rest| rest.split(" (`burn-dist doctor`").next());
-                let record =
-                    FlightRecord::from_file(name.expect("a file").as_ref()).expect("a record");
+                let record = read(name.expect("a file").as_ref()).expect("a record");
                 assert_eq!((record.mesh.as_str(), record.window), ("tp=2", Some(0)));
                 let told = diagnose(&[record]).expect("a diagnosis").to_string();
                 assert!(

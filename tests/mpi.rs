@@ -232,11 +232,9 @@ impl Records {
 
     /// What the doctor says of all of them.
     fn diagnosis(&self) -> String {
-        use burn_dist_comm::flight::{FlightRecord, diagnose};
+        use burn_dist_launch::doctor::{diagnose, read};
         let files = std::fs::read_dir(&self.0).expect("records were written");
-        let read = |file: std::io::Result<std::fs::DirEntry>| {
-            FlightRecord::from_file(&file.expect("an entry").path())
-        };
+        let read = |file: std::io::Result<std::fs::DirEntry>| read(&file.expect("an entry").path());
         let records: Result<Vec<_>, _> = files.map(read).collect();
         diagnose(&records.expect("whole records"))
             .expect("records of one run")

@@ -126,7 +126,18 @@ fn call(op: &str, world: &Group, input: &SharedBuffer, bytes: usize) -> Call {
             Strided::flat(vec![bytes / k; k]),
             input,
         ),
-        _ => Call::all_to_all(world, DType::F32, AllToAll::even(bytes, k), input),
+        _ => Call::all_to_all(world, DType::F32, even(bytes, k), input),
+    }
+}
+
+/// The all-to-all of equal pieces: of `bytes` per member, piece j goes to member j.
+fn even(bytes: usize, num_members: usize) -> AllToAll {
+    let each = bytes / 4 / num_members;
+    AllToAll {
+        shape: vec![num_members, num_members * each].into(),
+        split: (0, vec![1; num_members].into()),
+        concat: (1, vec![each; num_members].into()),
+        elem_bytes: 4,
     }
 }
 

@@ -62,6 +62,7 @@ fn ours(world: &World) {
             let whole = burn_dist_comm::elements(vec![1.0_f32; elements]);
             let part = burn_dist_comm::elements(vec![1.0_f32; elements / num]);
             let parts = Strided::flat(vec![bytes / num; num]);
+            let together = Call::all_reduce(&group, DType::F32, ReduceOp::Sum, vec![0.0_f32]);
             let once = || {
                 let call = match kind {
                     "all_gather" => {
@@ -78,7 +79,7 @@ fn ours(world: &World) {
                 };
                 let _ = comm.run(call).expect("all call it");
             };
-            let _ = comm.run(Call::barrier(&group)).expect("all are there");
+            let _ = comm.run(together.clone()).expect("all are there");
             let seconds = per_call(bytes, once);
             if world.process() == 0 {
                 report(kind, bytes, seconds);

@@ -1,4 +1,4 @@
-//! What a collective reads and makes: shared runs of bytes.
+//! Shared runs of bytes: the inputs and outputs of collectives.
 
 use super::CommError;
 use bytemuck::NoUninit;
@@ -105,7 +105,7 @@ impl Block {
         self.range.len()
     }
 
-    /// Whether there are no bytes.
+    /// Returns whether there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.range.is_empty()
     }

@@ -1,4 +1,4 @@
-//! What a rank asks for: a collective with its place and its input.
+//! Calls: a collective with its group, its lane and its input.
 
 use super::block::Block;
 use super::collective::{AllToAll, Collective, Kind, Strided};
@@ -20,7 +20,7 @@ pub struct Call {
     pub(crate) input: Option<Block>,
     /// Sizes of the axes that reductions follow; empty for one axis.
     pub(crate) axes: Arc<[usize]>,
-    /// Whether counters and the flight record see it.
+    /// True if counters and the flight record see it.
     pub(crate) counted: bool,
 }
 
@@ -135,45 +135,6 @@ impl Call {
         Self::new(group, dtype, Collective::Broadcast { root, bytes }, block)
     }
 
-    /// Returns the reduction of `block` to `root`.
-    pub fn reduce(
-        group: &Group,
-        dtype: DType,
-        root: Rank,
-        op: ReduceOp,
-        block: impl Into<Block>,
-    ) -> Self {
-        let block = block.into();
-        let bytes = block.len();
-        let collective = Collective::Reduce { root, op, bytes };
-        Self::new(group, dtype, collective, Some(block))
-    }
-
-    /// Returns the scatter of the root's block into parts of `sizes` bytes; `block` is `Some` on the root only.
-    pub fn scatter(
-        group: &Group,
-        dtype: DType,
-        root: Rank,
-        sizes: impl Into<Arc<[usize]>>,
-        block: Option<Block>,
-    ) -> Self {
-        let sizes = sizes.into();
-        Self::new(group, dtype, Collective::Scatter { root, sizes }, block)
-    }
-
-    /// Returns the gather of parts of `sizes` bytes on `root`.
-    pub fn gather(
-        group: &Group,
-        dtype: DType,
-        root: Rank,
-        sizes: impl Into<Arc<[usize]>>,
-        part: impl Into<Block>,
-    ) -> Self {
-        let sizes = sizes.into();
-        let collective = Collective::Gather { root, sizes };
-        Self::new(group, dtype, collective, Some(part.into()))
-    }
-
     /// Returns the sender's half of a transfer over `pair`, a group of two: the sender and the receiver.
     pub fn send(pair: &Group, dtype: DType, block: impl Into<Block>) -> Self {
         let block = block.into();
@@ -187,11 +148,6 @@ impl Call {
         Self::new(pair, dtype, Collective::Recv { bytes }, None)
     }
 
-    /// Returns a barrier.
-    pub fn barrier(group: &Group) -> Self {
-        Self::new(group, DType::U8, Collective::Barrier, None)
-    }
-
     /// Makes a reduction have the bits of one over each of several axes of these sizes, the last first: the group is
     /// all of them together, the first axis major, and their product its length. Without, members are reduced in order
     /// as along one axis.
@@ -201,6 +157,26 @@ impl Call {
     pub fn axis_by_axis(mut self, axes: impl Into<Arc<[usize]>>) -> Self {
         self.axes = axes.into();
         self
+    }
+
+    /// The group.
+    pub fn group(&self) -> &Group {
+        &self.group
+    }
+
+    /// The lane.
+    pub fn lane(&self) -> Lane {
+        self.lane
+    }
+
+    /// The type of elements.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The label.
+    pub fn label(&self) -> &Arc<str> {
+        &self.label
     }
 
     /// Keeps the call out of counters and flight record: it sets something up for another one, which stands there.
@@ -219,6 +195,15 @@ impl Call {
     pub fn labelled(mut self, label: impl Into<Arc<str>>) -> Self {
         self.label = label.into();
         self
+    }
+}
+
+#[cfg(test)]
+impl Call {
+    /// Returns a call whose result is of no use: whoever waits for it waits for all members.
+    pub(crate) fn barrier(group: &Group) -> Self {
+        let parts = Strided::flat(vec![1; group.len()]);
+        Self::all_gather(group, DType::U8, parts, vec![0_u8])
     }
 }
 

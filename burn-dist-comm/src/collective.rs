@@ -69,56 +69,34 @@ pub fn chunk_sizes(size: usize, num_chunks: usize) -> Vec<usize> {
         .collect()
 }
 
-/// How an all-to-all cuts and joins.
+/// How an all-to-all moves the division of a row-major tensor from one dim to another: the `concat` dim is divided on
+/// entry, the `split` dim on return.
+///
+/// Member `i` enters with the whole `split` dim and `concat.1[i]` of the `concat` dim; it returns with `split.1[i]` of
+/// the `split` dim and the whole `concat` dim. The receiver copies from each sender's block in place; nothing is
+/// packed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum AllToAll {
-    /// Moves the division of a row-major tensor from one dim to another: the `concat` dim is divided on entry, the
-    /// `split` dim on return.
-    ///
-    /// Member `i` enters with the whole `split` dim and `concat.1[i]` of the `concat` dim; it returns with `split.1[i]`
-    /// of the `split` dim and the whole `concat` dim. The receiver copies from each sender's block in place; nothing is
-    /// packed.
-    Dims {
-        /// The undivided shape; its sizes at the two dims are the sums of the sizes below.
-        shape: Arc<[usize]>,
-        /// The dim that is cut, and its size on each member after the call.
-        split: (usize, Arc<[usize]>),
-        /// The dim that is joined, and its size on each member before the call.
-        concat: (usize, Arc<[usize]>),
-        /// Bytes of one element.
-        elem_bytes: usize,
-    },
-    /// Sends `counts[from][to]` rows from each member to each: member `i` enters with its rows sorted by receiver, and
-    /// returns with rows sorted by sender. Counts may differ and may be 0 (mixture-of-experts dispatch).
-    Rows {
-        /// `counts[from * k + to]` for k members.
-        counts: Arc<[usize]>,
-        /// Bytes of one row.
-        row_bytes: usize,
-    },
-}
-
-impl AllToAll {
-    /// Returns the all-to-all of equal pieces: of `bytes` per member, piece `j` goes to member `j`.
-    pub fn even(bytes: usize, num_members: usize) -> Self {
-        let counts = vec![bytes / num_members; num_members * num_members];
-        Self::Rows {
-            counts: counts.into(),
-            row_bytes: 1,
-        }
-    }
+pub struct AllToAll {
+    /// The undivided shape; its sizes at the two dims are the sums of the sizes below.
+    pub shape: Arc<[usize]>,
+    /// The dim that is cut, and its size on each member after the call.
+    pub split: (usize, Arc<[usize]>),
+    /// The dim that is joined, and its size on each member before the call.
+    pub concat: (usize, Arc<[usize]>),
+    /// Bytes of one element.
+    pub elem_bytes: usize,
 }
 
 /// Returns the member that is `by` places further along a group of `num_members`, cyclically.
 ///
-/// Of 4 members, 1 place after member 3 is member 0, and so it is -6 places after member 2.
-pub(crate) fn member_after(member: usize, by: isize, num_members: usize) -> usize {
+/// In a group of 4, member 0 is 1 place after member 3, and also -6 places after member 2.
+pub fn member_after(member: usize, by: isize, num_members: usize) -> usize {
     let places = by.rem_euclid(num_members as isize) as usize;
     (member + places) % num_members
 }
 
 /// Returns the member that is `by` places before a member, cyclically: the one whose block a shift brings it.
-pub(crate) fn member_before(member: usize, by: isize, num_members: usize) -> usize {
+pub fn member_before(member: usize, by: isize, num_members: usize) -> usize {
     // Not by -`by`, which the least number does not have.
     let places = by.rem_euclid(num_members as isize) as usize;
     (member + num_members - places) % num_members
@@ -136,14 +114,10 @@ pub(crate) fn member_before(member: usize, by: isize, num_members: usize) -> usi
 /// | `AllToAll` | see [`AllToAll`] | | what the others send to m |
 /// | `Shift` | block m | block (m - by) mod k | that block |
 /// | `Broadcast` | n bytes on the root | the root's n bytes | n; 0 on the root |
-/// | `Reduce` | n bytes | n bytes on the root | (k-1) x n on the root; 0 elsewhere |
-/// | `Scatter` | all parts, on the root | part m | part m; 0 on the root |
-/// | `Gather` | part m | all parts, on the root | the other parts on the root; 0 elsewhere |
 /// | `Send`, `Recv` | n bytes on the sender | n bytes on the receiver | n on the receiver |
-/// | `Barrier` | | | 0 |
 ///
 /// Where a member has no output, it is empty. Transposes: all-gather and reduce-scatter (sum) are each other's,
-/// broadcast and reduce, scatter and gather, shifts by n and by -n too; all-reduce (sum) and all-to-all (with split and
+/// shifts by n and by -n too; all-reduce (sum) and all-to-all (with split and
 /// concat swapped) are their own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -184,33 +158,10 @@ pub enum Collective {
     },
     /// Gives the root's block to all.
     Broadcast {
-        /// Who has it.
+        /// The rank that has it.
         root: Rank,
         /// Bytes of the block.
         bytes: usize,
-    },
-    /// Reduces the blocks of all members on the root.
-    Reduce {
-        /// Who gets it.
-        root: Rank,
-        /// How elements combine.
-        op: ReduceOp,
-        /// Bytes of the block.
-        bytes: usize,
-    },
-    /// Gives each member its part of the root's block.
-    Scatter {
-        /// Who has it.
-        root: Rank,
-        /// Bytes of each member's part, concatenated in this order.
-        sizes: Arc<[usize]>,
-    },
-    /// Joins the parts of all members on the root.
-    Gather {
-        /// Who gets it.
-        root: Rank,
-        /// Bytes of each member's part, concatenated in this order.
-        sizes: Arc<[usize]>,
     },
     /// Sends to the second rank of a pair; finishes without waiting for the receiver.
     Send {
@@ -222,8 +173,6 @@ pub enum Collective {
         /// Bytes of the block.
         bytes: usize,
     },
-    /// Waits until all members have arrived.
-    Barrier,
 }
 
 /// The kinds of calls, as counted and recorded.
@@ -242,37 +191,25 @@ pub enum Kind {
     Shift,
     /// [`Collective::Broadcast`].
     Broadcast,
-    /// [`Collective::Reduce`].
-    Reduce,
-    /// [`Collective::Scatter`].
-    Scatter,
-    /// [`Collective::Gather`].
-    Gather,
     /// [`Collective::Send`].
     Send,
     /// [`Collective::Recv`].
     Recv,
-    /// [`Collective::Barrier`].
-    Barrier,
     /// [`Communicator::exchange`](super::Communicator::exchange).
     Exchange,
 }
 
 impl Kind {
     /// All kinds, in order of declaration.
-    pub const ALL: [Kind; 13] = [
+    pub const ALL: [Kind; 9] = [
         Kind::AllGather,
         Kind::ReduceScatter,
         Kind::AllReduce,
         Kind::AllToAll,
         Kind::Shift,
         Kind::Broadcast,
-        Kind::Reduce,
-        Kind::Scatter,
-        Kind::Gather,
         Kind::Send,
         Kind::Recv,
-        Kind::Barrier,
         Kind::Exchange,
     ];
 
@@ -285,12 +222,8 @@ impl Kind {
             Kind::AllToAll => "all_to_all",
             Kind::Shift => "shift",
             Kind::Broadcast => "broadcast",
-            Kind::Reduce => "reduce",
-            Kind::Scatter => "scatter",
-            Kind::Gather => "gather",
             Kind::Send => "send",
             Kind::Recv => "recv",
-            Kind::Barrier => "barrier",
             Kind::Exchange => "exchange",
         }
     }
@@ -298,13 +231,12 @@ impl Kind {
     /// Steps of the ring algorithm between `members` members, each of which takes one latency; see the
     /// [formula](burn_dist_mesh::link).
     ///
-    /// A broadcast or reduction passes through all members in turn, a root sends to or receives from one after the
-    /// other. A shift is one step, in which each sends and receives one block. An exchange hands over what is in shared
+    /// A broadcast passes through all members in turn. A shift is one step, in which each sends and receives one block. An exchange hands over what is in shared
     /// memory, and takes none.
     pub fn rounds(self, members: usize) -> u64 {
         let others = members.saturating_sub(1) as u64;
         match self {
-            Kind::AllReduce | Kind::Barrier => 2 * others,
+            Kind::AllReduce => 2 * others,
             Kind::Shift => others.min(1),
             Kind::Exchange => 0,
             _ => others,
@@ -322,26 +254,20 @@ impl Collective {
             Self::AllToAll(_) => Kind::AllToAll,
             Self::Shift { .. } => Kind::Shift,
             Self::Broadcast { .. } => Kind::Broadcast,
-            Self::Reduce { .. } => Kind::Reduce,
-            Self::Scatter { .. } => Kind::Scatter,
-            Self::Gather { .. } => Kind::Gather,
             Self::Send { .. } => Kind::Send,
             Self::Recv { .. } => Kind::Recv,
-            Self::Barrier => Kind::Barrier,
         }
     }
 
     /// How elements combine, if they do.
     pub fn reduce_op(&self) -> Option<ReduceOp> {
         match self {
-            Self::ReduceScatter { op, .. }
-            | Self::AllReduce { op, .. }
-            | Self::Reduce { op, .. } => Some(*op),
+            Self::ReduceScatter { op, .. } | Self::AllReduce { op, .. } => Some(*op),
             _ => None,
         }
     }
 
-    /// Whether both calls are parts of one operation.
+    /// Returns whether both calls are parts of one operation.
     pub(crate) fn matches(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Send { bytes: sent }, Self::Recv { bytes: expected })

@@ -1,4 +1,4 @@
-//! What the members of one call wait for.
+//! The end of a call, which its members wait for.
 
 use crate::buffer::Work;
 use crate::sync::{Condvar, Mutex, OnceLock, lock};
@@ -7,7 +7,7 @@ use burn_dist_mesh::Rank;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What follows when all members have arrived.
+/// The work or the values that follow when all members have arrived.
 pub(crate) enum Outcome {
     Work(Work),
     Values(Arc<[Payload]>),

@@ -1,4 +1,4 @@
-//! What can go wrong in a collective.
+//! Errors of collectives.
 
 use super::group::{Group, fmt_ranks};
 use super::info::CallInfo;
@@ -26,7 +26,7 @@ pub enum CommError {
     DuplicateRank {
         /// The rank.
         rank: Rank,
-        /// The list that was given.
+        /// The list with the duplicate.
         ranks: Vec<Rank>,
     },
     /// A block outside its buffer.
@@ -60,7 +60,7 @@ pub enum CommError {
     Invalid {
         /// The call.
         call: Arc<CallInfo>,
-        /// What is wrong, and what would be right.
+        /// The mistake, and what would be right.
         reason: String,
     },
     /// A reduction that the dtype does not have.
@@ -91,7 +91,7 @@ pub enum CommError {
     Timeout {
         /// The call of the rank that gave up first.
         call: Arc<CallInfo>,
-        /// Who has not arrived.
+        /// The ranks that have not arrived.
         missing: Vec<Rank>,
         /// Where those of them live that are in other processes.
         processes: Vec<Process>,
@@ -113,7 +113,7 @@ pub enum CommError {
         rank.0, with_process(process)
     )]
     RankLeft {
-        /// Who left.
+        /// The rank that left.
         rank: Rank,
         /// The call that waits for it.
         call: Arc<CallInfo>,
@@ -151,7 +151,7 @@ pub enum CommError {
     WindowTimeout {
         /// Its number.
         window: u64,
-        /// Who has not run it.
+        /// The processes that have not run it.
         missing: Vec<Process>,
         /// How long this process waited.
         elapsed: Duration,
@@ -173,7 +173,7 @@ pub enum CommError {
     /// A fault injected by the chaos option.
     #[error("rank {} was killed at its call {at_call} by chaos seed {seed}, before: {call}", rank.0)]
     Killed {
-        /// Who was killed.
+        /// The rank that was killed.
         rank: Rank,
         /// The number of the call among all calls of that rank.
         at_call: u64,
@@ -185,7 +185,7 @@ pub enum CommError {
     /// A rank stopped the others, because of an error outside of communication.
     #[error("rank {} stopped all ranks: {what} failed{}: {reason}", rank.0, in_brackets(label))]
     Aborted {
-        /// Who stopped.
+        /// The rank that stopped the others.
         rank: Rank,
         /// The operation that failed.
         what: String,
@@ -212,7 +212,7 @@ pub enum CommError {
     TooFarAhead {
         /// Which.
         process: Process,
-        /// What it has done.
+        /// The deed of the other process.
         ahead: String,
     },
     /// Some processes did not finish work of their own that others wait for, though they answer.
@@ -226,14 +226,14 @@ pub enum CommError {
         /// How long this process waited.
         elapsed: Duration,
     },
-    /// What was sent to other processes does not leave this one.
+    /// Bytes for other processes do not leave this one.
     #[error(
         "{call} gave up after {:.1} s: {bytes} bytes for other processes have not left this one; are they stopped, or \
          cut off?",
         elapsed.as_secs_f64()
     )]
     NotSent {
-        /// What had to wait for that.
+        /// The call that had to wait for that.
         call: String,
         /// How many they are.
         bytes: usize,
@@ -276,7 +276,7 @@ pub enum CommError {
         variable: &'static str,
         /// How many there are.
         processes: usize,
-        /// Why not, and the way out.
+        /// The reason, and a remedy.
         reason: StartError,
     },
     /// Ranks that the processes cannot share out evenly.
@@ -290,27 +290,15 @@ pub enum CommError {
         /// Processes there are.
         num_processes: usize,
     },
-    /// NCCL is not there.
-    #[error("{}", missing_text(tried, paths))]
-    NcclMissing {
-        /// The names that were tried, each with what the system's loader said.
-        tried: Vec<(String, String)>,
-        /// The variables that say where to look, with their values.
-        paths: Vec<(&'static str, Option<String>)>,
-    },
-    /// NCCL is there, and not usable: too old, or without a function that is needed.
-    #[error(
-        "{library} is no NCCL that this program can use: {reason}; install NCCL {needed} or later (libnccl2), or let \
-         the GPUs communicate through the host (`DeviceMeshBuilder::gpu_transport(GpuTransport::Host)`)"
-    )]
-    NcclUnusable {
-        /// The name under which it was found.
-        library: String,
-        /// What is wrong with it.
+    /// A device could not hand over, make or combine a tensor.
+    #[error("{reason}")]
+    Device {
+        /// The words of the backend.
         reason: String,
-        /// The oldest version that would do.
-        needed: &'static str,
     },
+    /// A library or a driver of devices that is missing or of no use.
+    #[error(transparent)]
+    Library(Arc<dyn std::error::Error + Send + Sync>),
     /// A call of NCCL or of CUDA's driver failed.
     #[error("{call} failed in {function}: {reason} (NCCL_DEBUG=INFO makes NCCL say more)")]
     Gpu {
@@ -318,15 +306,7 @@ pub enum CommError {
         call: Arc<CallInfo>,
         /// The function of the library.
         function: &'static str,
-        /// What the library says.
-        reason: String,
-    },
-    /// A GPU that cannot be used beside CubeCL.
-    #[error("NCCL cannot use GPU {device}: {reason}")]
-    Cuda {
-        /// Its number in this process.
-        device: usize,
-        /// What CUDA's driver says.
+        /// The words of the library.
         reason: String,
     },
     /// A collective between GPUs was not finished in time, though every member in this process had made the call.
@@ -369,10 +349,10 @@ impl CommError {
     ///
     /// | code | meaning | a restart |
     /// | --- | --- | --- |
-    /// | 65 | ranks or processes do not do the same | ends the same way |
-    /// | 70 | an operation failed on a rank, a call that cannot be | ends the same way, unless the data are others |
+    /// | 65 | ranks or processes do not do the same | ends alike |
+    /// | 70 | an operation failed on a rank, a call that cannot be | ends alike, unless the data are others |
     /// | 75 | a process or rank is gone, late, missing at the start, or cannot be reached | may help |
-    /// | 78 | processes that cannot be set up as asked | ends the same way |
+    /// | 78 | processes that cannot be set up as asked | ends alike |
     ///
     /// A process that another one stopped has the code of that one.
     pub fn exit_code(&self) -> u8 {
@@ -393,11 +373,7 @@ impl CommError {
             | Self::Connection { .. } => EXIT_TEMPORARY,
             Self::Stopped { exit_code, .. } => *exit_code,
             Self::World { reason, .. } => reason.exit_code(),
-            Self::ClusterEnv(_)
-            | Self::Uneven { .. }
-            | Self::NcclMissing { .. }
-            | Self::NcclUnusable { .. }
-            | Self::Cuda { .. } => EXIT_CONFIG,
+            Self::ClusterEnv(_) | Self::Uneven { .. } | Self::Library(_) => EXIT_CONFIG,
             _ => EXIT_SOFTWARE,
         }
     }
@@ -438,7 +414,7 @@ fn have_processes(processes: &[Process]) -> String {
     }
 }
 
-/// What waits for a process.
+/// The call or window that waits for a process, in words.
 fn waits(call: &Option<Arc<CallInfo>>, window: Option<u64>) -> String {
     match (call, window) {
         (Some(call), _) => call.to_string(),
@@ -455,27 +431,6 @@ fn in_order(call: &CallInfo, other: &str) -> String {
         false => (other, call.as_str()),
     };
     format!("{first}, but {second}")
-}
-
-fn missing_text(tried: &[(String, String)], paths: &[(&'static str, Option<String>)]) -> String {
-    let names: Vec<String> = tried
-        .iter()
-        .map(|(name, reason)| format!("{name} ({reason})"))
-        .collect();
-    let paths: Vec<String> = paths
-        .iter()
-        .map(|(variable, value)| match value {
-            Some(value) => format!("{variable}={value}"),
-            None => format!("{variable} is not set"),
-        })
-        .collect();
-    format!(
-        "ranks on GPUs of their own communicate with NCCL, and it cannot be loaded; tried: {}; {}. Install it (Debian, \
-         Ubuntu: libnccl2; pip: nvidia-nccl-cu12), name the file in BURN_DIST_NCCL or its folder in LD_LIBRARY_PATH, \
-         or let the GPUs communicate through the host (`DeviceMeshBuilder::gpu_transport(GpuTransport::Host)`)",
-        names.join(", "),
-        paths.join(", ")
-    )
 }
 
 fn ranks_text(ranks: &[Rank]) -> String {

@@ -1,4 +1,4 @@
-//! Who takes part in a collective: groups of ranks and lanes.
+//! Members of a collective: groups of ranks and lanes.
 
 use super::CommError;
 use burn_dist_mesh::Rank;

@@ -11,12 +11,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What a call does, apart from where and when: the part that must match between members.
+/// The operation of a call, apart from where and when: the part that must match between members.
 #[derive(Clone, Debug)]
 pub(crate) enum What {
     /// With the sizes of the axes that a reduction follows.
     Collective(DType, Collective, Arc<[usize]>),
-    /// What is exchanged, and the kind and bytes that it counts as.
+    /// The thing that is exchanged, and the kind and bytes that it counts as.
     Exchange(Arc<str>, (Kind, usize)),
 }
 
@@ -81,7 +81,7 @@ impl CallInfo {
         })
     }
 
-    /// Who made the call.
+    /// The rank that made the call.
     pub fn rank(&self) -> Rank {
         self.rank
     }
@@ -101,7 +101,7 @@ impl CallInfo {
         self.sequence
     }
 
-    /// The place in the model; empty if none was given.
+    /// The place in the model; empty without one.
     pub fn label(&self) -> &str {
         &self.label
     }
@@ -140,13 +140,24 @@ impl CallInfo {
         self.transfer.get().copied()
     }
 
+    /// Notes that a [recorded](super::Communicator::record) call is over.
+    pub fn end(&self) {
+        // Other libraries do not tell when the others launched theirs. Set once: a call is waited for once.
+        let _ = self.transfer.set(Transfer {
+            launched: self.started,
+            start: self.started,
+            end: Instant::now(),
+        });
+        self.finish();
+    }
+
     pub(crate) fn finish(&self) {
         let ns = self.started.elapsed().as_nanos().clamp(1, u64::MAX as u128) as u64;
         self.elapsed_ns.store(ns, Ordering::Relaxed);
     }
 
-    /// Whether both are parts of one operation: the fingerprint of a call is what it does, on what, and where in the
-    /// model.
+    /// Returns whether both are parts of one operation: the fingerprint of a call is what it does, on what, and where
+    /// in the model.
     pub(crate) fn matches(&self, other: &Self) -> bool {
         let same = match (&self.what, &other.what) {
             (What::Collective(dtype_a, a, axes_a), What::Collective(dtype_b, b, axes_b)) => {
@@ -183,7 +194,7 @@ impl fmt::Display for CallInfo {
 }
 
 impl What {
-    /// Whether it is half of a transfer between a pair, which is not a collective.
+    /// Returns whether it is half of a transfer between a pair, which is not a collective.
     pub(crate) fn is_transfer(&self) -> bool {
         matches!(
             self,
@@ -207,9 +218,7 @@ impl fmt::Display for What {
         if let Some(op) = collective.reduce_op() {
             write!(f, " {}", op_name(op))?;
         }
-        if !matches!(collective, Collective::Barrier) {
-            write!(f, " {} ", dtype.name())?;
-        }
+        write!(f, " {} ", dtype.name())?;
         let elements = |bytes: usize| elements_text(*dtype, bytes);
         match collective {
             Collective::AllGather(parts) | Collective::ReduceScatter { parts, .. } => {
@@ -218,7 +227,7 @@ impl fmt::Display for What {
             Collective::AllReduce { bytes, .. }
             | Collective::Send { bytes }
             | Collective::Recv { bytes } => write!(f, "x {}", elements(*bytes)),
-            Collective::AllToAll(AllToAll::Dims {
+            Collective::AllToAll(AllToAll {
                 shape,
                 split,
                 concat,
@@ -228,19 +237,10 @@ impl fmt::Display for What {
                 "{shape:?}, dim {} split into {:?}, dim {} joined from {:?}",
                 split.0, split.1, concat.0, concat.1
             ),
-            Collective::AllToAll(AllToAll::Rows { counts, row_bytes }) => {
-                write!(f, "rows of {row_bytes} B, counts {counts:?}")
-            }
             Collective::Shift { by, sizes } => write!(f, "by {by} of {sizes:?} B"),
             Collective::Broadcast { root, bytes } => {
                 write!(f, "x {} from rank {}", elements(*bytes), root.0)
             }
-            Collective::Reduce { root, bytes, .. } => {
-                write!(f, "x {} to rank {}", elements(*bytes), root.0)
-            }
-            Collective::Scatter { root, sizes } => write!(f, "of {sizes:?} B from rank {}", root.0),
-            Collective::Gather { root, sizes } => write!(f, "of {sizes:?} B to rank {}", root.0),
-            Collective::Barrier => Ok(()),
         }
     }
 }

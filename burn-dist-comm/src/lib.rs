@@ -30,17 +30,13 @@
 //! | [`Call`], [`Collective`], [`Group`], [`Lane`] | what a rank asks for |
 //! | [`LocalHub`] | ranks that are threads of one process |
 //! | [`World`] | ranks in several processes, over any [`Transport`] of bytes: MPI, or channels for tests |
-//! | [`nccl`], [`peer`], [`symmetric`], [`streams`] | ranks with a GPU each: NCCL, copies within a process and between those of a machine, their order with a backend's work |
 //! | [`Chaos`], [`Network`] | faults and links to simulate |
 //! | [`CommError`] | what stops all ranks, by name |
-//! | [`flight`] | what the last calls were when that happened, and what can be told from it |
+//! | [`flight`] | the last calls of all ranks when that happened, as a file of each process |
 //!
 //! | feature | brings |
 //! | --- | --- |
 //! | `mpi` | messages between processes over MPI; needs an MPI library and libclang when it is built |
-//! | `cuda` | NCCL and CUDA's driver, which are loaded at run time |
-//! | `conformance` | what every transport promises, as tests |
-//! | `simulated-gpus` | GPUs and NCCL simulated by threads, for tests |
 //!
 //! # Order
 //! Each group and lane is a sequence: the n-th call of one member meets the n-th call of the others. Different groups
@@ -56,8 +52,6 @@ mod buffer;
 mod call;
 mod collective;
 mod completion;
-#[cfg(any(test, feature = "conformance"))]
-pub mod conformance;
 mod error;
 mod execution;
 pub mod flight;
@@ -65,29 +59,26 @@ mod geometry;
 mod group;
 mod info;
 mod local;
-pub mod nccl;
-pub mod peer;
 mod process;
 mod processes;
 mod record;
 mod start;
-pub mod streams;
-pub mod symmetric;
 mod sync;
 mod transport;
 mod votes;
 mod world;
 
 pub use block::{Block, Buffer, SharedBuffer, downcast, elements};
-pub use buffer::{Pool, PoolBuffer, PoolMemory, Region, Share};
+pub use buffer::{Gathered, Pool, PoolBuffer, PoolMemory, Region, Share};
 pub use call::{Call, Exchange};
-pub use collective::{AllToAll, Collective, Kind, Strided, chunk_sizes};
+pub use collective::{
+    AllToAll, Collective, Kind, Strided, chunk_sizes, member_after, member_before,
+};
 pub use error::CommError;
 pub use error::EXIT_SOFTWARE;
 pub use group::{Group, Lane};
 pub use info::{CallInfo, Transfer};
 pub use local::{Agreed, Chaos, FlightOptions, LocalComm, LocalHub, LocalOptions, Network};
-pub use nccl::{GpuTransport, Reduction};
 pub use process::Process;
 pub use processes::{KindName, PartPrint, Peer, WindowPrint};
 pub use record::{KindStats, Stats};
@@ -95,7 +86,7 @@ pub use start::{EXIT_CONFIG, EXIT_TEMPORARY, StartError};
 pub use sync::lock;
 #[cfg(feature = "mpi")]
 pub use transport::Mpi;
-pub use transport::{Destination, Matcher, Message, Transport};
+pub use transport::{Channels, Destination, Matcher, Message, Transport};
 pub use votes::Votes;
 pub use world::World;
 
@@ -111,7 +102,7 @@ pub type Payload = Arc<dyn Any + Send + Sync>;
 /// A process holds one per rank that it drives. Every method may be called from several threads, as long as each lane
 /// is used by one thread at a time.
 pub trait Communicator: Send + Sync {
-    /// Who this is.
+    /// The rank of this endpoint.
     fn rank(&self) -> Rank;
 
     /// How many ranks there are in all processes.
@@ -140,7 +131,7 @@ pub trait Communicator: Send + Sync {
     /// Stops all ranks: every waiting and later call returns `error`, or an earlier one if there is one.
     fn abort(&self, error: CommError);
 
-    /// What has stopped the communicator, if anything has.
+    /// The fault that has stopped the communicator, if anything has.
     fn fault(&self) -> Option<CommError>;
 
     /// The counters of this rank.
@@ -149,13 +140,15 @@ pub trait Communicator: Send + Sync {
     /// The last calls of this rank, oldest first, finished or not.
     fn recent_calls(&self) -> Vec<Arc<CallInfo>>;
 
-    /// Counts and records a call that another library carries out, by which this rank receives `received` bytes.
+    /// Counts and records a call that another library carries out, the `sequence`-th of this rank on its group and
+    /// lane; its input is not looked at. Whoever carries it out [ends](CallInfo::end) the record.
     ///
     /// # Communication
     /// None.
     /// # Errors
-    /// What has stopped this communicator.
-    fn record(&self, call: &Arc<CallInfo>, received: usize) -> Result<(), CommError>;
+    /// [`CommError::NotAMember`], [`CommError::Invalid`] if the collective contradicts itself, and what has stopped
+    /// this communicator.
+    fn record(&self, call: Call, sequence: u64) -> Result<Arc<CallInfo>, CommError>;
 
     /// Returns those other members of a [recorded](Self::record) call's group that are in this process and have not
     /// recorded theirs.
@@ -164,6 +157,42 @@ pub trait Communicator: Send + Sync {
     /// Returns what a [recorded](Self::record) call waits for in vain: a process of one of its members that has ended
     /// without a word.
     fn lost(&self, call: &Arc<CallInfo>) -> Option<CommError>;
+
+    /// Returns whether calls of a kind on `group` take and give tensors where they lie, by [`Self::start_on_device`].
+    fn is_on_device(&self, _group: &Group, _kind: Kind) -> bool {
+        false
+    }
+
+    /// Starts a call whose input and output are tensors on the devices of its members; `call` itself has no input.
+    ///
+    /// # Communication
+    /// The same as that of [`Self::start`].
+    /// # Errors
+    /// The errors of [`Self::start`], and [`CommError::Device`], always where calls are not
+    /// [on devices](Self::is_on_device).
+    fn start_on_device(
+        &self,
+        _call: Call,
+        _tensor: Payload,
+    ) -> Result<Pending<Payload>, CommError> {
+        let reason =
+            "this communicator takes memory of the host; this is a bug in burn-dist".into();
+        Err(CommError::Device { reason })
+    }
+
+    /// Waits until devices are done with all calls that have been waited for: until the host may read outputs.
+    ///
+    /// # Errors
+    /// The fault that stopped the communicator.
+    fn land(&self) -> Result<(), CommError> {
+        Ok(())
+    }
+
+    /// Ends calls on devices after a fault, which all ranks have to know of: this waits for others.
+    fn end_on_device(&self) {}
+
+    /// Leaves the groups of devices at the end of a program.
+    fn close(&self) {}
 
     /// Starts `call` and waits for its output.
     ///
@@ -182,13 +211,18 @@ pub struct Pending<T> {
     call: Box<dyn PendingCall<T>>,
 }
 
-/// What a transport implements for its started calls.
+/// A started call, as a transport implements it.
 pub trait PendingCall<T>: Send {
     /// The record of the call.
     fn info(&self) -> &Arc<CallInfo>;
 
-    /// Whether waiting would return at once.
+    /// Returns whether waiting would return at once.
     fn is_ready(&self) -> bool;
+
+    /// Returns whether the call goes on beside operations that this rank only queues.
+    fn overlaps(&self) -> bool {
+        false
+    }
 
     /// Waits for the output.
     ///
@@ -210,9 +244,14 @@ impl<T> Pending<T> {
         self.call.info()
     }
 
-    /// Whether waiting would return at once.
+    /// Returns whether waiting would return at once.
     pub fn is_ready(&self) -> bool {
         self.call.is_ready()
+    }
+
+    /// Returns whether the call goes on beside operations that this rank only queues.
+    pub fn overlaps(&self) -> bool {
+        self.call.overlaps()
     }
 
     /// Waits for the output. Members of one process may get the same [`Arc`] where their outputs are equal.

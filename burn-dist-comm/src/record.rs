@@ -1,4 +1,4 @@
-//! What a rank did: counters and the flight record.
+//! Deeds of a rank: counters and the flight record.
 
 use super::collective::Kind;
 use super::info::CallInfo;
@@ -35,7 +35,7 @@ impl Stats {
             })
     }
 
-    /// What was added since `earlier`.
+    /// Returns the counts added since `earlier`.
     pub fn since(&self, earlier: &Stats) -> Stats {
         let mut difference = *self;
         for (now, then) in difference.0.iter_mut().zip(&earlier.0) {

@@ -19,16 +19,16 @@ burn_dist_mesh::debug_by_message!(StartError);
 impl StartError {
     /// A process is missing, late or gone, or a connection has ended: another start may go better.
     pub fn temporary(reason: impl Into<String>) -> Self {
-        Self::told(reason, EXIT_TEMPORARY)
+        Self::relayed(reason, EXIT_TEMPORARY)
     }
 
-    /// They are set up in a way that cannot be: another start ends the same way.
+    /// They are set up as cannot be: another start ends alike.
     pub fn config(reason: impl Into<String>) -> Self {
-        Self::told(reason, EXIT_CONFIG)
+        Self::relayed(reason, EXIT_CONFIG)
     }
 
-    /// Another process has told of it, with its own exit code.
-    pub fn told(reason: impl Into<String>, exit_code: u8) -> Self {
+    /// Another process has reported it, with its own exit code.
+    pub fn relayed(reason: impl Into<String>, exit_code: u8) -> Self {
         Self {
             reason: reason.into(),
             exit_code,

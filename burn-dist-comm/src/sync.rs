@@ -9,7 +9,7 @@ use std::sync::{MutexGuard, PoisonError};
 /// Locks `mutex`, also after a panic of another holder.
 ///
 /// Every critical section of this folder leaves its data consistent at each step, so a panic elsewhere must not turn
-/// into a second one here: the survivors are told through the hub's fault instead.
+/// into a second one here: the survivors learn of it through the hub's fault instead.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! What all processes decide or know alike, whatever each of them sees.
+//! Decisions and knowledge that all processes share, whatever each of them sees.
 
 use crate::processes::Answer;
 use crate::{Block, Call, CommError, Communicator, Group, LocalComm, LocalHub, Strided};
@@ -13,8 +13,8 @@ const TURN: Duration = Duration::from_secs(2);
 /// The most that a process hands in at once: TCP carries bodies of at most a MiB.
 const PART_BYTES_MAX: usize = 512 << 10;
 
-/// What all processes decide or know alike, whatever each of them sees: whether to stop, say, on a signal that reaches
-/// them at different steps.
+/// Decisions and knowledge that all processes share, whatever each of them sees: whether to stop, say, on a signal that
+/// reaches them at different steps.
 ///
 /// ```
 /// use burn_dist_comm::World;
@@ -303,10 +303,10 @@ mod tests {
     #[test]
     fn who_does_not_answer_or_does_not_end_is_named() {
         // It answers, and does not end its work.
-        let (tells, told) = channel::<()>();
-        let (tells, told) = (
+        let (tells, hears) = channel::<()>();
+        let (tells, hears) = (
             std::sync::Mutex::new(Some(tells)),
-            std::sync::Mutex::new(told),
+            std::sync::Mutex::new(hears),
         );
         in_two(HOURS, |process, votes| match process {
             0 => {
@@ -319,17 +319,17 @@ mod tests {
                 lock(&tells).take();
             }
             _ => {
-                let work = || lock(&told).recv().is_err();
+                let work = || lock(&hears).recv().is_err();
                 let (is_over, together) = votes.in_turns(SHORT, HOURS, work);
                 let error = together.unwrap_err().to_string();
                 assert!(is_over && error.contains("process 0 ("), "{error}");
             }
         });
         // It does not answer, as one that is stopped.
-        let (tells, told) = channel::<()>();
-        let (tells, told) = (
+        let (tells, hears) = channel::<()>();
+        let (tells, hears) = (
             std::sync::Mutex::new(Some(tells)),
-            std::sync::Mutex::new(told),
+            std::sync::Mutex::new(hears),
         );
         in_two(Duration::from_millis(100), |process, votes| match process {
             0 => {
@@ -339,7 +339,7 @@ mod tests {
                 assert!(error.to_string().contains("process 1 ("), "{error}");
                 lock(&tells).take();
             }
-            _ => assert!(lock(&told).recv().is_err()),
+            _ => assert!(lock(&hears).recv().is_err()),
         });
     }
 

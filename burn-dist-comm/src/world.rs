@@ -24,7 +24,7 @@ pub struct World(Arc<Inner>);
 struct Inner {
     engine: Arc<Engine>,
     peers: Arc<[Arc<Peer>]>,
-    /// Whether all processes are threads of this one.
+    /// True if all processes are threads of this one.
     is_simulated: bool,
     /// Meshes made so far: every process makes the same ones in the same order.
     meshes: AtomicU64,
@@ -38,7 +38,7 @@ impl World {
         Self::simulated_over(Channels::connect(num_processes, None))
     }
 
-    /// As [`World::simulated`], with messages that are delayed as the seed of `chaos` says: those of one process to
+    /// Like [`World::simulated`], with messages that are delayed as the seed of `chaos` says: those of one process to
     /// another stay in order, those of several come in any.
     pub fn simulated_with(num_processes: usize, chaos: &Chaos) -> Vec<Self> {
         Self::simulated_over(Channels::connect(num_processes, Some(chaos)))
@@ -67,7 +67,7 @@ impl World {
 
     /// Returns this process, connected to the others by what `start` sets up, in the thread that may go on using it.
     ///
-    /// Returns when all processes have said who they are.
+    /// Returns when all processes have introduced themselves.
     ///
     /// # Errors
     /// What `start` says; who does not say who it is.
@@ -81,7 +81,7 @@ impl World {
     /// that still works is waited for, however long that takes. Nothing can be sent afterwards.
     ///
     /// # Errors
-    /// [`CommError::Connection`] if this program ends alone, and no fault has told why: another process has not
+    /// [`CommError::Connection`] if this program ends alone, and no fault says why: another process has not
     /// answered for `patience`, or messages have failed.
     pub fn finish(&self, patience: Duration) -> Result<(), CommError> {
         self.0.engine.finish(patience)
@@ -103,7 +103,7 @@ impl World {
         self.0.engine.process() as usize
     }
 
-    /// Whether the processes are threads of this one.
+    /// Returns whether the processes are threads of this one.
     pub fn is_simulated(&self) -> bool {
         self.0.is_simulated
     }
@@ -143,7 +143,7 @@ impl World {
         self.votes_within(LocalOptions::default().timeout)
     }
 
-    /// As [`World::votes`], where a process waits so long for one that is alive before it calls it late.
+    /// Like [`World::votes`], where a process waits so long for one that is alive before it calls it late.
     ///
     /// # Errors
     /// As [`World::connect`].
@@ -173,10 +173,12 @@ impl World {
         self.connect_as(options, (0..num_ranks).map(|rank| rank / each))
     }
 
-    /// As [`Self::connect`], for any number of ranks: the first processes may have one more than the last, or these
+    /// Like [`Self::connect`], for any number of ranks: the first processes may have one more than the last, or these
     /// none.
-    #[cfg(all(test, feature = "mpi"))]
-    pub(crate) fn connect_spread(
+    ///
+    /// # Errors
+    /// As [`Self::connect`].
+    pub fn connect_spread(
         &self,
         num_ranks: usize,
         options: LocalOptions,

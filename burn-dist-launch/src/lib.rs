@@ -3,6 +3,7 @@
 //! | module | idea |
 //! | --- | --- |
 //! | [`cluster_env`] | which of several processes this one is, from what its launcher says |
+//! | [`doctor`] | what stopped a run, from the flight records of its processes |
 //! | [`rendezvous`] | where processes meet before they have a transport: keys, barriers, and who has vanished (features `mpi`, `cuda`, `cli`) |
 //! | [`run`] | the program `burn-dist run` (feature `cli`) |
 //!
@@ -15,6 +16,7 @@ mod at_end;
 #[cfg(all(feature = "cli", unix))]
 pub mod cli;
 pub mod cluster_env;
+pub mod doctor;
 #[cfg(all(feature = "cli", unix))]
 mod folder;
 #[cfg(feature = "rendezvous")]

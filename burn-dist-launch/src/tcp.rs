@@ -168,7 +168,8 @@ impl<C: Deref<Target = Client> + Send> Tcp<C> {
         patience: Duration,
     ) -> Result<Self, StartError> {
         let (rank, size) = (client.me().rank, client.me().world_size);
-        let met = |error: RendezvousError| StartError::told(error.to_string(), error.exit_code());
+        let met =
+            |error: RendezvousError| StartError::relayed(error.to_string(), error.exit_code());
         let failed = |error: std::io::Error| {
             StartError::temporary(format!("cannot listen for other processes: {error}"))
         };

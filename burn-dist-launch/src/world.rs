@@ -105,7 +105,7 @@ mod connect {
     }
 
     fn not_joined(error: JoinError) -> StartError {
-        StartError::told(error.to_string(), error.exit_code())
+        StartError::relayed(error.to_string(), error.exit_code())
     }
 
     fn over_tcp(env: &ClusterEnv) -> Result<World, StartError> {
@@ -167,7 +167,7 @@ mod connect {
         let set_up = wait(&started, patience, trouble)?;
         set_up.map_err(|error| {
             let error = match launcher {
-                crate::Launcher::Slurm { .. } => StartError::told(
+                crate::Launcher::Slurm { .. } => StartError::relayed(
                     format!("{error} (srun offers MPI what it asks for with `--mpi=pmix`)"),
                     error.exit_code(),
                 ),
@@ -237,7 +237,7 @@ mod connect {
             );
             assert_eq!(code(late), 75);
             // Another process has told of what ended it.
-            let told = || Some(StartError::told("rank 1 cannot go on", 70));
+            let told = || Some(StartError::relayed("rank 1 cannot go on", 70));
             assert_eq!(wait(&started, Duration::MAX, told).map_err(code), Err(70));
             sender.send(3).unwrap();
             assert_eq!(wait(&started, Duration::ZERO, || None), Ok(3));

@@ -31,9 +31,9 @@ pub(crate) fn items(attrs: &[Attribute], errors: &mut Vec<syn::Error>) -> Vec<It
     let mut items = Vec::new();
     for attr in attrs.iter().filter(|attr| attr.path().is_ident("parallel")) {
         let parsed = match &attr.meta {
-            Meta::List(list) if list.tokens.is_empty() => Err(nothing_said(attr)),
+            Meta::List(list) if list.tokens.is_empty() => Err(empty_list(attr)),
             Meta::List(_) => attr.parse_args_with(Punctuated::<Item, Token![,]>::parse_terminated),
-            Meta::Path(_) | Meta::NameValue(_) => Err(nothing_said(attr)),
+            Meta::Path(_) | Meta::NameValue(_) => Err(empty_list(attr)),
         };
         match parsed {
             Ok(parsed) => items.extend(parsed),
@@ -43,14 +43,14 @@ pub(crate) fn items(attrs: &[Attribute], errors: &mut Vec<syn::Error>) -> Vec<It
     items
 }
 
-fn nothing_said(attr: &Attribute) -> syn::Error {
+fn empty_list(attr: &Attribute) -> syn::Error {
     syn::Error::new_spanned(
         &attr.meta,
         "`parallel` needs a list, such as `#[parallel(colwise)]`",
     )
 }
 
-/// Whether Burn is told to leave the field alone: `#[module(skip)]`.
+/// Returns whether Burn leaves the field alone: `#[module(skip)]`.
 pub(crate) fn is_hidden(attrs: &[Attribute]) -> bool {
     let mut hidden = false;
     for attr in attrs.iter().filter(|attr| attr.path().is_ident("module")) {

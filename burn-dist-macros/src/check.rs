@@ -186,7 +186,7 @@ fn enum_variant(
     }
 }
 
-/// What the attributes of one field say together; `errors` holds those of this field only.
+/// Combines the attributes of one field; `errors` holds those of this field only.
 fn rule(
     items: &[Item],
     hidden: bool,
@@ -218,7 +218,7 @@ struct Options {
     skip: Option<Ident>,
     nested: Option<Ident>,
     unit: Unit,
-    /// The options of the unit that were given.
+    /// The options of the unit that are there.
     unit_keys: Vec<Ident>,
     axis: Option<(String, Ident)>,
     /// The axes of `experts = "..."`.
@@ -377,7 +377,7 @@ impl Options {
 struct Keys(Vec<String>);
 
 impl Keys {
-    /// Whether this is the first item with its key; otherwise reports the duplicate.
+    /// Returns whether this is the first item with its key; otherwise reports the duplicate.
     fn first(&mut self, item: &Item, errors: &mut Vec<syn::Error>) -> bool {
         let key = item.key.to_string();
         if self.0.contains(&key) {

@@ -42,7 +42,7 @@ pub(crate) fn expand(module: &Module) -> TokenStream {
     }
 }
 
-/// Whether only the user of the module knows the type: it mentions a type parameter that is not the backend.
+/// Returns whether only the user of the module knows the type: it mentions a type parameter that is not the backend.
 ///
 /// Burn's `Module` derive requires that the backend is called `B`.
 fn is_generic(ty: &Type, generics: &Generics) -> bool {
@@ -63,7 +63,7 @@ fn field(field: &Field) -> TokenStream {
     content(field, &quote!(&self.#name))
 }
 
-/// What a field's attributes ask; `value` is a reference to it.
+/// Expands a field's attributes; `value` is a reference to it.
 fn content(field: &Field, value: &TokenStream) -> TokenStream {
     let stage = field
         .stage
@@ -113,7 +113,7 @@ fn enter(segment: &str, inside: TokenStream) -> TokenStream {
     quote!(scope.enter(#segment, |scope| { #inside });)
 }
 
-/// What the module itself is as a unit.
+/// Expands the policies of a unit.
 fn marks(unit: &Unit) -> TokenStream {
     let policy = quote!(::burn_dist::__private::policy::UnitPolicy::new());
     let alone = unit.unit.then(|| policy.clone());
@@ -134,7 +134,7 @@ fn marks(unit: &Unit) -> TokenStream {
     quote!(#(scope.unit(#policies);)*)
 }
 
-/// What a rule asks of a value of type `ty`; `value` is a reference to it.
+/// Expands the rule of a value of type `ty`; `value` is a reference to it.
 fn rule(rule: &Rule, ty: &Type, value: &TokenStream) -> TokenStream {
     match rule {
         Rule::Hidden => TokenStream::new(),
@@ -222,7 +222,7 @@ fn each(value: &TokenStream, item: &Ident, elem: &Type, inside: &TokenStream) ->
     }
 }
 
-/// Whether a type is written with a tuple somewhere inside, and so needs to be taken apart by the derive.
+/// Returns whether a type is written with a tuple somewhere inside, and so needs to be taken apart by the derive.
 fn contains_tuple(ty: &Type) -> bool {
     match ty {
         Type::Tuple(_) => true,

@@ -1,4 +1,4 @@
-//! What is emitted when the attributes are wrong: the errors, and an impl that says nothing.
+//! The expansion of wrong attributes: the errors, and an impl that says nothing.
 //!
 //! Without the impl every `model.parallelize(..)` would fail too, burying the one mistake under its consequences.
 

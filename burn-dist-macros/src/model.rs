@@ -1,4 +1,4 @@
-//! What the user meant: the derive's input with nothing left to interpret.
+//! The meaning of the attributes: the derive's input with nothing left to interpret.
 
 use burn_dist_plan::{ContextParallel, LayoutText, ShardStrategy, UnitPolicy};
 use syn::{Expr, Generics, Ident, Type};
@@ -63,7 +63,7 @@ pub(crate) enum Stage {
     Weights(Expr),
 }
 
-/// What happens to one field.
+/// The rule of one field.
 pub(crate) enum Rule {
     /// `#[module(skip)]`: Burn never visits it, so neither do we.
     Hidden,
@@ -108,7 +108,7 @@ impl Unit {
 /// A count the axis has to divide.
 pub(crate) struct Heads {
     pub(crate) count: Expr,
-    /// What is counted, for the error message: `kv heads`.
+    /// The name of what is counted, for the error message: `kv heads`.
     pub(crate) label: String,
 }
 
@@ -148,7 +148,7 @@ impl Style {
         }
     }
 
-    /// Whether the style splits weights over its axis.
+    /// Returns whether the style splits weights over its axis.
     pub(crate) fn splits(self) -> bool {
         matches!(
             self,

@@ -82,12 +82,12 @@ pub(crate) fn axis_names(item: &Item, errors: &mut Vec<syn::Error>) -> Option<Ve
     Some(names.into_iter().map(Into::into).collect())
 }
 
-/// What shard axes do with a unit.
+/// The strategy of a unit: what shard axes do with it.
 pub(crate) fn strategy(item: &Item, errors: &mut Vec<syn::Error>) -> Option<ShardStrategy> {
     read(item, "\"zero2\"", str::parse::<ShardStrategy>, errors)
 }
 
-/// What a unit computes in.
+/// The precision of a unit.
 pub(crate) fn precision(item: &Item, errors: &mut Vec<syn::Error>) -> Option<UnitPolicy> {
     read(item, "\"bf16\"", UnitPolicy::computing_in, errors)
 }
@@ -135,7 +135,7 @@ pub(crate) fn heads(item: &Item, errors: &mut Vec<syn::Error>) -> Option<Heads> 
     Some(Heads { count, label })
 }
 
-/// How a list is cut into stages: evenly, or by the weights that are given.
+/// How a list is cut into stages: evenly, or by weights.
 pub(crate) fn stages(item: &Item, errors: &mut Vec<syn::Error>) -> Option<Stage> {
     if item.value.is_none() {
         return Some(Stage::Blocks);
@@ -151,8 +151,8 @@ pub(crate) fn stages(item: &Item, errors: &mut Vec<syn::Error>) -> Option<Stage>
     Some(Stage::Weights(weights))
 }
 
-/// What is counted, in words and as written: `self.n_kv_heads` counts "kv heads (`self.n_kv_heads`)", and a number
-/// "heads".
+/// Names what is counted, in words and as written: `self.n_kv_heads` counts "kv heads (`self.n_kv_heads`)", and a
+/// number "heads".
 fn label(count: &Expr) -> String {
     let words = words(count);
     if matches!(count, Expr::Lit(_)) {
@@ -164,7 +164,7 @@ fn label(count: &Expr) -> String {
     format!("{words} (`{written}`)")
 }
 
-/// What is counted, in words: heads, unless a name says something else.
+/// Names what is counted, in words: heads, unless a name says something else.
 fn words(count: &Expr) -> String {
     let name = match count {
         Expr::Field(field) => match &field.member {

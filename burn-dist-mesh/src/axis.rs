@@ -17,7 +17,7 @@ impl std::fmt::Display for Rank {
     }
 }
 
-/// What an axis is for; decides where batches and resting parameters go.
+/// The role of an axis; decides where batches and resting parameters go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum AxisRole {
     /// Data parallel, parameters replicated (DDP): `dp`, `ddp`, `dp_replicate`, `data`, `batch`, `replicate`.
@@ -36,7 +36,7 @@ pub enum AxisRole {
     Pipeline,
 }
 
-/// Each role with its own name and the names of axes that have it unless told otherwise.
+/// Each role with its own name and the names of axes that have it by default.
 const ROLES: [(AxisRole, &str, &[&str]); 6] = [
     (
         AxisRole::Replicate,
@@ -55,7 +55,7 @@ const ROLES: [(AxisRole, &str, &[&str]); 6] = [
 ];
 
 impl AxisRole {
-    /// Returns the role that an axis of this name has unless told otherwise, if the name is known.
+    /// Returns the role that an axis of this name has by default, if the name is known.
     ///
     /// ```
     /// use burn_dist_mesh::AxisRole;
@@ -77,48 +77,48 @@ impl AxisRole {
             .map(|(_, known)| known)
     }
 
-    /// Whether the rows of a batch are split over such an axis.
+    /// Returns whether the rows of a batch are split over such an axis.
     pub fn splits_rows(self) -> bool {
         matches!(self, Self::Replicate | Self::Shard | Self::Expert)
     }
 
-    /// Whether the sequences of a batch are split over such an axis.
+    /// Returns whether the sequences of a batch are split over such an axis.
     pub fn splits_sequences(self) -> bool {
         self == Self::Context
     }
 
-    /// Whether ranks along such an axis have other data: other rows, or other parts of sequences.
+    /// Returns whether ranks along such an axis have other data: other rows, or other parts of sequences.
     pub fn splits_data(self) -> bool {
         self.splits_rows() || self.splits_sequences()
     }
 
-    /// Whether stacked experts are split over such an axis unless told otherwise.
+    /// Returns whether stacked experts are split over such an axis by default.
     pub fn splits_experts(self) -> bool {
         self == Self::Expert
     }
 
-    /// Whether tensors of the model are split over such an axis, as its plan says, and nothing is without a plan.
+    /// Returns whether the plan splits tensors of the model over such an axis; without a plan nothing is split.
     pub fn splits_model(self) -> bool {
         self == Self::Model
     }
 
-    /// Whether parameters rest in pieces over such an axis: [`AxisRole::Shard`], [`AxisRole::Context`] and
+    /// Returns whether parameters rest in pieces over such an axis: [`AxisRole::Shard`], [`AxisRole::Context`] and
     /// [`AxisRole::Expert`].
     pub fn shards(self) -> bool {
         matches!(self, Self::Shard | Self::Context | Self::Expert)
     }
 
-    /// Whether ranks along such an axis hold whole parameters and other rows of a batch.
+    /// Returns whether ranks along such an axis hold whole parameters and other rows of a batch.
     pub fn replicates(self) -> bool {
         self.splits_rows() && !self.shards()
     }
 
-    /// Whether the model is cut into stages along such an axis, and no tensor is split over it.
+    /// Returns whether the model is cut into stages along such an axis, and no tensor is split over it.
     pub fn cuts_stages(self) -> bool {
         self == Self::Pipeline
     }
 
-    /// Whether tensors can be split over such an axis.
+    /// Returns whether tensors can be split over such an axis.
     pub fn splits_tensors(self) -> bool {
         !self.cuts_stages()
     }
@@ -174,7 +174,7 @@ pub struct Axis {
     pub name: String,
     /// Number of devices along the axis, at least 1.
     pub size: usize,
-    /// What the axis is for.
+    /// The role of the axis.
     pub role: AxisRole,
 }
 
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn typing_errors_are_told_from_other_names() {
+    fn typing_errors_are_distinguished_from_other_names() {
         let meant = [
             ("fdsp", Some("fsdp")),
             ("fsp", Some("fsdp")),

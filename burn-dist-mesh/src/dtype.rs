@@ -76,7 +76,7 @@ impl DType {
         }
     }
 
-    /// Whether it is a float, and not a quantized one.
+    /// Returns whether it is a float, and not a quantized one.
     pub const fn is_float(self) -> bool {
         matches!(
             self,
@@ -84,12 +84,12 @@ impl DType {
         )
     }
 
-    /// Whether it is a bool, however it is stored.
+    /// Returns whether it is a bool, however it is stored.
     pub const fn is_bool(self) -> bool {
         matches!(self, Self::Bool(_))
     }
 
-    /// Whether it is quantized.
+    /// Returns whether it is quantized.
     pub const fn is_quantized(self) -> bool {
         matches!(self, Self::Quantized(_))
     }

@@ -1,4 +1,4 @@
-//! What can be wrong with a mesh, and what errors of all crates look like.
+//! Errors of a mesh, and the form of errors of all crates.
 
 use std::error::Error;
 use std::fmt;
@@ -129,7 +129,7 @@ pub enum MeshError {
     Parse {
         /// The whole text.
         text: String,
-        /// What is wrong with it.
+        /// Why it cannot be read.
         problem: String,
     },
     /// Parallel degrees that do not multiply to the number of ranks.
@@ -141,7 +141,7 @@ pub enum MeshError {
         needed: usize,
         /// Number of ranks there are.
         world_size: usize,
-        /// What would fit.
+        /// Degrees or nodes that would fit.
         hint: String,
     },
     /// Not one device per rank.
@@ -154,7 +154,7 @@ pub enum MeshError {
         mesh: String,
         /// Product of its sizes.
         ranks: usize,
-        /// Devices given.
+        /// Devices passed.
         devices: usize,
     },
     /// More ranks than a process can run.
@@ -177,7 +177,7 @@ pub enum MeshError {
         ranks: usize,
         /// Text form of the nodes.
         nodes: String,
-        /// What would fit.
+        /// Degrees or nodes that would fit.
         hint: String,
     },
     /// Processes that cannot share the ranks out, or cannot reach each other.
@@ -185,9 +185,9 @@ pub enum MeshError {
     Processes {
         /// The mesh.
         mesh: String,
-        /// Why not, and the way out.
+        /// The reason, and what to do.
         reason: String,
-        /// What that means to a scheduler: see `CommError::exit_code` of `burn_dist::comm`.
+        /// The exit code for a scheduler: see `CommError::exit_code` of `burn_dist::launch`.
         exit_code: u8,
     },
     /// More meshes in one process than Burn can number.
@@ -196,7 +196,7 @@ pub enum MeshError {
     /// A seed of fuzz layouts that is not a number.
     #[error("BURN_DIST_FUZZ_LAYOUTS is `{text}`: give a whole number, for example 1")]
     FuzzSeed {
-        /// What was found.
+        /// The text.
         text: String,
     },
     /// More than one degree left to be inferred.

@@ -63,7 +63,7 @@ impl MeshShape {
         self.with_role(AxisRole::splits_rows)
     }
 
-    /// Returns the axes over which experts are split unless it is said otherwise: those of role [`AxisRole::Expert`], in
+    /// Returns the axes over which experts are split by default: those of role [`AxisRole::Expert`], in
     /// mesh order.
     pub fn expert_axes(&self) -> Vec<AxisIndex> {
         self.with_role(AxisRole::splits_experts)

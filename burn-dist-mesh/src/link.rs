@@ -21,7 +21,7 @@
 //! All-reduce Algorithms for Clusters of Workstations (JPDC 69(2), 2009).
 //!
 //! # Nodes
-//! Where a mesh lies on several nodes ([`Topology`](super::Topology)), links inside them and between them can be given
+//! Where a mesh lies on several nodes ([`Topology`](super::Topology)), links inside them and between them can be set
 //! apart: `inside:latency_us=2,gbps=400;between:latency_us=20,gbps=40`. A group goes over the link between nodes if its
 //! members are on several. No axis of a mesh with links may have one of these two names.
 //!
@@ -44,7 +44,7 @@ const GBPS_MAX: f64 = 1e6;
 
 /// Latency and bandwidth of the link between neighbours along a mesh axis, one direction.
 ///
-/// As text: `latency_us=20,gbps=10` is 20 microseconds and 10 gigabits (1.25 gigabytes) per second. Law: parsing the
+/// The text `latency_us=20,gbps=10` is 20 microseconds and 10 gigabits (1.25 gigabytes) per second. Law: parsing the
 /// text form gives the same link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Link {
@@ -59,9 +59,9 @@ pub struct Link {
      tp:latency_us=5,gbps=100;fsdp:latency_us=20,gbps=10 axis by axis"
 )]
 pub struct LinkError {
-    /// What was asked for.
+    /// The text.
     pub text: String,
-    /// What is wrong with it.
+    /// Why it cannot be read.
     pub problem: String,
 }
 
@@ -178,8 +178,8 @@ impl FromStr for Link {
 
 /// The links of the axes of a mesh; axes without one take no modelled time.
 ///
-/// As text: one [`Link`] for all axes, `inside:link` and `between:link` for groups inside a node and between nodes,
-/// `axis:link` for single axes, joined by `;`. An axis of its own name goes before what is said of nodes, and that
+/// Its text is one [`Link`] for all axes, `inside:link` and `between:link` for groups inside a node and between nodes,
+/// `axis:link` for single axes, joined by `;`. An axis of its own name goes before those of nodes, and that
 /// before the one for all. Law, of links that [`Links::check`] takes and that are not empty: parsing the text form
 /// gives the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -216,7 +216,7 @@ impl Links {
         self
     }
 
-    /// Whether no axis has a link.
+    /// Returns whether no axis has a link.
     pub fn is_empty(&self) -> bool {
         self.all.or(self.inside).or(self.between).is_none() && self.axes.is_empty()
     }
@@ -232,7 +232,7 @@ impl Links {
         self.on(axes, false)
     }
 
-    /// As [`Links::over`], of a group that is on several nodes if `spans_nodes`.
+    /// Returns [`Links::over`] for a group that is on several nodes if `spans_nodes`.
     pub fn on<'a>(
         &self,
         axes: impl IntoIterator<Item = &'a str>,

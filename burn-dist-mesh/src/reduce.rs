@@ -38,7 +38,7 @@ impl ReduceOp {
         }
     }
 
-    /// Whether equal terms reduce to just that term, bit for bit.
+    /// Returns whether equal terms reduce to just that term, bit for bit.
     ///
     /// A value becomes terms of such a reduction by being repeated. Of a sum or a product, one rank keeps the value and
     /// the others hold the identity.
@@ -46,7 +46,7 @@ impl ReduceOp {
         matches!(self, ReduceOp::Mean | ReduceOp::Min | ReduceOp::Max)
     }
 
-    /// Whether reducing over one axis by `self` and over another by `other` gives the same value in either order.
+    /// Returns whether reducing over one axis by `self` and over another by `other` gives one value in either order.
     ///
     /// Only then may one value be partial by both.
     pub fn commutes_with(self, other: ReduceOp) -> bool {

@@ -216,7 +216,7 @@ impl MeshShape {
     }
 }
 
-/// A mesh is given as anything that has a shape, the bare shape included.
+/// A mesh is passed as anything that has a shape, the bare shape included.
 impl AsRef<MeshShape> for MeshShape {
     fn as_ref(&self) -> &MeshShape {
         self
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn roles_follow_names_unless_given() {
+    fn roles_follow_names_unless_they_are_set() {
         let mesh = new(&[("dp", 2), ("fsdp", 2), ("tp", 2)]).unwrap();
         let roles: Vec<_> = mesh.axis_indices().map(|a| mesh.role(a)).collect();
         assert_eq!(

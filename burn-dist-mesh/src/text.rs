@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_show_the_text_and_a_way_out() {
+    fn errors_show_the_text_and_what_to_do() {
         let errors: Vec<_> = [
             "tp",
             "tp=2,,dp=2",

@@ -24,11 +24,11 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 /// Up to so many whole nodes, messages write the size of each.
-const SIZES_TOLD: usize = 8;
+const SIZES_NAMED: usize = 8;
 
 /// Where nodes end, as asked for.
 ///
-/// As text: `4` is four ranks on every node, `4+2` four on the first and two on the second. Law: parsing the text form
+/// The text `4` is four ranks on every node, `4+2` four on the first and two on the second. Law: parsing the text form
 /// gives the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Nodes {
@@ -59,7 +59,7 @@ impl Nodes {
             Self::Each(each) if !num_ranks.is_multiple_of(*each) => {
                 let (full, rest) = (num_ranks / each, num_ranks % each);
                 let sizes = match full {
-                    0..=SIZES_TOLD => {
+                    0..=SIZES_NAMED => {
                         let sizes = std::iter::repeat_n(*each, full).chain([rest]).collect();
                         Self::Sizes(sizes).to_string()
                     }
@@ -132,7 +132,7 @@ pub struct Split {
 }
 
 impl Split {
-    /// Whether the group is on several nodes, with several members on each: what a hierarchy needs.
+    /// Returns whether the group is on several nodes, with several members on each: what a hierarchy needs.
     pub fn is_hierarchical(self) -> bool {
         self.nodes > 1 && self.per_node > 1
     }
@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_that_costs_is_told() {
+    fn an_order_that_costs_is_named() {
         let advice = |axes: &str, each: &str| {
             let mesh = mesh(axes);
             nodes(each, mesh.num_ranks()).advice(&mesh)

@@ -3,7 +3,9 @@
 /// Axes of a mesh, links and nodes, and how ranks on them communicate.
 pub mod mesh {
     #[doc(inline)]
-    pub use burn_dist_comm::{Chaos, GpuTransport, Reduction};
+    pub use burn_dist_comm::Chaos;
+    #[doc(inline)]
+    pub use burn_dist_gpu::{GpuTransport, Reduction};
     #[doc(inline)]
     pub use burn_dist_mesh::{
         Axis, AxisIndex, AxisRole, DType, Degree, Link, LinkError, Links, MeshError, MeshShape,

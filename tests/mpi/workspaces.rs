@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use burn_dist::launch;
 use burn_dist::mesh::DType;
-use burn_dist_comm::nccl::api::{Element, Gpu, Nccl, Op};
-use burn_dist_comm::nccl::collectives;
-use burn_dist_comm::nccl::fake::{Fake, FakeNccl};
-use burn_dist_comm::nccl::groups::Channels;
-use burn_dist_comm::peer::api::Copies;
-use burn_dist_comm::streams::machine::{Machine, SimulatedGpu};
-use burn_dist_comm::symmetric::api::Symmetric;
 use burn_dist_comm::{
-    Collective, CommError, Communicator, Group, Lane, LocalComm, LocalOptions, Strided,
+    Call, Collective, CommError, Communicator, Group, LocalComm, LocalOptions, Strided,
 };
+use burn_dist_gpu::nccl::api::{Element, Gpu, Nccl, Op};
+use burn_dist_gpu::nccl::collectives;
+use burn_dist_gpu::nccl::fake::{Fake, FakeNccl};
+use burn_dist_gpu::nccl::groups::Channels;
+use burn_dist_gpu::peer::api::Copies;
+use burn_dist_gpu::streams::machine::{Machine, SimulatedGpu};
+use burn_dist_gpu::symmetric::api::Symmetric;
 
 use super::{Records, mpirun, process, said, with_signal};
 
@@ -98,9 +98,8 @@ impl Ranked {
 
     fn call(&mut self, ops: &[Op]) -> Result<(), CommError> {
         let parts = Strided::flat(vec![1; self.world.len()]);
-        let call = (DType::U8, Collective::AllGather(parts), Arc::from([]));
-        let group = (&self.world, Lane(0));
-        let (info, element) = self.channels.record(&self.comm, group, None, call)?;
+        let call = Call::new(&self.world, DType::U8, Collective::AllGather(parts), None);
+        let (info, element) = self.channels.record(&self.comm, call)?;
         // SAFETY: the memory is freed when the call is over, and else never.
         let launched = unsafe { self.channels.launch(&self.comm, &info, element, ops) }?;
         self.channels.finish(&self.comm, launched)

@@ -185,6 +185,15 @@ fn processes() -> Result<(), String> {
         "mpi",
         "transport::mpi",
     ])?;
+    cargo(&[
+        "test",
+        "--lib",
+        "-p",
+        "conformance",
+        "--features",
+        "mpi",
+        "over_mpi",
+    ])?;
     let programs = ["mpi", "processes", "launch"];
     let programs = programs.iter().flat_map(|program| ["--test", program]);
     let test = ["test", "--workspace", "--features", SEVERAL].into_iter();

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// An output that is being filled, part by part.
-pub(crate) struct Gathered {
+pub struct Gathered {
     buffer: Arc<PoolMemory>,
     /// By member, its part; taken when it is filled, so that nobody writes a byte twice.
     parts: Vec<Option<Range<usize>>>,
@@ -45,6 +45,14 @@ impl Region {
 }
 
 impl Gathered {
+    /// Returns an output of `bytes` bytes that is one part, the member's with number 0.
+    pub fn whole(bytes: usize, pool: &Arc<Pool>) -> Self {
+        Self {
+            buffer: Arc::new(pool.take(bytes)),
+            parts: vec![Some(0..bytes)],
+        }
+    }
+
     /// Returns the output of a call in which every member's input is one run of it; `None` if it is not of that kind,
     /// or no member of `here` reads it.
     pub(crate) fn new(geometry: &Geometry, here: &[bool], pool: &Arc<Pool>) -> Option<Self> {
@@ -77,7 +85,7 @@ impl Gathered {
     }
 
     /// Returns where a member's `bytes` bytes go, once.
-    pub(crate) fn region(&mut self, member: usize, bytes: usize) -> Option<Region> {
+    pub fn region(&mut self, member: usize, bytes: usize) -> Option<Region> {
         let part = self.parts.get_mut(member)?;
         part.as_ref().filter(|part| part.len() == bytes)?;
         Some(Region {
@@ -87,17 +95,17 @@ impl Gathered {
     }
 
     /// Copies a member's input to its part.
-    pub(crate) fn put(&mut self, member: usize, block: &Block) {
+    pub fn put(&mut self, member: usize, block: &Block) {
         if let Some(mut region) = self.region(member, block.len()) {
             region.fill(block.as_slice());
         }
     }
 
-    /// Returns the output; `None` if a part has not been given out, or is still being filled.
-    pub(crate) fn finish(self) -> Option<Block> {
+    /// Returns the output; `None` if nobody has asked for a part, or one is still being filled.
+    pub fn finish(self) -> Option<Block> {
         let is_whole = self.parts.iter().flatten().all(|part| part.is_empty());
         let buffer = Arc::try_unwrap(self.buffer).ok().filter(|_| is_whole)?;
-        // SAFETY: the parts cover the buffer, every one was given out, and whoever got one has filled it and let go of
+        // SAFETY: the parts cover the buffer, every one was handed out, and whoever got one has filled it and let go of
         // it.
         Some(Block::from(unsafe { buffer.finish() }))
     }

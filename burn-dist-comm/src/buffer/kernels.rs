@@ -20,7 +20,7 @@ const BLOCK: usize = 2048;
 /// Runs shorter than this are not streamed: they would leave partial lines in the write-combining buffers.
 const STREAMED_RUN_MIN: usize = 1024;
 
-/// Whether `op` is defined for `dtype`.
+/// Returns whether `op` is defined for `dtype`.
 ///
 /// All of float (64, 32, 16, bf16) and integer types; booleans have Min and Max.
 pub(crate) fn is_reducible(dtype: DType, op: ReduceOp) -> bool {
@@ -36,7 +36,7 @@ pub(crate) fn is_reducible(dtype: DType, op: ReduceOp) -> bool {
 /// # Safety
 /// Every bit pattern is a value, and there is no padding.
 pub(super) unsafe trait Element: Copy + 'static {
-    /// What partial results are kept in: wider than the element where that saves roundings.
+    /// The type of partial results: wider than the element where that saves roundings.
     type Wide: Copy + Default + PartialEq + 'static;
     fn widen(self) -> Self::Wide;
     fn narrow(wide: Self::Wide) -> Self;
@@ -198,7 +198,7 @@ pub(super) struct Reduction {
     pub(super) op: ReduceOp,
     /// Sizes of the axes that it follows, the first major; empty for one axis.
     pub(super) axes: Arc<[usize]>,
-    /// Whether results go past the caches.
+    /// True if results go past the caches.
     pub(super) past_cache: bool,
 }
 

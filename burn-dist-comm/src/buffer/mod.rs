@@ -2,7 +2,7 @@
 //!
 //! All `unsafe` code of collectives between CPUs is here, but for calls of MPI ([`transport`](super::transport)). What
 //! it rests on: every unit of work is claimed once (an atomic counter in [`work`]), every part of a [`Gathered`] output
-//! is given out once, and the units of one output write disjoint bytes that cover it (the law of
+//! is handed out once, and the units of one output write disjoint bytes that cover it (the law of
 //! [`geometry`](super::geometry)).
 
 mod gathered;
@@ -11,8 +11,7 @@ mod pool;
 mod stream;
 mod work;
 
-pub(crate) use gathered::Gathered;
-pub use gathered::Region;
+pub use gathered::{Gathered, Region};
 pub(crate) use kernels::is_reducible;
 pub use pool::{Pool, PoolBuffer, PoolMemory, Share};
 pub(crate) use work::Work;

@@ -16,13 +16,13 @@ const POOLED_MIN: usize = 64 << 10;
 /// Freed output buffers, kept for the next collective of about the same size.
 ///
 /// The first touch of fresh memory costs more than the copy into it (page faults), so a steady training step should see
-/// no fresh memory. Buffers return when they are dropped, wherever that happens; what exceeds the bound is given back
+/// no fresh memory. Buffers return when they are dropped, wherever that happens; memory beyond the bound goes back
 /// to the allocator.
 #[derive(Debug)]
 pub struct Pool {
     free: Mutex<Free>,
     max_bytes: usize,
-    /// What outputs become; themselves if there is nothing.
+    /// Makes outputs of buffers; without it they are outputs themselves.
     share: Option<Share>,
 }
 
@@ -41,7 +41,7 @@ impl Pool {
         Self::sharing(max_bytes, None)
     }
 
-    /// As [`Pool::new`], with outputs of the kind that `share` makes.
+    /// Like [`Pool::new`], with outputs of the kind that `share` makes.
     pub(crate) fn sharing(max_bytes: usize, share: Option<Share>) -> Arc<Self> {
         Arc::new(Self {
             free: Mutex::default(),
@@ -150,7 +150,7 @@ impl Free {
     }
 }
 
-/// An owned allocation of `capacity` bytes, aligned to [`ALIGN`]; nothing is said about its contents.
+/// An owned allocation of `capacity` bytes, aligned to [`ALIGN`], with any contents.
 #[derive(Debug)]
 struct Region {
     /// Dangling if `capacity` is 0.
@@ -205,7 +205,7 @@ pub struct PoolMemory {
 }
 
 impl PoolMemory {
-    /// What addresses are multiples of.
+    /// The number of which addresses are multiples.
     pub const ALIGN: usize = ALIGN;
 
     fn region(&self) -> &Region {

@@ -29,7 +29,7 @@ pub(crate) struct Work {
     next: AtomicUsize,
     /// Units not finished.
     left: AtomicUsize,
-    /// What members deposited; dropped with the last unit, so that no rank's memory outlives its use.
+    /// Deposits of members; dropped with the last unit, so that no rank's memory outlives its use.
     inputs: Mutex<Option<Arc<[Option<Block>]>>>,
     slots: Vec<Filling>,
     readers: Vec<Option<usize>>,

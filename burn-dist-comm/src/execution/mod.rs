@@ -39,7 +39,7 @@ fn one_round_bytes_max(num_members: usize) -> usize {
     }
 }
 
-/// What a collective does.
+/// A collective with its element type and its axes.
 #[derive(Clone, Debug)]
 pub(crate) struct Operation {
     pub dtype: DType,
@@ -116,26 +116,26 @@ fn chunks(bytes: usize, dtype: DType, num_members: usize) -> Strided {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Round {
     Only,
-    /// Of an all-reduce: every member reduces a chunk.
+    /// Every member reduces a chunk, as the first half of an all-reduce.
     Scatter,
     /// Every member gathers them.
     Gather,
 }
 
-/// A collective in one of several processes, on its way.
+/// A collective in one of several processes, not yet complete.
 pub(crate) struct Execution {
     operation: Operation,
     group: Group,
-    /// Of each member, the process in which it lives.
+    /// The process of each member.
     process_of: Vec<u32>,
-    /// Of each member, whether that is this one.
+    /// The members that live in this process.
     here: Vec<bool>,
     round: Round,
     geometry: Geometry,
     inputs: Vec<Option<Block>>,
     /// The output into which inputs go as they come, if it is of that kind.
     gathered: Option<Gathered>,
-    /// Of each member, whether its input is still to come.
+    /// The members whose inputs are still to come.
     absent: Vec<bool>,
 }
 
@@ -223,7 +223,7 @@ impl Execution {
         }
     }
 
-    /// Whether the input of `member` is still to come.
+    /// Returns whether the input of `member` is still to come.
     pub(crate) fn awaits(&self, member: usize) -> bool {
         self.absent.get(member) == Some(&true)
     }
@@ -233,7 +233,7 @@ impl Execution {
         (0..self.absent.len()).filter(|member| self.absent[*member])
     }
 
-    /// Whether all inputs are there.
+    /// Returns whether all inputs are there.
     pub(crate) fn is_complete(&self) -> bool {
         !self.absent.contains(&true)
     }

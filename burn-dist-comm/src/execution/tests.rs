@@ -30,14 +30,7 @@ fn collectives(k: usize) -> Vec<(Collective, Vec<Option<usize>>)> {
         (0..k).map(is_root).collect::<Vec<_>>()
     };
     let sizes: Arc<[usize]> = (0..k).map(|member| 8 * member).collect();
-    let counts: Vec<usize> = (0..k * k).map(|at| at % 3).collect();
-    let sent = |member: usize| counts[member * k..(member + 1) * k].iter().sum::<usize>() * 4;
-    let rows = AllToAll::Rows {
-        counts: counts.clone().into(),
-        row_bytes: 4,
-    };
     vec![
-        (Collective::Barrier, vec![None; k]),
         (
             Collective::AllGather(parts.clone()),
             (0..k).map(|member| Some(part(member))).collect(),
@@ -55,29 +48,7 @@ fn collectives(k: usize) -> Vec<(Collective, Vec<Option<usize>>)> {
             Collective::AllReduce { op, bytes: 20_000 },
             vec![Some(20_000); k],
         ),
-        (
-            Collective::Reduce {
-                root,
-                op,
-                bytes: 80,
-            },
-            vec![Some(80); k],
-        ),
         (Collective::Broadcast { root, bytes: 40 }, only(40)),
-        (
-            Collective::Scatter {
-                root,
-                sizes: sizes.clone(),
-            },
-            only(sizes.iter().sum()),
-        ),
-        (
-            Collective::Gather {
-                root,
-                sizes: sizes.clone(),
-            },
-            sizes.iter().map(|size| Some(*size)).collect(),
-        ),
         (
             Collective::Shift {
                 by: 1,
@@ -86,13 +57,18 @@ fn collectives(k: usize) -> Vec<(Collective, Vec<Option<usize>>)> {
             sizes.iter().map(|size| Some(*size)).collect(),
         ),
         (
-            Collective::AllToAll(rows),
-            (0..k).map(|member| Some(sent(member))).collect(),
+            Collective::AllToAll(AllToAll {
+                shape: vec![3, parts.mid(), 2].into(),
+                split: (0, chunk_sizes(3, k).into()),
+                concat: (1, parts.mid_sizes.clone()),
+                elem_bytes: 4,
+            }),
+            (0..k).map(|member| Some(part(member))).collect(),
         ),
     ]
 }
 
-/// What is on its way: receiver, round, member, block, and whether it goes straight to its region.
+/// A message in transit: receiver, round, member, block, and whether it goes straight to its region.
 type Sent = (u32, u8, usize, Block);
 
 /// Runs a collective in as many processes as `process_of` names; `pick` chooses the message that arrives next.

@@ -1,10 +1,10 @@
-//! What a flight record holds. One JSON object; every number is decimal, every time in microseconds since 1970 by the
-//! clock of its host.
+//! The fields of a flight record. One JSON object; every number is decimal, every time in microseconds since 1970 by
+//! the clock of its host.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What one process knew when a mesh stopped.
+/// The knowledge of one process when a mesh stopped.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FlightRecord {
     /// [`FlightRecord::FORMAT`].
@@ -29,7 +29,7 @@ pub struct FlightRecord {
     pub process_of: Vec<u32>,
     /// When it was written.
     pub written_us: u64,
-    /// What stopped the process.
+    /// The fault that stopped the process.
     pub fault: FaultRecord,
     /// The last window that the process handed to its ranks, if it ran one.
     pub window: Option<u64>,
@@ -46,16 +46,16 @@ pub struct PeerRecord {
     pub pid: u32,
 }
 
-/// What stopped a process.
+/// A fault that stopped a process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FaultRecord {
-    /// What it is.
+    /// The kind of fault.
     pub kind: FaultKind,
     /// The whole text.
     pub text: String,
     /// The rank that it is about: that failed, gave up, or left.
     pub rank: Option<u32>,
-    /// The process that it is about: that told this one, was lost, or left.
+    /// The process that it is about: that notified this one, was lost, or left.
     pub process: Option<u32>,
     /// The window that it is about.
     pub window: Option<u64>,
@@ -98,14 +98,15 @@ pub enum FaultKind {
     Connection,
     /// A rank was killed by an injected fault.
     Injected,
-    /// Another process told this one.
-    Told,
+    /// Another process notified this one.
+    #[serde(rename = "told")]
+    Relayed,
     /// Something else.
     #[serde(other)]
     Other,
 }
 
-/// What one rank did last.
+/// The last deeds of one rank.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RankRecord {
     /// Which.
@@ -121,7 +122,7 @@ pub struct RankRecord {
 /// A call of one rank.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CallRecord {
-    /// Who made it.
+    /// The rank that made it.
     pub rank: u32,
     /// `all_gather`, `all_reduce`, ...
     pub kind: String,
@@ -133,7 +134,7 @@ pub struct CallRecord {
     pub group: Vec<u32>,
     /// Lane of the group.
     pub lane: u16,
-    /// Whether it is half of a transfer between two, which are counted apart from the collectives of the same group.
+    /// True if it is half of a transfer between two, which are counted apart from the collectives of the same group.
     pub is_transfer: bool,
     /// Its number on that group and lane, from 0.
     pub sequence: u64,
@@ -145,37 +146,17 @@ pub struct CallRecord {
     pub started_us: u64,
     /// How long it took; `None` if it was not finished, or never waited for.
     pub elapsed_us: Option<u64>,
-    /// Whether nobody was missing any more.
+    /// True if nobody was missing any more.
     pub arrived: bool,
     /// Ranks whose call was missing.
     pub awaited: Vec<u32>,
 }
 
 impl FlightRecord {
-    /// What a record says that it is.
+    /// The name of the format, at the start of every record.
     pub const FORMAT: &str = "burn-dist flight record";
     /// The version that this crate writes, and the newest that it reads.
     pub const VERSION: u32 = 1;
-}
-
-/// Which call it is: those of several ranks with equal ids belong together.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct CallId<'a> {
-    pub group: &'a [u32],
-    pub lane: u16,
-    pub is_transfer: bool,
-    pub sequence: u64,
-}
-
-impl CallRecord {
-    pub(super) fn id(&self) -> CallId<'_> {
-        CallId {
-            group: &self.group,
-            lane: self.lane,
-            is_transfer: self.is_transfer,
-            sequence: self.sequence,
-        }
-    }
 }
 
 impl fmt::Display for CallRecord {

@@ -1,4 +1,4 @@
-//! Whether a call makes sense, and how many bytes it receives.
+//! Checks of calls, and the bytes that they receive.
 
 use crate::collective::{AllToAll, Collective, chunk_sizes, elem_bytes, member_before};
 use crate::group::Group;
@@ -12,7 +12,6 @@ pub(crate) fn received_bytes(
     member: usize,
 ) -> usize {
     let k = group.len();
-    let is = |rank| group.ranks()[member] == rank;
     match collective {
         Collective::AllGather(parts) => parts.whole_bytes() - parts.part_bytes(member),
         Collective::ReduceScatter { parts, .. } => (k - 1) * parts.part_bytes(member),
@@ -21,7 +20,7 @@ pub(crate) fn received_bytes(
             let chunk = chunk_sizes(bytes / size, k)[member] * size;
             (k - 1) * chunk + (bytes - chunk)
         }
-        Collective::AllToAll(AllToAll::Dims {
+        Collective::AllToAll(AllToAll {
             shape,
             split,
             concat,
@@ -36,22 +35,10 @@ pub(crate) fn received_bytes(
                 .product();
             rest * split.1[member] * others * elem_bytes
         }
-        Collective::AllToAll(AllToAll::Rows { counts, row_bytes }) => (0..k)
-            .filter(|&from| from != member)
-            .map(|from| counts[from * k + member] * row_bytes)
-            .sum(),
         Collective::Shift { by, sizes } => sizes[member_before(member, *by, k)],
-        Collective::Broadcast { root, .. } | Collective::Scatter { root, .. } if is(*root) => 0,
+        Collective::Broadcast { root, .. } if group.ranks()[member] == *root => 0,
         Collective::Broadcast { bytes, .. } | Collective::Recv { bytes } => *bytes,
-        Collective::Scatter { sizes, .. } => sizes[member],
-        Collective::Reduce { root, bytes, .. } if is(*root) => (k - 1) * bytes,
-        Collective::Gather { root, sizes } if is(*root) => {
-            sizes.iter().sum::<usize>() - sizes[member]
-        }
-        Collective::Reduce { .. }
-        | Collective::Gather { .. }
-        | Collective::Send { .. }
-        | Collective::Barrier => 0,
+        Collective::Send { .. } => 0,
     }
 }
 
@@ -109,11 +96,6 @@ pub(crate) fn input_bytes(
             )
         })
     };
-    let root_member = |root| {
-        group
-            .member(root)
-            .ok_or_else(|| format!("its root, rank {}, is no member", root.0))
-    };
     let pair = |at: usize, does: &str| {
         demand(k == 2, &|| {
             format!("a transfer needs a group of two, the sender and the receiver, not {k}")
@@ -138,7 +120,7 @@ pub(crate) fn input_bytes(
             whole_elements("a block", *bytes)?;
             Some(*bytes)
         }
-        Collective::AllToAll(AllToAll::Dims {
+        Collective::AllToAll(AllToAll {
             shape,
             split,
             concat,
@@ -148,7 +130,7 @@ pub(crate) fn input_bytes(
             members("the concat dim", concat.1.len())?;
             if split.0 == concat.0 {
                 return Err(format!(
-                    "dim {} is both split and joined; use rows with counts for that",
+                    "dim {} is both split and joined; split one dim and join another",
                     split.0
                 ));
             }
@@ -168,12 +150,6 @@ pub(crate) fn input_bytes(
                 .product();
             Some(rest * concat.1[member] * elem_bytes)
         }
-        Collective::AllToAll(AllToAll::Rows { counts, row_bytes }) => {
-            demand(counts.len() == k * k, &|| {
-                format!("{k} members need {} counts, not {}", k * k, counts.len())
-            })?;
-            Some(counts[member * k..(member + 1) * k].iter().sum::<usize>() * row_bytes)
-        }
         Collective::Shift { by, sizes } => {
             members("the list of blocks", sizes.len())?;
             demand(k > 1, &|| {
@@ -189,20 +165,11 @@ pub(crate) fn input_bytes(
             })?;
             Some(sizes[member])
         }
-        Collective::Broadcast { root, bytes } => (root_member(*root)? == member).then_some(*bytes),
-        Collective::Reduce { root, bytes, .. } => {
-            root_member(*root)?;
-            whole_elements("a block", *bytes)?;
-            Some(*bytes)
-        }
-        Collective::Scatter { root, sizes } => {
-            members("the division", sizes.len())?;
-            (root_member(*root)? == member).then(|| sizes.iter().sum())
-        }
-        Collective::Gather { root, sizes } => {
-            members("the division", sizes.len())?;
-            root_member(*root)?;
-            Some(sizes[member])
+        Collective::Broadcast { root, bytes } => {
+            let root_member = group.member(*root);
+            let root_member =
+                root_member.ok_or_else(|| format!("its root, rank {}, is no member", root.0))?;
+            (root_member == member).then_some(*bytes)
         }
         Collective::Send { bytes } => {
             pair(0, "first rank of a pair sends")?;
@@ -212,6 +179,5 @@ pub(crate) fn input_bytes(
             pair(1, "second rank of a pair receives")?;
             None
         }
-        Collective::Barrier => None,
     })
 }

@@ -40,46 +40,23 @@ impl Geometry {
     /// Returns the geometry of a valid `collective` among the members of `group`.
     pub(crate) fn new(collective: &Collective, group: &Group) -> Self {
         let k = group.len();
-        let member = |rank| {
-            group
-                .member(rank)
-                .expect("a valid call has a root in its group")
-        };
-        if k == 1 && !matches!(collective, Collective::Barrier) {
+        if k == 1 {
             return Self::alias(0, vec![Some(0)]);
         }
         match collective {
-            Collective::AllGather(parts) => Self::joined(parts, vec![Some(0); k]),
+            Collective::AllGather(parts) => Self::joined(parts),
             Collective::ReduceScatter { parts, .. } => Self::parted(parts, Source::All),
-            Collective::AllReduce { bytes, .. } => Self::reduced(*bytes, vec![Some(0); k]),
-            Collective::AllToAll(AllToAll::Dims {
-                shape,
-                split,
-                concat,
-                elem_bytes,
-            }) => Self::all_to_all_dims(shape, split, concat, *elem_bytes),
-            Collective::AllToAll(AllToAll::Rows { counts, row_bytes }) => {
-                Self::all_to_all_rows(counts, *row_bytes, k)
-            }
+            Collective::AllReduce { bytes, .. } => Self::reduced(*bytes, k),
+            Collective::AllToAll(pieces) => Self::swapped(pieces),
             Collective::Shift { by, .. } => Self::shifted(*by, k),
-            Collective::Broadcast { root, .. } => Self::alias(member(*root), vec![Some(0); k]),
-            Collective::Reduce { root, bytes, .. } => {
-                Self::reduced(*bytes, Self::only(member(*root), k))
-            }
-            Collective::Scatter { root, sizes } => {
-                Self::parted(&Strided::flat(sizes.clone()), Source::Member(member(*root)))
-            }
-            Collective::Gather { root, sizes } => {
-                Self::joined(&Strided::flat(sizes.clone()), Self::only(member(*root), k))
+            Collective::Broadcast { root, .. } => {
+                let root = group.member(*root);
+                let root = root.expect("a valid call has a root in its group");
+                Self::alias(root, vec![Some(0); k])
             }
             Collective::Send { .. } | Collective::Recv { .. } => {
                 Self::alias(0, vec![None, Some(0)])
             }
-            Collective::Barrier => Self {
-                outputs: vec![],
-                readers: vec![None; k],
-                moves: vec![],
-            },
         }
     }
 
@@ -98,10 +75,6 @@ impl Geometry {
     /// Sum of the bytes of all moves.
     pub(crate) fn bytes(&self) -> usize {
         self.moves.iter().map(Move::bytes).sum()
-    }
-
-    fn only(member: usize, k: usize) -> Vec<Option<usize>> {
-        (0..k).map(|i| (i == member).then_some(0)).collect()
     }
 
     fn alias(member: usize, readers: Vec<Option<usize>>) -> Self {
@@ -127,10 +100,10 @@ impl Geometry {
         }
     }
 
-    fn reduced(bytes: usize, readers: Vec<Option<usize>>) -> Self {
+    fn reduced(bytes: usize, k: usize) -> Self {
         let mut geometry = Self {
             outputs: vec![Output::Filled { bytes }],
-            readers,
+            readers: vec![Some(0); k],
             moves: vec![],
         };
         geometry.push(Move::run(Source::All, 0, [0, 0, bytes]));
@@ -138,12 +111,12 @@ impl Geometry {
     }
 
     /// One output, the whole, from each member's part.
-    fn joined(parts: &Strided, readers: Vec<Option<usize>>) -> Self {
+    fn joined(parts: &Strided) -> Self {
         let mut geometry = Self {
             outputs: vec![Output::Filled {
                 bytes: parts.whole_bytes(),
             }],
-            readers,
+            readers: vec![Some(0); parts.mid_sizes.len()],
             moves: vec![],
         };
         let row = parts.mid() * parts.inner_bytes;
@@ -201,37 +174,14 @@ impl Geometry {
         geometry
     }
 
-    fn all_to_all_rows(counts: &[usize], row_bytes: usize, k: usize) -> Self {
-        let bytes = |from: usize, to: usize| counts[from * k + to] * row_bytes;
-        let outputs = (0..k)
-            .map(|to| Output::Filled {
-                bytes: (0..k).map(|from| bytes(from, to)).sum(),
-            })
-            .collect();
-        let mut geometry = Self {
-            outputs,
-            readers: (0..k).map(Some).collect(),
-            moves: vec![],
-        };
-        for to in 0..k {
-            let mut dst = 0;
-            for from in 0..k {
-                let src = (0..to).map(|earlier| bytes(from, earlier)).sum();
-                let run = bytes(from, to);
-                geometry.push(Move::run(Source::Member(from), to, [src, dst, run]));
-                dst += run;
-            }
-        }
-        geometry
-    }
-
-    fn all_to_all_dims(
-        shape: &[usize],
-        split: &(usize, std::sync::Arc<[usize]>),
-        concat: &(usize, std::sync::Arc<[usize]>),
-        elem_bytes: usize,
-    ) -> Self {
-        let ((split_dim, split_sizes), (concat_dim, concat_sizes)) = (split, concat);
+    /// One output per member, its part along the dim that is cut, from each member's part along the other one.
+    fn swapped(pieces: &AllToAll) -> Self {
+        let AllToAll {
+            shape,
+            split: (split_dim, split_sizes),
+            concat: (concat_dim, concat_sizes),
+            elem_bytes,
+        } = pieces;
         let (first, second) = (*split_dim.min(concat_dim), *split_dim.max(concat_dim));
         // The shape as [p, first, q, second, r].
         let p: usize = shape[..first].iter().product();
@@ -308,7 +258,7 @@ impl Geometry {
         geometry
     }
 
-    /// Whether every byte of every filled output is written exactly once. Slow: for tests and debug builds.
+    /// Returns whether every byte of every filled output is written exactly once. Slow: for tests and debug builds.
     pub(crate) fn is_exact(&self) -> bool {
         self.outputs.iter().enumerate().all(|(index, output)| {
             let Output::Filled { bytes } = *output else {

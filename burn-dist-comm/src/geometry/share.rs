@@ -44,7 +44,7 @@ fn dense(step: &Move) -> [usize; 3] {
     [step.loops[1].count * middle, middle, inner]
 }
 
-/// Whether the bytes of a box lie one after the other where they come from.
+/// Returns whether the bytes of a box lie one after the other where they come from.
 fn is_run(step: &Move) -> bool {
     let mut loops = step.loops.iter().zip(dense(step));
     loops.all(|(l, stride)| l.count == 1 || l.src_stride == stride)
@@ -127,7 +127,7 @@ pub(crate) fn localized(geometry: &Geometry, members: &[bool]) -> Geometry {
     }
 }
 
-/// Whether the moves read all inputs at the same place.
+/// Returns whether the moves read all inputs at the same place.
 pub(crate) fn is_reduction(geometry: &Geometry) -> bool {
     geometry.moves.iter().any(|step| step.source == Source::All)
 }

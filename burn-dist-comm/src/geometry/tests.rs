@@ -1,7 +1,6 @@
 use super::*;
 use crate::collective::chunk_sizes;
 use burn_dist_mesh::DType;
-use burn_dist_mesh::Rank;
 use burn_dist_mesh::ReduceOp;
 use std::sync::Arc;
 
@@ -15,7 +14,7 @@ fn sizes(k: usize) -> Vec<Arc<[usize]>> {
 
 /// All collectives of small sizes among `k` members.
 fn collectives(k: usize) -> Vec<Collective> {
-    let mut all = vec![Collective::Barrier];
+    let mut all = Vec::new();
     for mid_sizes in sizes(k) {
         for (outer, inner_bytes) in [(0, 4), (1, 4), (3, 4), (2, 200)] {
             let parts = Strided {
@@ -34,7 +33,7 @@ fn collectives(k: usize) -> Vec<Collective> {
                 let mut shape = vec![2, 3, 2];
                 shape[split] = mid_sizes.iter().sum();
                 shape[concat] = concat_sizes.iter().sum();
-                all.push(Collective::AllToAll(AllToAll::Dims {
+                all.push(Collective::AllToAll(AllToAll {
                     shape: shape.into(),
                     split: (split, mid_sizes.clone()),
                     concat: (concat, concat_sizes.clone()),
@@ -42,20 +41,7 @@ fn collectives(k: usize) -> Vec<Collective> {
                 }));
             }
         }
-        all.push(Collective::Scatter {
-            root: Rank(0),
-            sizes: mid_sizes.clone(),
-        });
-        all.push(Collective::Gather {
-            root: Rank(0),
-            sizes: mid_sizes.clone(),
-        });
         all.push(Collective::AllReduce {
-            op: ReduceOp::Sum,
-            bytes: 1000,
-        });
-        all.push(Collective::Reduce {
-            root: Rank(0),
             op: ReduceOp::Sum,
             bytes: 1000,
         });
@@ -65,11 +51,6 @@ fn collectives(k: usize) -> Vec<Collective> {
                 sizes: mid_sizes.clone(),
             });
         }
-        let counts = (0..k * k).map(|i| i % 5).collect();
-        all.push(Collective::AllToAll(AllToAll::Rows {
-            counts,
-            row_bytes: 12,
-        }));
     }
     all
 }

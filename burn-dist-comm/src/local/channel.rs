@@ -11,7 +11,7 @@ use burn_dist_mesh::Rank;
 use std::collections::VecDeque;
 use std::sync::Weak;
 
-/// What one member brings to a call.
+/// The deposit of one member of a call.
 pub(super) struct Deposit {
     pub(super) info: Arc<CallInfo>,
     pub(super) input: Input,
@@ -27,7 +27,7 @@ pub(super) struct Channel {
     pub(super) group: Group,
     /// Members that live in this process: a call has arrived when theirs have.
     num_here: usize,
-    /// What its transfers go over, if they take modelled time.
+    /// The links of its transfers, if they take modelled time.
     pub(super) route: Option<Route>,
     /// For each member the number of its next call.
     next: Vec<AtomicU64>,
@@ -51,7 +51,7 @@ struct Open {
     arrived: usize,
 }
 
-/// What a deposit led to.
+/// The consequence of a deposit.
 pub(super) enum Arrival {
     /// Others are missing.
     Early(Arc<Completion>),
@@ -71,7 +71,7 @@ impl Channel {
         }
     }
 
-    /// Whether members live in other processes.
+    /// Returns whether members live in other processes.
     pub(super) fn has_members_elsewhere(&self) -> bool {
         self.num_here < self.group.len()
     }

@@ -5,7 +5,7 @@ use super::hub::{ChannelKey, LocalHub};
 use super::pending::{LocalCall, PendingBuffer, PendingValues};
 use crate::buffer::{Pool, is_reducible};
 use crate::collective::{Collective, elem_bytes};
-use crate::geometry::{check, received_bytes};
+use crate::geometry::{check, input_bytes, received_bytes};
 use crate::info::{CallInfo, What};
 use crate::sync::{Arc, Ordering, lock};
 use crate::{
@@ -34,7 +34,7 @@ impl LocalComm {
         Self { hub, rank }
     }
 
-    /// What this rank shares with the others.
+    /// The hub that this rank shares with the others.
     pub fn hub(&self) -> &Arc<LocalHub> {
         &self.hub
     }
@@ -253,14 +253,31 @@ impl Communicator for LocalComm {
         self.hub.recent_calls(self.rank)
     }
 
-    fn record(&self, call: &Arc<CallInfo>, received: usize) -> Result<(), CommError> {
+    fn record(&self, call: Call, sequence: u64) -> Result<Arc<CallInfo>, CommError> {
+        let (rank, group) = (self.rank, call.group);
+        let what = What::Collective(call.dtype, call.collective, call.axes);
+        let Some(member) = group.member(rank) else {
+            let what = what.to_string();
+            return Err(CommError::NotAMember { rank, group, what });
+        };
         if let Some(fault) = self.hub.fault() {
             return Err(fault);
         }
-        let state = self.hub.state(self.rank);
-        state.recorder.push(Arc::clone(call));
-        state.counters.add(call.kind(), received);
-        Ok(())
+        let info = CallInfo::new(rank, (group, call.lane), sequence, call.label, what);
+        let state = self.hub.state(rank);
+        state.recorder.push(Arc::clone(&info));
+        let valid = match &info.what {
+            What::Collective(dtype, collective, _) => {
+                input_bytes(collective, *dtype, &info.group, member)
+            }
+            What::Exchange(..) => Ok(None),
+        };
+        if let Err(reason) = valid {
+            state.counters.add(info.kind(), 0);
+            return Err(CommError::Invalid { call: info, reason });
+        }
+        state.counters.add(info.kind(), info.received_bytes());
+        Ok(info)
     }
 
     fn behind(&self, call: &CallInfo) -> Vec<Rank> {

@@ -288,7 +288,7 @@ impl LocalHub {
             CommError::Connection { .. } | CommError::NotSent { .. } => FaultKind::Connection,
             CommError::Stopped { process, .. } => {
                 record.process = Some(process.number);
-                FaultKind::Told
+                FaultKind::Relayed
             }
             CommError::Killed { call, .. } => {
                 about(call);
@@ -302,12 +302,11 @@ impl LocalHub {
                 about(call);
                 FaultKind::Operation
             }
+            CommError::Device { .. } => FaultKind::Operation,
             CommError::World { .. }
             | CommError::ClusterEnv(_)
             | CommError::Uneven { .. }
-            | CommError::NcclMissing { .. }
-            | CommError::NcclUnusable { .. }
-            | CommError::Cuda { .. } => FaultKind::Other,
+            | CommError::Library(_) => FaultKind::Other,
         };
         record
     }

@@ -1,4 +1,4 @@
-//! What the ranks of one process share.
+//! The hub: shared by the ranks of one process.
 
 use super::LocalOptions;
 use super::channel::{Arrival, Channel, Deposit, Input};
@@ -21,7 +21,7 @@ use std::borrow::Cow;
 use std::sync::{PoisonError, Weak};
 use std::time::Instant;
 
-/// What the ranks of one process share: channels, output buffers, the fault, and the records.
+/// The state that the ranks of one process share: channels, output buffers, the fault, and the records.
 pub struct LocalHub {
     pub(super) options: LocalOptions,
     pub(super) patience: Patience,
@@ -29,7 +29,7 @@ pub struct LocalHub {
     pub(super) channels: RwLock<FxHashMap<ChannelKey, Arc<Channel>>>,
     pub(super) fault: OnceLock<CommError>,
     pub(super) ranks: Vec<RankState>,
-    /// Whether any rank has left; spares the others from looking while all are there.
+    /// True if any rank has left; spares the others from looking while all are there.
     pub(super) some_left: AtomicBool,
     pub(super) wire: Option<Wire>,
     /// The other processes, if ranks live there.
@@ -38,7 +38,7 @@ pub struct LocalHub {
     pub(super) lost: RwLock<Vec<u32>>,
     /// The flight record, from the fault on.
     pub(super) record: OnceLock<RecordFile>,
-    /// What a fault here ends too.
+    /// The hubs that a fault here ends too.
     followers: Mutex<Vec<Weak<LocalHub>>>,
 }
 
@@ -51,7 +51,7 @@ impl Drop for LocalHub {
     }
 }
 
-/// That all processes run a window, perhaps later.
+/// An agreement of all processes to run a window, perhaps later.
 #[derive(Clone)]
 pub struct Agreed {
     hub: Arc<LocalHub>,
@@ -325,7 +325,7 @@ impl LocalHub {
         missing
     }
 
-    /// What has stopped the ranks, if anything has.
+    /// The fault that has stopped the ranks, if anything has.
     pub fn fault(&self) -> Option<CommError> {
         self.fault.get().cloned()
     }

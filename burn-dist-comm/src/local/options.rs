@@ -23,7 +23,7 @@ pub struct LocalOptions {
     pub network: Option<Network>,
     /// How errors name the operations of windows in which processes differ; `an operation` by default.
     pub kind_name: KindName,
-    /// What an output becomes, once, before ranks share it: a tensor library's own type around the same memory, say. By
+    /// Converts an output, once, before ranks share it: to a tensor library's own type around the same memory, say. By
     /// default it stays a [`PoolBuffer`](crate::PoolBuffer).
     pub share: Option<Share>,
     /// Where flight records are written when a fault stops the ranks; nowhere by default.
@@ -60,7 +60,7 @@ impl Default for LocalOptions {
 
 /// Faults that follow from a seed: delays, reordering between groups and lanes, and the death of a rank.
 ///
-/// What is drawn depends on the seed, the rank and the number of its call only; how threads interleave is up to the
+/// Draws depend on the seed, the rank and the number of its call only; how threads interleave is up to the
 /// machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chaos {
@@ -69,7 +69,7 @@ pub struct Chaos {
     /// Upper bound of the delays, before a call is made and before it returns; a quarter sleeps, another one only gives
     /// up its core.
     pub delay_max: Duration,
-    /// Whether a started call may reach the others only when its rank next waits, after later calls on other groups and
+    /// True if a started call may reach the others only when its rank next waits, after later calls on other groups and
     /// lanes.
     pub reorder: bool,
     /// Kills a rank when it makes this call (counted over all its calls, from 0).

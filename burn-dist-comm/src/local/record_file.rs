@@ -1,4 +1,4 @@
-//! A flight record on its way to the disk.
+//! A flight record while it is being written to the disk.
 
 use crate::processes::Answer;
 use crate::sync::{Arc, OnceLock};

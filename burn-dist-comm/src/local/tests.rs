@@ -1,4 +1,4 @@
-//! What the local transport promises beyond the conformance tests: sharing, recycling and bounds.
+//! Promises of the local transport beyond the conformance tests: sharing, recycling and bounds.
 
 use crate::{
     Block, Call, CommError, Communicator, Exchange, Group, Kind, LocalHub, LocalOptions, Network,
@@ -124,7 +124,7 @@ fn a_shift_hands_over_every_buffer() {
 }
 
 #[test]
-fn inputs_are_given_back_with_the_last_unit_of_work() {
+fn inputs_are_released_with_the_last_unit_of_work() {
     let world = Group::world(2).unwrap();
     for num in [10, 300_000] {
         let input = floats(num);
@@ -290,7 +290,7 @@ fn a_network_changes_times_and_no_values() {
             }),
             1_000 + 8_000 / 8,
         ),
-        (Box::new(|_| Call::barrier(&world)), 4_000),
+        (Box::new(|_| Call::barrier(&world)), 2_001),
     ];
     let plain = LocalHub::connect(3, LocalOptions::default()).unwrap();
     let modelled = LocalHub::connect(3, networked("fsdp=3")).unwrap();

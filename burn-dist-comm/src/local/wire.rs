@@ -65,7 +65,7 @@ impl Timetable {
     }
 }
 
-/// What a group's transfers go over.
+/// The links of a group's transfers.
 #[derive(Clone, Debug)]
 pub(super) struct Route {
     axes: Vec<usize>,
@@ -145,7 +145,7 @@ mod tests {
         let ranks = |ranks: &[u32]| ranks.iter().copied().map(Rank).collect::<Vec<_>>();
         let (low, high, all) = (ranks(&[0, 1]), ranks(&[2, 3]), ranks(&[0, 1, 2, 3]));
         assert_eq!(table.book(&low, &[1], 10, 100), (10, 110));
-        // Launched while the first is under way.
+        // Launched while the first is open.
         assert_eq!(table.book(&low, &[1], 20, 100), (110, 210));
         // Other ranks, and the same ranks along another axis, do not wait.
         assert_eq!(table.book(&high, &[1], 20, 5), (20, 25));
@@ -208,7 +208,7 @@ mod tests {
                 .map(|route| (route.axes, route.link.to_string()))
         };
         let all: Vec<u32> = (0..8).collect();
-        // Where every member is on the way of every block, those of the group.
+        // Where every member is on the path of every block, those of the group.
         for by in [1, -1, 3, 5, -7, 9] {
             assert_eq!(route(&all, by), of_group(&all), "by {by}");
         }

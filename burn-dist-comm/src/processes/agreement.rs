@@ -1,4 +1,4 @@
-//! Whether all processes run the same windows.
+//! Agreement of all processes on the windows that they run.
 //!
 //! Processes of which one adds what another multiplies may never meet in a collective that shows it. So each tells the
 //! others the hash of every window it runs, without waiting for theirs; what the host reads is answered when they have
@@ -12,7 +12,7 @@ use crate::CommError;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// Operations in the digests that are kept: 32 MiB. If there are more, all are forgotten, and a difference is told
+/// Operations in the digests that are kept: 32 MiB. If there are more, all are forgotten, and a difference is named
 /// without the operation: a program whose windows never repeat has no use for old ones.
 const OPS_MAX: usize = 4 << 20;
 
@@ -53,7 +53,7 @@ pub(super) struct Agreement {
     open_max: usize,
     /// Processes that run no more windows, and whether they have ended without leaving.
     departed: FxHashMap<u32, bool>,
-    /// Of each process, digests by hash.
+    /// Digests of each process, by hash.
     digests: FxHashMap<(u32, u64), Arc<[u64]>>,
     /// Operations in them.
     num_ops: usize,
@@ -63,7 +63,7 @@ pub(super) struct Agreement {
 #[derive(Default)]
 struct Open {
     runs: Vec<Run>,
-    /// The parts given so far, by value and first row: who was first, and the hash.
+    /// The parts seen so far, by value and first row: the first process, and the hash.
     parts: FxHashMap<(u32, u64), (u32, u64)>,
 }
 

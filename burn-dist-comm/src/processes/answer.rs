@@ -1,4 +1,4 @@
-//! What a thread waits for that the engine finds out.
+//! Answers that the engine finds for a thread that waits.
 
 use crate::sync::{Condvar, Mutex, lock};
 use std::sync::PoisonError;
@@ -30,7 +30,7 @@ impl<T> Answer<T> {
         timeout: Duration,
         mut look: impl FnMut(&T) -> Option<R>,
     ) -> Option<R> {
-        /// What `look` finds elsewhere wakes nobody here.
+        /// An answer that `look` finds elsewhere wakes nobody here.
         const LOOK: Duration = Duration::from_millis(5);
         let start = Instant::now();
         let mut state = lock(&self.state);

@@ -1,4 +1,4 @@
-//! The calls of a mesh that several processes make together: those on their way, and inputs that came before theirs.
+//! The calls of a mesh that several processes make together: those in flight, and inputs that came before theirs.
 
 use super::faults::Faults;
 use super::head::InputId;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// A round of a call: the channel, the number of the call there, and which round.
 pub(super) type CallKey = (u64, u64, u8);
 
-/// A call on its way.
+/// A call in flight.
 pub(super) struct Call {
     opened: Opened,
     /// Group, lane and direction, hashed alike by all processes.
@@ -40,7 +40,7 @@ impl Call {
     }
 }
 
-/// What must be equal for all members of a call.
+/// The description that must be equal for all members of a call.
 fn fingerprint(info: &CallInfo) -> u64 {
     let what = match &info.what {
         // Both halves of a transfer.
@@ -123,7 +123,7 @@ impl Mesh {
         };
         call.execution.start(&self.placement.others, memory, send);
         let members = 0..call.execution.group().len() as u32;
-        // Before anything can go wrong with it: who waits is woken when it is given up, after the fault can be seen.
+        // Before anything can go wrong with it: who waits is woken when it is released, after the fault can be seen.
         self.calls.insert(key, call);
         let early: Vec<_> = members
             .flat_map(|member| self.early.take(&(key, member)))

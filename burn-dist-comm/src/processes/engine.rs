@@ -25,7 +25,7 @@ const NAP: Duration = Duration::from_micros(20);
 const BUSY_NAP_MAX: Duration = Duration::from_micros(100);
 const IDLE_NAP_MAX: Duration = Duration::from_micros(500);
 
-/// How long a rank that has what it waited for stays for what is still on its way: waking the thread for it would take
+/// How long a rank whose answer has come stays for messages in flight: waking the thread for them would take
 /// as long.
 const LINGER: Duration = Duration::from_micros(10);
 
@@ -35,7 +35,7 @@ const HELP_MAX: Duration = Duration::from_millis(2);
 /// How long the end of a program waits at most for others after a fault.
 const AFTER_FAULT: Duration = Duration::from_secs(2);
 
-/// What is asked of the engine, in order.
+/// Requests to the engine, in order.
 pub(super) type Commands = Mutex<VecDeque<Box<dyn FnOnce(&mut Progress) + Send>>>;
 
 /// The engine of a process; ends, once everything is sent, with its last handle.
@@ -74,7 +74,7 @@ struct Shared {
     commands: Commands,
     /// `None` once it has ended.
     progress: Mutex<Option<Progress>>,
-    /// Whether other threads than the engine's may drive it.
+    /// True if other threads than the engine's may drive it.
     is_open: bool,
     /// How often other threads have.
     num_helped: AtomicUsize,
@@ -102,7 +102,7 @@ impl Shared {
         }
     }
 
-    /// The thread: has a look if nobody else has had one lately, so that it is not in their way.
+    /// The thread: has a look if nobody else has had one lately, so that it disturbs nobody.
     fn run(&self) {
         let (mut nap, mut seen) = (NAP, 0);
         loop {
@@ -260,7 +260,7 @@ impl Engine {
     }
 
     /// Drives the engine until `is_done`, for a while: for a thread that would have to wait anyway. Returns at once
-    /// if somebody else does, and after `patience` also if bytes are still on their way.
+    /// if somebody else does, and after `patience` also if bytes are still in flight.
     ///
     /// Where it `is_alone` on its core, it keeps the core meanwhile.
     pub(crate) fn help(&self, is_alone: bool, patience: Duration, is_done: impl Fn() -> bool) {
@@ -286,7 +286,7 @@ impl Engine {
             }
             self.shared.num_helped.fetch_add(1, Ordering::Relaxed);
             let found = progress.turn(&self.shared.commands);
-            // What is on its way would not move if nobody looked.
+            // What is in flight would not move if nobody looked.
             moves = found || progress.is_moving();
             match is_alone {
                 _ if found => {}
@@ -340,8 +340,8 @@ impl Engine {
         })
     }
 
-    /// Ends the engine once everything is sent and the programs of the others end too: who still works answers, and is
-    /// waited for. After a fault it waits no longer than a moment, because others may hang.
+    /// Ends the engine once everything is sent and the programs of the others end too: whoever still works answers, and
+    /// is waited for. After a fault it waits no longer than a moment, because others may hang.
     ///
     /// # Errors
     /// [`CommError::Connection`], if it ends before the others, without a fault: one of them has not answered for

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 /// How often the others are asked, at most.
 const TURN: Duration = Duration::from_secs(2);
 
-/// Who has been heard of since the program of this process has ended.
+/// Processes that have been heard of since the program of this process has ended.
 pub(super) struct Farewell {
     patience: Duration,
     /// When each process was last heard of.
@@ -16,7 +16,7 @@ pub(super) struct Farewell {
     next: Instant,
     /// When this process last looked.
     looked: Instant,
-    /// Those that have been silent for too long.
+    /// Processes that have been silent for too long.
     silent: Vec<u32>,
 }
 
@@ -57,7 +57,7 @@ impl Farewell {
         is_due
     }
 
-    /// Those that have been silent for too long, of which this process waits for none any more.
+    /// Returns the processes that have been silent for too long, of which this process waits for none any more.
     pub(super) fn silent(&self) -> &[u32] {
         &self.silent
     }
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_answers_is_waited_for_and_who_does_not_is_given_up() {
+    fn who_answers_is_waited_for_and_who_does_not_is_left() {
         let start = Instant::now();
         let at = |seconds: u64| start + Duration::from_secs(seconds);
         let mut farewell = Farewell::new(3, Duration::from_secs(30), start);

@@ -1,13 +1,13 @@
-//! What stops a mesh: the first fault wins, and everyone is told once.
+//! The fault of a mesh: the first one wins, and everyone is notified once.
 //!
 //! ```text
 //! Running --found--> Found --published--> Stopped
 //!    |                                       ^
-//!    +-----------told, or cut off------------+
+//!    +-----------reported, or cut off--------+
 //! ```
 //!
 //! A fault is found by a rank here, or another process tells of one, or nothing arrives any more. Whichever comes first
-//! is told to all other processes, also by those that were told: whoever has found it may have ended before its own
+//! goes to all other processes, also from those that were notified: whoever has found it may have ended before its own
 //! messages left.
 //!
 //! Plain data, one per mesh.
@@ -15,18 +15,18 @@
 /// A fault, as processes tell each other of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Cause {
-    /// Who has found it.
+    /// The finder of a fault.
     pub process: u32,
     pub reason: String,
     pub exit_code: u8,
 }
 
-/// Whether a mesh has stopped.
+/// The state of a mesh: running, or stopped by a fault.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Faults {
     #[default]
     Running,
-    /// A rank here has found one, and the others are told before the ranks here can see it. A call that is given up
+    /// A rank here has found one, and the others are notified before the ranks here can see it. A call that ends
     /// now would wake those who wait for it in vain, and never again.
     Found,
     /// The ranks here can see it: who waits is woken, and what comes is answered by nobody.
@@ -34,7 +34,7 @@ pub(super) enum Faults {
 }
 
 impl Faults {
-    /// A rank here has found a fault; whether the others are to be told.
+    /// A rank here has found a fault; returns whether the others are to be notified.
     pub(super) fn find(&mut self) -> bool {
         let is_first = *self == Self::Running;
         if is_first {
@@ -43,8 +43,8 @@ impl Faults {
         is_first
     }
 
-    /// The ranks here can see the fault: it was published here, another process has told of it, or nothing arrives any
-    /// more. Whether the others are to be told.
+    /// The ranks here can see the fault: it was published here, another process has reported it, or nothing arrives any
+    /// more. Returns whether the others are to be notified.
     pub(super) fn stop(&mut self) -> bool {
         std::mem::replace(self, Self::Stopped) == Self::Running
     }
@@ -62,7 +62,7 @@ mod tests {
         faults: Vec<(Faults, Option<u32>)>,
         on_the_way: Vec<Vec<VecDeque<u32>>>,
         finders: BTreeSet<u32>,
-        /// Those that have found a fault which their ranks do not see yet.
+        /// Ranks that have found a fault which their ranks do not see yet.
         unpublished: BTreeSet<u32>,
         num_sent: usize,
     }
@@ -85,7 +85,7 @@ mod tests {
                 let (faults, seen) = &mut next.faults[finder as usize];
                 // A rank that has been stopped finds nothing any more.
                 if seen.is_none() {
-                    assert!(faults.find() && !faults.find(), "told once");
+                    assert!(faults.find() && !faults.find(), "reported once");
                     next.unpublished.insert(finder);
                     next.tell(finder as usize, finder);
                 }
@@ -102,18 +102,18 @@ mod tests {
             }
             for from in 0..self.faults.len() {
                 for to in 0..self.faults.len() {
-                    // Who is told waits until what was found is published.
+                    // Who is notified waits until what was found is published.
                     let is_blocked = self.unpublished.contains(&(to as u32));
                     if is_blocked || self.on_the_way[from][to].is_empty() {
                         continue;
                     }
                     is_end = false;
                     let mut next = self.clone();
-                    let told = next.on_the_way[from][to].pop_front().expect("not empty");
+                    let reported = next.on_the_way[from][to].pop_front().expect("not empty");
                     let (faults, seen) = &mut next.faults[to];
-                    seen.get_or_insert(told);
+                    seen.get_or_insert(reported);
                     if faults.stop() {
-                        next.tell(to, told);
+                        next.tell(to, reported);
                     }
                     next.explore(check);
                 }
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_is_not_found_again() {
+    fn a_reported_fault_is_not_found_again() {
         let mut faults = Faults::default();
         assert!(faults.stop() && !faults.stop() && !faults.find());
         assert_eq!(faults, Faults::Stopped);

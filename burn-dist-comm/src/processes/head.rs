@@ -2,10 +2,10 @@
 
 use super::faults::Cause;
 
-/// What a message says.
+/// The content of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Head {
-    /// What a process needs of the input of one member of a call.
+    /// The part of one member's input that a process needs for a call.
     Input(InputId),
     /// A process runs a window; the body is its digest, if it is a new one, and the parts of data that others have too.
     Window {
@@ -24,7 +24,7 @@ pub(super) enum Head {
     Ask,
     /// It is.
     Here,
-    /// Who the sender is: its first message, of the same form in every version.
+    /// The introduction of the sender: its first message, of the same form in every version.
     Hello {
         pid: u32,
         version: String,
@@ -49,7 +49,7 @@ pub(super) struct InputId {
     pub call: String,
 }
 
-/// What heads begin with. That of [`Head::Hello`] is of the same form in every version, and shorter.
+/// The first bytes of heads. The one of [`Head::Hello`] is of the same form in every version, and shorter.
 const INPUT: u8 = 0;
 const LEFT: u8 = 1;
 const STOP: u8 = 2;
@@ -91,7 +91,7 @@ fn text(bytes: &[u8]) -> Option<String> {
 }
 
 impl InputId {
-    /// As [`Head::to_bytes`].
+    /// Writes the same as [`Head::to_bytes`].
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let (round, member) = (self.round.into(), self.member.into());
         let numbers = [

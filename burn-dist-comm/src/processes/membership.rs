@@ -1,4 +1,4 @@
-//! Who is there: the processes of the program, as this one knows them.
+//! Membership: the processes of the program, as this one knows them.
 //!
 //! ```text
 //! Silent --hello--> Here --bye--> Gone
@@ -13,25 +13,25 @@ use crate::StartError;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Of which burn-dist this process is; all processes are of one.
+/// The version of burn-dist in this process; all processes are of one.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// How long messages of a process that has ended may still arrive.
 const GRACE: Duration = Duration::from_millis(200);
 
-/// What is known of another process.
+/// The state of another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Presence {
     /// It has not introduced itself.
     Silent,
     Here,
-    /// It has said goodbye: its program ends, it needs nothing any more, and only asks.
+    /// It has taken its leave: its program ends, it needs nothing any more, and only asks.
     Gone,
     /// It has ended without waiting for the others.
     Lost,
 }
 
-/// Who all processes are, once they have introduced themselves, or why the program cannot run.
+/// All processes, once they have introduced themselves, or why the program cannot run.
 #[derive(Clone, Debug)]
 pub(super) enum Introduced {
     /// These have not.
@@ -124,7 +124,7 @@ impl Membership {
         }
     }
 
-    /// Whether a process takes messages, as far as is known.
+    /// Returns whether a process takes messages, as far as is known.
     pub(super) fn takes_messages(&self, process: u32) -> bool {
         let presence = self.presence.get(process as usize);
         matches!(presence, Some(Presence::Silent | Presence::Here))
@@ -151,7 +151,7 @@ impl Membership {
             .map(|(process, _)| process)
     }
 
-    /// Whether a process has ended that may still be lost.
+    /// Returns whether a process has ended that may still be lost.
     pub(super) fn is_waiting(&self) -> bool {
         !self.ended.is_empty()
     }

@@ -1,6 +1,6 @@
 //! A mesh, as the engine knows it: what the ranks here and the other processes do, and what follows.
 //!
-//! Plain data: messages come in and go out. What stops the ranks here is told to them.
+//! Plain data: messages come in and go out. The fault that stops the ranks here goes to them.
 
 use super::agreement::{Agreement, Run, Verdict};
 use super::answer::Answer;
@@ -25,7 +25,7 @@ pub(super) struct Mesh {
     pub(super) ranks: Weak<dyn Ranks>,
     pub(super) placement: Arc<Placement>,
     pub(super) faults: Faults,
-    /// Calls on their way.
+    /// Calls in flight.
     pub(super) calls: FxHashMap<CallKey, Call>,
     /// Inputs that came before their call, by call and member: the id, the sender and the body.
     pub(super) early: Waiting<(CallKey, u32), (InputId, u32, Block)>,
@@ -33,10 +33,10 @@ pub(super) struct Mesh {
     pub(super) left: FxHashSet<Rank>,
     /// Processes that have ended without waiting for the others.
     pub(super) lost: FxHashSet<u32>,
-    /// Ranks of this process that make no more calls, but have some on their way.
+    /// Ranks of this process that make no more calls, but have some in flight.
     leaving: Vec<Rank>,
     /// Ranks of this process of which the others know that they have left.
-    told: FxHashSet<Rank>,
+    notified: FxHashSet<Rank>,
     agreement: Agreement,
     /// By window, what threads here wait for.
     answers: FxHashMap<u64, Arc<Answer<Verdict>>>,
@@ -58,19 +58,19 @@ impl Mesh {
             left: FxHashSet::default(),
             lost: FxHashSet::default(),
             leaving: Vec::new(),
-            told: FxHashSet::default(),
+            notified: FxHashSet::default(),
             agreement: Agreement::new(Arc::clone(&placement), kind_name),
             answers: FxHashMap::default(),
             placement,
         }
     }
 
-    /// Whether its ranks here are gone, with all that they have started.
+    /// Returns whether its ranks here are gone, with all that they have started.
     pub(super) fn is_over(&self) -> bool {
         self.ranks.strong_count() == 0
     }
 
-    /// Whether a fault has stopped it before its end.
+    /// Returns whether a fault has stopped it before its end.
     pub(super) fn has_fault(&self) -> bool {
         self.faults != Faults::Running
     }
@@ -105,7 +105,7 @@ impl Mesh {
         }
     }
 
-    /// Has the others told of something.
+    /// Has the others notified of something.
     fn tell(&self, head: &Head, body: &Block, out: &mut Out) {
         let head = head.to_bytes();
         for &process in self.placement.others.iter() {
@@ -144,7 +144,7 @@ impl Mesh {
         }
     }
 
-    /// The ranks here see their fault: calls on their way are given up, and who waits for them is woken.
+    /// The ranks here see their fault: calls in flight end, and whoever waits for them is woken.
     pub(super) fn published(&mut self) {
         self.faults.stop();
         self.calls.clear();
@@ -260,7 +260,7 @@ impl Mesh {
     }
 
     fn tell_left(&mut self, rank: Rank, out: &mut Out) {
-        if self.told.insert(rank) {
+        if self.notified.insert(rank) {
             let (mesh, rank) = (self.placement.mesh, rank.0);
             self.tell(&Head::Left { mesh, rank }, &Block::empty(), out);
         }

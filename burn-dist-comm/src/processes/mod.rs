@@ -5,17 +5,17 @@
 //! other process once, whatever the number of ranks there. The engine knows ranks by a trait only, so that nothing here
 //! knows [`local`](super::local), which is above it.
 //!
-//! What processes know of each other is kept by state machines: plain data, to which events come and from which
+//! State machines keep the knowledge that processes have of each other: plain data, to which events come and from which
 //! messages and verdicts follow. They have no thread, lock or clock, and are tested in every order of events of small
 //! worlds. The engine hands them what it receives, and sends what they say.
 //!
 //! | state machine | idea |
 //! | --- | --- |
-//! | `membership` | who is there, has said goodbye, has ended |
+//! | `membership` | the processes that are there, have taken their leave, have ended |
 //! | `agreement` | whether all processes run the same windows |
-//! | `farewell` | the end of a program: who is waited for, and who does not answer |
-//! | `faults` | the first fault wins, and everyone is told once |
-//! | `mesh`, `calls` | all of it for one mesh: calls on their way, and inputs that came before their call |
+//! | `farewell` | the end of a program: processes that are waited for, and those that do not answer |
+//! | `faults` | the first fault wins, and everyone is notified once |
+//! | `mesh`, `calls` | all of it for one mesh: calls in flight, and inputs that came before their call |
 //!
 //! | file | idea |
 //! | --- | --- |

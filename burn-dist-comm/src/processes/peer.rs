@@ -1,4 +1,4 @@
-//! Who a process is.
+//! The identity of a process.
 
 use std::fmt;
 

@@ -11,11 +11,11 @@ pub(crate) struct Placement {
     pub mesh: u64,
     /// The number of this process.
     pub process: u32,
-    /// Of each rank.
+    /// The process of each rank.
     pub process_of: Arc<[u32]>,
     /// The other processes that have ranks.
     pub others: Arc<[u32]>,
-    /// Who the processes are, in order.
+    /// The processes, in order.
     pub peers: Arc<[Arc<Peer>]>,
 }
 
@@ -38,7 +38,7 @@ impl Placement {
         }
     }
 
-    /// Whether a rank lives in this process.
+    /// Returns whether a rank lives in this process.
     pub(crate) fn is_local(&self, rank: Rank) -> bool {
         self.process_of.get(rank.0 as usize) == Some(&self.process)
     }
@@ -51,7 +51,7 @@ impl Placement {
             .map(|(_, rank)| Rank(rank))
     }
 
-    /// Whether every rank of this machine has a core.
+    /// Returns whether every rank of this machine has a core.
     pub(crate) fn has_core_for_each(&self) -> bool {
         let host = |process: u32| self.peers.get(process as usize).map(|peer| &peer.host);
         let here = host(self.process);

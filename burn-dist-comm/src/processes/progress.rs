@@ -1,4 +1,4 @@
-//! What goes on between processes: messages come in, meshes and membership say what follows, and messages go out.
+//! Progress between processes: messages come in, meshes and membership say what follows, and messages go out.
 //!
 //! One thread at a time takes a [turn](Progress::turn), which never waits.
 
@@ -21,11 +21,11 @@ use rustc_hash::FxHashMap;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-/// What other threads see of the engine without driving it.
+/// The state of the engine that other threads see without driving it.
 #[derive(Default)]
 pub(super) struct Status {
     pub introduced: Answer<Introduced>,
-    /// Whether a mesh has stopped before its end.
+    /// True if a mesh has stopped before its end.
     pub has_stopped: AtomicBool,
     /// Bytes that had not left this process after the last turn.
     pub unsent_bytes: AtomicUsize,
@@ -50,7 +50,7 @@ pub(super) struct Progress {
     membership: Membership,
     watch: Watch,
     status: Arc<Status>,
-    /// Whether nobody needs it any more.
+    /// True if nobody needs it any more.
     quits: bool,
     /// The end of the program, of which the others know.
     farewell: Option<Farewell>,
@@ -60,7 +60,7 @@ pub(super) struct Progress {
     meshes: FxHashMap<u64, Mesh>,
     /// Meshes have numbers in the order in which they are made.
     next_mesh: u64,
-    /// What came for meshes that are not there yet.
+    /// Messages for meshes that are not there yet.
     unknown: Waiting<u64, (Head, u32, Block)>,
 }
 
@@ -164,14 +164,14 @@ impl Progress {
         self.status.unsent_bytes.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether nobody needs it any more, and all is sent that can be. If the program ends, so have the others': what
-    /// they send last would find nobody, and wait.
+    /// Returns whether nobody needs it any more, and all is sent that can be. If the program ends, so have the others':
+    /// what they send last would find nobody, and wait.
     pub(super) fn is_over(&self) -> bool {
         let is_awaited = self.farewell.is_some() && self.membership.others().next().is_some();
         self.quits && (self.is_cut_off() || !(self.is_sending() || is_awaited))
     }
 
-    /// Whether nothing more comes of waiting for the others.
+    /// Returns whether nothing more comes of waiting for the others.
     fn is_cut_off(&self) -> bool {
         self.failed.is_some() || !self.silent().is_empty()
     }
@@ -181,7 +181,7 @@ impl Progress {
         self.farewell.as_ref().map_or(&[], Farewell::silent)
     }
 
-    /// Whether processes are gone that did not take their leave.
+    /// Returns whether processes are gone that did not take their leave.
     pub(super) fn is_deserted(&self) -> bool {
         self.is_cut_off() || self.membership.lost().next().is_some()
     }
@@ -206,21 +206,21 @@ impl Progress {
         *lock(&self.status.early_end) = Some(reason);
     }
 
-    /// Whether bytes are on their way, and need to be seen to.
+    /// Returns whether bytes are in flight, and need to be seen to.
     pub(super) fn is_moving(&self) -> bool {
         self.failed.is_none() && (self.is_sending() || self.transport.is_receiving())
     }
 
-    /// Whether anything is on its way, or waited for.
+    /// Returns whether anything is in flight, or waited for.
     pub(super) fn is_busy(&self) -> bool {
         self.is_moving() || self.meshes.values().any(|mesh| !mesh.calls.is_empty())
     }
 
-    /// Sends to every other process of which `is_told` says so.
-    fn tell_all(&mut self, head: &Head, is_told: impl Fn(&Membership, u32) -> bool) {
+    /// Sends to every other process of which `is_notified` says so.
+    fn tell_all(&mut self, head: &Head, is_notified: impl Fn(&Membership, u32) -> bool) {
         let this = self.transport.process();
         for process in 0..self.transport.num_processes() as u32 {
-            if process != this && is_told(&self.membership, process) {
+            if process != this && is_notified(&self.membership, process) {
                 self.transport.send(Message {
                     process,
                     head: head.to_bytes(),
@@ -295,7 +295,7 @@ impl Progress {
         });
         let num_processes = self.transport.num_processes();
         self.farewell = Some(Farewell::new(num_processes, patience, Instant::now()));
-        // Those that have said goodbye wait for this.
+        // Those that have taken their leave wait for this.
         self.tell_all(&Head::Bye, |membership, process| {
             membership.lost().all(|lost| lost != process)
         });

@@ -1,4 +1,4 @@
-//! What the engine knows of the ranks of this process, and they of it.
+//! The ranks of this process, as the engine knows them, and the engine for them.
 
 use crate::buffer::Memory;
 use crate::completion::Completion;
@@ -11,7 +11,7 @@ pub(crate) trait Ranks: Send + Sync {
     /// Where outputs are made.
     fn memory(&self) -> &Memory;
 
-    /// Stops the ranks because of what is found here; they have the others told.
+    /// Stops the ranks because of a fault that is found here; they have the others notified.
     fn abort(&self, error: CommError);
 
     /// Stops the ranks because of what the other processes know.

@@ -1,4 +1,4 @@
-//! What the ranks of a mesh ask of the engine.
+//! Requests of the ranks of a mesh to the engine.
 
 use super::agreement::Verdict;
 use super::answer::Answer;
@@ -17,7 +17,7 @@ pub(crate) struct Remote {
     /// Ends with the last mesh that needs it.
     pub engine: Arc<Engine>,
     pub placement: Arc<Placement>,
-    /// Whether every rank of this machine has a core.
+    /// True if every rank of this machine has a core.
     pub is_alone: bool,
 }
 

@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap;
 use std::hash::Hash;
 
-/// What an entry is counted as besides its bytes, so that empty ones are bounded too.
+/// The bytes that an entry counts besides its own, so that empty ones are bounded too.
 const ENTRY_BYTES: usize = 256;
 
 /// Messages by what they wait for.

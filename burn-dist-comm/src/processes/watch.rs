@@ -1,7 +1,7 @@
 //! Which processes of this machine have ended, as the kernel tells: messages between processes of one machine are lost
 //! without a trace.
 //!
-//! What lives on other machines is not watched: their launcher, or a time-out, tells of it.
+//! Processes on other machines are not watched: their launcher, or a time-out, tells of their end.
 
 use super::peer::Peer;
 use std::time::{Duration, Instant};
@@ -36,7 +36,7 @@ impl Watch {
         }
     }
 
-    /// Whether there is anyone to watch.
+    /// Returns whether there is anyone to watch.
     pub(super) fn is_watching(&self) -> bool {
         !self.watched.is_empty()
     }
@@ -59,7 +59,7 @@ impl Watch {
     }
 }
 
-/// Whether a process is what it says: numbers of another container mean others here.
+/// Returns whether a process is what it says: numbers of another container mean others here.
 fn runs_this_program(pid: u32) -> bool {
     let program = |pid: &str| std::fs::read_link(format!("/proc/{pid}/exe")).ok();
     program("self").is_some_and(|this| program(&pid.to_string()) == Some(this))

@@ -9,13 +9,13 @@ pub type KindName = fn(u16) -> &'static str;
 /// A window that a process is about to run.
 #[derive(Clone, Debug)]
 pub struct WindowPrint {
-    /// Of the mesh, counted alike by all processes.
+    /// The number in the mesh, counted alike by all processes.
     pub number: u64,
     /// Hash of its operations.
     pub hash: u64,
     /// Hash of the scalars and the data that it is run with, but for data that processes give their own parts of.
     pub values: u64,
-    /// Of such data, the parts that other processes have too.
+    /// The parts of such data that other processes have too.
     pub parts: Vec<PartPrint>,
     /// Its digest, if this process has not run such a window before: kinds of operations in the upper 16 bits, hashes
     /// below.
@@ -33,7 +33,7 @@ pub struct PartPrint {
     pub hash: u64,
 }
 
-/// What a message says of a window besides its hashes: the number of parts, three words for each, then the digest.
+/// The words of a window in a message, besides its hashes: the number of parts, three words for each, then the digest.
 pub(super) fn to_block(digest: Option<&[u64]>, parts: &[PartPrint]) -> Block {
     let digest = digest.unwrap_or_default();
     if digest.is_empty() && parts.is_empty() {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const MESSAGES_MAX: usize = 64;
 
 /// Channels between the engines of one process: several processes in one, for tests and simulation.
-pub(crate) struct Channels {
+pub struct Channels {
     process: u32,
     /// To each process, and what it has no room for yet.
     to: Vec<(SyncSender<Message>, VecDeque<Message>)>,
@@ -20,8 +20,8 @@ pub(crate) struct Channels {
     delays: Option<Delays>,
 }
 
-/// What has arrived, but is held back for a while: messages of one sender keep their order, those of different senders
-/// do not. A body comes some time after its head.
+/// Messages that have arrived and are held back for a while: messages of one sender keep their order, those of
+/// different senders do not. A body comes some time after its head.
 struct Delays {
     chaos: Chaos,
     /// By sender.
@@ -44,7 +44,7 @@ struct Held {
 const LATER_MAX: Duration = Duration::from_micros(300);
 
 impl Held {
-    /// Whether all of it is there.
+    /// Returns whether all of it is there.
     fn has_arrived(&mut self, now: Instant, matcher: Matcher) -> bool {
         if now < self.due {
             return false;
@@ -109,7 +109,7 @@ impl Delays {
         None
     }
 
-    /// Whether a body is on its way.
+    /// Returns whether a body is in flight.
     fn is_moving(&self) -> bool {
         let mut fronts = self.held.iter().filter_map(VecDeque::front);
         fronts.any(|held| held.moving.is_some())
@@ -120,7 +120,7 @@ impl Channels {
     /// Returns the transports of `num_processes` processes, in order.
     ///
     /// With `chaos`, messages are held back as it says.
-    pub(crate) fn connect(num_processes: usize, chaos: Option<&Chaos>) -> Vec<Self> {
+    pub fn connect(num_processes: usize, chaos: Option<&Chaos>) -> Vec<Self> {
         let (to, arrived): (Vec<_>, Vec<_>) = (0..num_processes)
             .map(|_| sync_channel(MESSAGES_MAX))
             .unzip();

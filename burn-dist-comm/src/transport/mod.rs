@@ -10,7 +10,7 @@
 //! | `mpi` | processes that a launcher of MPI has started (feature `mpi`) |
 //! | `burn_dist_launch`'s TCP | processes whose ranks communicate with NCCL: small messages only |
 //!
-//! What each of them promises are tests, which others can run over theirs (feature `conformance`).
+//! The promises of each of them are tests, which others can run over theirs (`dev/conformance`).
 //!
 //! # What waits, and how much of it
 //! `send` never waits. What has not left yet is counted ([`Transport::unsent_bytes`]), and above the transport ranks
@@ -20,7 +20,7 @@ mod channels;
 #[cfg(feature = "mpi")]
 mod mpi;
 
-pub(crate) use channels::Channels;
+pub use channels::Channels;
 #[cfg(feature = "mpi")]
 pub use mpi::Mpi;
 
@@ -32,7 +32,7 @@ use crate::buffer::Region;
 pub struct Message {
     /// The other process.
     pub process: u32,
-    /// What the body is; at most a few kilobytes.
+    /// The description of the body; at most a few kilobytes.
     pub head: Vec<u8>,
     /// A block of a tensor. Empty, too, if it has been received straight into its region.
     pub body: Block,
@@ -55,7 +55,7 @@ pub type Matcher<'a> = &'a mut dyn FnMut(&[u8], usize) -> Destination;
 ///
 /// Messages of one process to another arrive in the order in which they were sent.
 pub trait Transport: Send {
-    /// Whether that may be any thread, or has to be the one that set it up.
+    /// Returns whether any thread may use it, and not only the one that set it up.
     fn is_for_all_threads(&self) -> bool;
 
     /// Starts sending to `message.process`, without waiting.
@@ -70,7 +70,7 @@ pub trait Transport: Send {
     /// Goes on sending; returns how many bytes have not left yet: 0 once everything has.
     fn unsent_bytes(&mut self) -> usize;
 
-    /// Whether a message has arrived in part.
+    /// Returns whether a message has arrived in part.
     fn is_receiving(&self) -> bool;
 
     /// The number of this process.

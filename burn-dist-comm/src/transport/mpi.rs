@@ -32,10 +32,10 @@ const POOL_BYTES_MAX: usize = 512 << 20;
 const HEAD: c_int = 1;
 const BODY: c_int = 2;
 
-/// What a head ends with: the length of the body, and whether it is in the head.
+/// The end of a head: the length of the body, and whether it is in the head.
 const TRAILER_BYTES: usize = 9;
 
-/// Whether an MPI may be used by the thread of the engine.
+/// Returns whether an MPI may be used by the thread of the engine.
 fn has_threads(threading: mpi::Threading) -> Result<(), String> {
     match threading >= mpi::Threading::Funneled {
         true => Ok(()),
@@ -56,11 +56,11 @@ struct Sending {
     request: ffi::MPI_Request,
 }
 
-/// A message whose body is on its way.
+/// A message whose body is in flight.
 struct Arriving {
     head: Vec<u8>,
     body: Body,
-    /// Of both.
+    /// The bytes of both.
     bytes: usize,
 }
 
@@ -128,7 +128,7 @@ pub struct Mpi {
 
 impl Drop for Mpi {
     fn drop(&mut self) {
-        // MPI may go on reading and writing what it was given until it is finalised.
+        // MPI may go on reading and writing what it was handed until it is finalised.
         std::mem::forget(std::mem::take(&mut self.sending));
         std::mem::forget(std::mem::take(&mut self.arriving));
         // Finalising waits for all processes, and one may be gone.
@@ -204,10 +204,10 @@ impl Mpi {
         }
     }
 
-    /// Whether MPI is done with a request.
+    /// Returns whether MPI is done with a request.
     fn is_done(&mut self, request: &mut ffi::MPI_Request) -> bool {
         let mut flag = 0;
-        // SAFETY: the request is one that MPI has given, or the null request, which is done.
+        // SAFETY: the request is one that MPI has made, or the null request, which is done.
         let code = unsafe { ffi::MPI_Test(request, &mut flag, ffi::RSMPI_STATUS_IGNORE) };
         self.check("MPI_Test", code);
         flag != 0

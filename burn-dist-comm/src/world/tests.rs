@@ -2,10 +2,10 @@
 
 use super::*;
 use crate::WindowPrint;
-use crate::conformance::{PATIENT, on_ranks};
 use crate::transport::{Matcher, Message};
 use crate::{Block, Call, Communicator, Exchange, Lane, SharedBuffer, elements};
 use burn_dist_mesh::{BoolStore, DType, Rank, ReduceOp};
+use conformance::{PATIENT, on_ranks};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize};
 use std::thread::ThreadId;
 use std::time::Instant;
@@ -29,7 +29,7 @@ fn sum(group: &Group, num: usize) -> Call {
 }
 
 #[test]
-fn programs_that_diverge_are_told_both_calls() {
+fn programs_that_diverge_see_both_calls() {
     let world = Group::world(4).unwrap();
     let errors = on_ranks(connect(2, 4, PATIENT), |comm| {
         comm.run(Call::barrier(&world)).unwrap();
@@ -60,7 +60,7 @@ fn a_late_rank_of_another_process_is_named() {
     let world = Group::world(4).unwrap();
     let errors = on_ranks(connect(2, 4, Duration::from_millis(100)), |comm| {
         if comm.rank() == Rank(3) {
-            // Alive, until the others have given up.
+            // Alive, until the others have stopped waiting.
             while comm.fault().is_none() {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -71,7 +71,7 @@ fn a_late_rank_of_another_process_is_named() {
     for error in errors {
         let named = ["ranks [3] have not", "ranks [2, 3] have not"];
         assert!(named.iter().any(|ranks| error.contains(ranks)), "{error}");
-        // Who is in the same process needs no place, and who is told knows from whom.
+        // Who is in the same process needs no place, and who is notified knows from whom.
         let placed =
             error.contains("process 1 (ranks [2, 3], host") || error.contains("ranks [3] have not");
         assert!(placed, "{error}");
@@ -256,7 +256,7 @@ struct Odd {
     thread: Option<ThreadId>,
     /// How many messages arrive before the connection breaks.
     messages_left: usize,
-    /// Whether what is being sent stays on its way.
+    /// Set while bytes that are being sent stay.
     is_stuck: Arc<AtomicBool>,
     /// Bytes of bodies.
     sent: Arc<AtomicUsize>,
@@ -696,7 +696,7 @@ fn inputs_that_come_too_early_are_bounded_in_bytes() {
     };
     let ranks = two_within(limits, PATIENT);
     let group = Group::world(2).unwrap();
-    // Rank 1 makes none of these calls until it is told.
+    // Rank 1 makes none of these calls until it is notified.
     let calls: Vec<_> = (0..3)
         .map(|_| ranks[0].start(sum(&group, 10_000)))
         .collect();
@@ -721,8 +721,8 @@ fn inputs_that_come_too_early_are_bounded_in_bytes() {
     let waited = calls
         .into_iter()
         .find_map(|call| call.and_then(|call| call.wait()).err());
-    let told = waited.expect("a fault").to_string();
-    assert!(told.contains("too far ahead"), "{told}");
+    let text = waited.expect("a fault").to_string();
+    assert!(text.contains("too far ahead"), "{text}");
 }
 
 #[test]
@@ -747,8 +747,8 @@ fn what_comes_for_meshes_that_are_never_made_is_bounded_in_bytes() {
     ] {
         assert!(error.to_string().contains(part), "{error}");
     }
-    let told = first.run(Call::barrier(&group)).unwrap_err().to_string();
-    assert!(told.contains("same meshes"), "{told}");
+    let text = first.run(Call::barrier(&group)).unwrap_err().to_string();
+    assert!(text.contains("same meshes"), "{text}");
     drop(calls);
 }
 

@@ -11,11 +11,12 @@ use burn_dist_door::{Mesh, MeshDevice};
 
 use super::recorder::batch_layout;
 use crate::clock::Hardware;
-use crate::comm::{Chaos, CommError, FlightOptions, GpuTransport, Reduction, World};
+use crate::comm::{Chaos, CommError, FlightOptions, World};
 use crate::flight::default_folder;
 use crate::layout::Rows;
 use crate::mesh::{Axis, AxisRole, Link, Links, MeshError, MeshShape, Nodes, Rank, Topology};
 use crate::plan::DeviceCosts;
+use burn_dist_gpu::{GpuTransport, Reduction};
 
 /// Ranks that one process runs: each is a thread with a pool of its own.
 const RANKS_MAX: usize = 1024;
@@ -547,7 +548,7 @@ impl DeviceMeshBuilder {
     }
 
     /// Writes the flight record of a process into `folder` when a fault stops the mesh: what its ranks did last, for
-    /// `burn-dist doctor` ([`flight`](crate::flight)). The text of the fault ends with the file's name.
+    /// `burn-dist doctor`. The text of the fault ends with the file's name.
     ///
     /// Without it, the environment variable `BURN_DIST_FLIGHT` names the folder (`off`: none are written); without
     /// that, programs of several processes write into the system's folder for temporary files, and a single process

@@ -1,8 +1,8 @@
 //! Between tensors of the inner backend and blocks of the communicator.
 //!
-//! On Flex a tensor *is* a shared buffer: blocks go in and results come out without a copy. On other backends, ranks
-//! that share a device hand each other handles ([`device_exchange`]), and ranks that each have a GPU of their own
-//! communicate on device memory ([`gpus`]); otherwise parts go through the host.
+//! On Flex a tensor *is* a shared buffer: blocks go in and results come out without a copy. On other backends, tensors
+//! stay where they are in groups whose communicator takes them there ([`device_comm`](super::device_comm)); otherwise
+//! parts go through the host.
 
 use std::any::{Any, TypeId};
 use std::sync::Arc;
@@ -17,63 +17,30 @@ use rustc_hash::FxHashMap;
 
 use super::Fault;
 use super::bytes;
-use super::device_exchange;
-use super::gpus::{self, Flight, Gpus};
+use super::device_comm::Operand;
+use super::device_exchange::failed;
 use super::turn::Turn;
 use crate::comm::{
-    AllToAll, Block, Call, CallInfo, Collective, CommError, Communicator, Exchange, Group, Kind,
-    Payload, Pending, SharedBuffer, Strided,
+    AllToAll, Block, Call, CallInfo, Collective, CommError, Communicator, Group, Kind, Payload,
+    Pending, SharedBuffer, Strided,
 };
 use crate::mesh::Rank;
 use crate::ops::execute::{from_data, into_data};
 use crate::ops::flex::downcast;
 use crate::plan::task::{CollectiveKind, CollectiveTask, TransferTask};
 
-/// The communicators of a rank.
-pub(super) struct Routes<B: BackendIr> {
-    /// Groups by their members; making one validates it, so it is done once.
-    groups: FxHashMap<Arc<[Rank]>, Group>,
-    /// The communication between ranks with a GPU of their own, if they have one.
-    gpus: Option<Gpus<B>>,
-}
+/// Groups by their members; making one validates it, so it is done once.
+#[derive(Default)]
+pub(super) struct Groups(FxHashMap<Arc<[Rank]>, Group>);
 
-impl<B: BackendIr> Routes<B> {
-    pub(super) fn new(gpus: Option<Gpus<B>>) -> Self {
-        Self {
-            groups: FxHashMap::default(),
-            gpus,
-        }
-    }
-
+impl Groups {
     fn get(&mut self, ranks: &Arc<[Rank]>) -> Result<Group, CommError> {
-        if let Some(group) = self.groups.get(ranks) {
+        if let Some(group) = self.0.get(ranks) {
             return Ok(group.clone());
         }
         let group = Group::new(ranks.to_vec())?;
-        self.groups.insert(ranks.clone(), group.clone());
+        self.0.insert(ranks.clone(), group.clone());
         Ok(group)
-    }
-
-    /// Stops what runs between GPUs.
-    pub(super) fn abort(&mut self) {
-        if let Some(gpus) = &mut self.gpus {
-            gpus.abort();
-        }
-    }
-
-    /// Waits for calls between GPUs, before the host reads what they have brought.
-    pub(super) fn land(&self, comm: &dyn Communicator, turn: &Turn) -> Result<(), CommError> {
-        match &self.gpus {
-            Some(gpus) => gpus.land(comm, turn),
-            None => Ok(()),
-        }
-    }
-
-    /// Leaves the groups of GPUs.
-    pub(super) fn close(&mut self, comm: &dyn Communicator) {
-        if let Some(gpus) = &mut self.gpus {
-            gpus.close(comm);
-        }
     }
 }
 
@@ -154,7 +121,7 @@ fn block<B: BackendIr>(
     handle: B::Handle,
     shape: &[usize],
     dtype: DType,
-) -> Result<(Block, bool), CollectiveError> {
+) -> Result<(Block, bool), CommError> {
     match to_flex::<B>(handle, shape, dtype) {
         Ok(tensor) => {
             let bytes = shape.iter().product::<usize>() * dtype.size();
@@ -171,7 +138,7 @@ fn block<B: BackendIr>(
                 Shape::from(shape.to_vec()),
                 dtype,
             ))
-            .map_err(|error| CollectiveError::Backend(error.to_string()))?;
+            .map_err(|error| failed(error.to_string()))?;
             Ok((Block::from(Arc::new(data.into_parts().0)), false))
         }
     }
@@ -188,98 +155,83 @@ pub(crate) fn block_of<B: BackendIr>(
     dtype: DType,
 ) -> Result<Block, Fault> {
     let block = block::<B>(handle, shape, dtype).map(|(block, _)| block);
-    block.map_err(|error| error.into_fault(rank, "read of a part", None))
+    block.map_err(|error| into_fault(error, rank, "read of a part", None))
 }
 
-/// Why a collective failed on this rank.
-pub(super) enum CollectiveError {
-    /// The communicator says so.
-    Comm(CommError),
-    /// The backend could not hand over the tensor.
-    Backend(String),
-}
-
-impl From<CommError> for CollectiveError {
-    fn from(error: CommError) -> Self {
-        Self::Comm(error)
-    }
-}
-
-impl CollectiveError {
-    pub(super) fn into_fault(self, rank: Rank, name: &str, path: Option<&Arc<str>>) -> Fault {
-        let path = path.cloned();
-        match self {
-            Self::Comm(source) => Fault::Collective {
-                rank,
-                path,
-                source: Arc::new(source),
-            },
-            Self::Backend(message) => Fault::Op {
-                rank,
-                op: name.to_string(),
-                path,
-                message,
-            },
-        }
+/// Returns the fault of a rank whose collective has failed.
+pub(super) fn into_fault(
+    error: CommError,
+    rank: Rank,
+    name: &str,
+    path: Option<&Arc<str>>,
+) -> Fault {
+    let path = path.cloned();
+    match error {
+        CommError::Device { reason } => Fault::Op {
+            rank,
+            op: name.to_string(),
+            path,
+            message: reason,
+        },
+        source => Fault::Collective {
+            rank,
+            path,
+            source: Arc::new(source),
+        },
     }
 }
 
 /// A collective that has been started.
-pub(super) enum Started<B: BackendIr> {
-    /// Through host memory.
+pub(super) enum Started {
+    /// On memory of the host.
     Host {
         pending: Pending<SharedBuffer>,
         /// True if the backend shares its buffers.
         shared: bool,
     },
-    /// Between ranks at one device.
-    Device(Pending<Arc<[Payload]>>),
-    /// Between ranks with a GPU of their own.
-    Gpus(Flight<B>),
+    /// On tensors where they lie.
+    Device(Pending<Payload>),
 }
 
-impl<B: BackendIr> Started<B> {
+impl Started {
     /// The communicator's record of it.
     pub(super) fn info(&self) -> Arc<CallInfo> {
         match self {
             Self::Host { pending, .. } => pending.info().clone(),
             Self::Device(pending) => pending.info().clone(),
-            Self::Gpus(flight) => flight.info().clone(),
         }
     }
 
     /// Returns whether it goes on while this rank does something else, although the rank's operations are only queued.
     pub(super) fn overlaps(&self) -> bool {
-        matches!(self, Self::Gpus(_))
+        match self {
+            Self::Host { pending, .. } => pending.overlaps(),
+            Self::Device(pending) => pending.overlaps(),
+        }
     }
 
     /// Waits for this rank's result.
-    pub(super) fn wait(
+    pub(super) fn wait<B: BackendIr>(
         self,
         task: &CollectiveTask,
-        comm: &dyn Communicator,
-        routes: &mut Routes<B>,
         turn: &Turn,
         device: &B::Device,
-    ) -> Result<B::Handle, CollectiveError> {
-        match (self, &mut routes.gpus) {
-            (Self::Host { pending, shared }, _) => {
+    ) -> Result<B::Handle, CommError> {
+        match self {
+            Self::Host { pending, shared } => {
                 let output = turn.yield_turn(|| pending.wait())?;
-                Ok(result::<B>(
-                    output,
-                    &task.to_shape,
-                    task.dtype,
-                    shared,
-                    device,
-                ))
+                let (shape, dtype) = (&task.to_shape, task.dtype);
+                Ok(result::<B>(output, shape, dtype, shared, device))
             }
-            (Self::Device(pending), _) => device_exchange::finish::<B>(task, pending, turn, device),
-            (Self::Gpus(flight), Some(gpus)) => {
-                gpus::finish(task, flight, gpus, comm, turn, device)
-            }
-            (Self::Gpus(_), None) => unreachable!("started through what is no longer there"),
+            Self::Device(pending) => pending.wait().map(tensor::<B>),
         }
     }
+}
+
+/// Returns the tensor that a call on a device has brought.
+fn tensor<B: BackendIr>(output: Payload) -> B::Handle {
+    let handle = output.downcast::<B::Handle>();
+    Arc::unwrap_or_clone(handle.expect("the ranks of a mesh have one backend"))
 }
 
 /// Starts a collective.
@@ -287,29 +239,27 @@ pub(super) fn start<B: BackendIr>(
     task: &CollectiveTask,
     input: B::Handle,
     comm: &dyn Communicator,
-    routes: &mut Routes<B>,
-    turn: &Turn,
+    groups: &mut Groups,
     label: Option<&Arc<str>>,
-    device: &B::Device,
-) -> Result<Started<B>, CollectiveError> {
-    let group = routes.get(&task.group)?;
-    if turn.share_device(&task.group) {
-        let pending = device_exchange::start::<B>(task, input, comm, &group, label)?;
+) -> Result<Started, CommError> {
+    let group = groups.get(&task.group)?;
+    let collective = collective(task);
+    let is_on_device = comm.is_on_device(&group, collective.kind());
+    let call = |collective, block| {
+        let call = Call::new(&group, task.dtype, collective, block).axis_by_axis(task.axes.clone());
+        match label {
+            Some(label) => call.labelled(label.clone()),
+            None => call,
+        }
+    };
+    if is_on_device {
+        let operand = Operand::<B>::Collective(input, Box::new(task.clone()));
+        let pending = comm.start_on_device(call(collective, None), Arc::new(operand))?;
         return Ok(Started::Device(pending));
     }
-    let collective = collective(task);
-    if let Some(gpus) = routes.gpus.as_mut().filter(|_| turn.are_alone(&task.group)) {
-        let flight = gpus::start(task, collective, input, gpus, comm, &group, label, device)?;
-        return Ok(Started::Gpus(flight));
-    }
-    routes.land(comm, turn)?;
+    comm.land()?;
     let (block, shared) = block::<B>(input, &task.from_shape, to_burn(task.dtype))?;
-    let call = Call::new(&group, task.dtype, collective, Some(block));
-    let mut call = call.axis_by_axis(task.axes.clone());
-    if let Some(label) = label {
-        call = call.labelled(label.clone());
-    }
-    let pending = comm.start(call)?;
+    let pending = comm.start(call(collective, Some(block)))?;
     Ok(Started::Host { pending, shared })
 }
 
@@ -338,7 +288,7 @@ fn collective(task: &CollectiveTask) -> Collective {
         CollectiveKind::AllToAll => {
             let mut shape = task.from_view.clone();
             shape[task.to_dim] = task.to_sizes.iter().sum();
-            Collective::AllToAll(AllToAll::Dims {
+            Collective::AllToAll(AllToAll {
                 shape: shape.into(),
                 split: (task.dim, task.sizes.clone()),
                 concat: (task.to_dim, task.to_sizes.clone()),
@@ -361,12 +311,7 @@ pub(super) struct Transfer<'a> {
 }
 
 impl Transfer<'_> {
-    fn call(&self, group: &Group, input: Option<Block>) -> Call {
-        let bytes = self.task.bytes() as usize;
-        let collective = match input {
-            Some(_) => Collective::Send { bytes },
-            None => Collective::Recv { bytes },
-        };
+    fn call(&self, group: &Group, collective: Collective, input: Option<Block>) -> Call {
         let call = Call::new(group, self.task.dtype, collective, input);
         match self.label {
             Some(label) => call.labelled(label.clone()),
@@ -374,15 +319,11 @@ impl Transfer<'_> {
         }
     }
 
-    fn exchange(&self, group: &Group) -> Exchange {
-        let Self { task, label, .. } = self;
-        let what = format!("{} {:?} between stages", task.dtype.name(), task.shape);
-        let exchange = Exchange::new(group, what);
-        let exchange = exchange.counted_as(Kind::Recv, task.bytes() as usize);
-        match label {
-            Some(label) => exchange.labelled((*label).clone()),
-            None => exchange,
-        }
+    fn operand<B: BackendIr>(&self, input: Option<B::Handle>) -> Payload {
+        let TransferTask { shape, dtype, .. } = self.task;
+        let what = format!("{} {shape:?} between stages", dtype.name());
+        let bytes = self.task.bytes() as usize;
+        Arc::new(Operand::<B>::Transfer { input, what, bytes })
     }
 
     /// Sends a tensor, without waiting for the receiver.
@@ -390,17 +331,19 @@ impl Transfer<'_> {
         &self,
         input: B::Handle,
         comm: &dyn Communicator,
-        routes: &mut Routes<B>,
-        turn: &Turn,
-    ) -> Result<(), CollectiveError> {
-        let group = routes.get(&Arc::from(self.pair))?;
-        if turn.share_device(&self.pair) {
-            drop(comm.exchange(self.exchange(&group), Arc::new(input))?);
+        groups: &mut Groups,
+    ) -> Result<(), CommError> {
+        let group = groups.get(&Arc::from(self.pair))?;
+        let bytes = self.task.bytes() as usize;
+        let send = Collective::Send { bytes };
+        if comm.is_on_device(&group, Kind::Send) {
+            let call = self.call(&group, send, None);
+            drop(comm.start_on_device(call, self.operand::<B>(Some(input)))?);
             return Ok(());
         }
-        routes.land(comm, turn)?;
+        comm.land()?;
         let (block, _) = block::<B>(input, &self.task.shape, to_burn(self.task.dtype))?;
-        comm.start(self.call(&group, Some(block)))?.wait()?;
+        comm.start(self.call(&group, send, Some(block)))?.wait()?;
         Ok(())
     }
 
@@ -408,21 +351,19 @@ impl Transfer<'_> {
     pub(super) fn receive<B: BackendIr>(
         &self,
         comm: &dyn Communicator,
-        routes: &mut Routes<B>,
+        groups: &mut Groups,
         turn: &Turn,
         device: &B::Device,
-    ) -> Result<(B::Handle, Arc<CallInfo>), CollectiveError> {
-        let group = routes.get(&Arc::from(self.pair))?;
-        if turn.share_device(&self.pair) {
-            let pending = comm.exchange(self.exchange(&group), Arc::new(()))?;
+    ) -> Result<(B::Handle, Arc<CallInfo>), CommError> {
+        let group = groups.get(&Arc::from(self.pair))?;
+        let bytes = self.task.bytes() as usize;
+        let call = self.call(&group, Collective::Recv { bytes }, None);
+        if comm.is_on_device(&group, Kind::Recv) {
+            let pending = comm.start_on_device(call, self.operand::<B>(None))?;
             let info = pending.info().clone();
-            let payloads = turn.yield_turn(|| pending.wait())?;
-            let handle: &B::Handle = payloads[0]
-                .downcast_ref()
-                .expect("the ranks of a mesh have one backend");
-            return Ok((handle.clone(), info));
+            return Ok((tensor::<B>(pending.wait()?), info));
         }
-        let pending = comm.start(self.call(&group, None))?;
+        let pending = comm.start(call)?;
         let info = pending.info().clone();
         let output = turn.yield_turn(|| pending.wait())?;
         let (shape, dtype) = (&self.task.shape, self.task.dtype);

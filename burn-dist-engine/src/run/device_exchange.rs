@@ -21,9 +21,8 @@ use burn_backend::{DType, FloatDType, Scalar, Shape, Slice, TensorMetadata, get_
 use burn_ir::{BackendIr, TensorHandle};
 use burn_std::BoolDType;
 
-use super::bridge::CollectiveError;
 use super::turn::Turn;
-use crate::comm::{Communicator, Exchange, Group, Kind, Payload, Pending};
+use crate::comm::{Call, CommError, Communicator, Exchange, Kind, Payload, Pending};
 use crate::mesh::ReduceOp;
 use crate::ops::dtype::to_burn;
 use crate::ops::flex::flat_between;
@@ -32,7 +31,12 @@ use crate::plan::task::{CollectiveKind, CollectiveTask};
 #[cfg(test)]
 pub(super) mod tests;
 
-/// A block that a rank hands to the others.
+/// Returns the error of a tensor that is not handed over, made or combined.
+pub(super) fn failed(reason: String) -> CommError {
+    CommError::Device { reason }
+}
+
+/// A tensor that a rank hands to the others.
 struct Part<H> {
     handle: H,
     shape: Vec<usize>,
@@ -43,19 +47,16 @@ pub(super) fn start<B: BackendIr>(
     task: &CollectiveTask,
     input: B::Handle,
     comm: &dyn Communicator,
-    group: &Group,
-    label: Option<&Arc<str>>,
-) -> Result<Pending<Arc<[Payload]>>, CollectiveError> {
+    call: &Call,
+) -> Result<Pending<Arc<[Payload]>>, CommError> {
     let bytes = usize::try_from(task.bytes).expect("what a rank receives fits its memory");
-    let mut exchange = Exchange::new(group, fingerprint(task)).counted_as(kind(task.kind), bytes);
-    if let Some(label) = label {
-        exchange = exchange.labelled(label.clone());
-    }
+    let exchange = Exchange::new(call.group(), fingerprint(task));
+    let exchange = exchange.counted_as(kind(task.kind), bytes);
     let mine: Payload = Arc::new(Part {
         handle: input,
         shape: task.from_shape.clone(),
     });
-    Ok(comm.exchange(exchange, mine)?)
+    comm.exchange(exchange.labelled(call.label().clone()), mine)
 }
 
 /// Waits for the parts of the others and returns this rank's result.
@@ -64,7 +65,7 @@ pub(super) fn finish<B: BackendIr>(
     pending: Pending<Arc<[Payload]>>,
     turn: &Turn,
     device: &B::Device,
-) -> Result<B::Handle, CollectiveError> {
+) -> Result<B::Handle, CommError> {
     // Held until this rank has submitted all it does with them: no operation here may take a part for its own and work
     // in place.
     let payloads = turn.yield_turn(|| pending.wait())?;
@@ -80,7 +81,7 @@ pub(super) fn finish<B: BackendIr>(
     let cx = Context::<B> { task, device };
     Ok(match to_burn(task.dtype) {
         DType::QFloat(_) => {
-            return Err(CollectiveError::Backend(format!(
+            return Err(failed(format!(
                 "{} cannot be cut and joined: dequantize it first",
                 task.dtype.name()
             )));
@@ -164,7 +165,7 @@ pub(super) struct Context<'a, B: BackendIr> {
 
 impl<B: BackendIr> Context<'_, B> {
     /// Returns this rank's result from the parts of all members, in the order of the group.
-    fn combined<K: KindOps<B>>(&self, parts: Vec<K::Tensor>) -> Result<K::Tensor, CollectiveError> {
+    fn combined<K: KindOps<B>>(&self, parts: Vec<K::Tensor>) -> Result<K::Tensor, CommError> {
         let task = self.task;
         let shape = || Shape::from(task.to_shape.clone());
         if task.to_shape.contains(&0) {
@@ -219,7 +220,7 @@ impl<B: BackendIr> Context<'_, B> {
     pub(super) fn reduced<K: KindOps<B>>(
         &self,
         parts: Vec<K::Tensor>,
-    ) -> Result<K::Tensor, CollectiveError> {
+    ) -> Result<K::Tensor, CommError> {
         let mut parts = parts;
         for &size in self.task.axes.iter().rev() {
             let mut reduced = Vec::with_capacity(parts.len() / size);
@@ -236,7 +237,7 @@ impl<B: BackendIr> Context<'_, B> {
     fn along<K: KindOps<B>>(
         &self,
         terms: impl ExactSizeIterator<Item = K::Tensor>,
-    ) -> Result<K::Tensor, CollectiveError> {
+    ) -> Result<K::Tensor, CommError> {
         let (op, dtype) = (self.task.op, to_burn(self.task.dtype));
         let bools = get_device_settings::<B>(self.device).bool_dtype;
         if op == ReduceOp::Mean && terms.len() > 1 {
@@ -272,11 +273,11 @@ pub(super) trait KindOps<B: BackendIr> {
         a: Self::Tensor,
         b: Self::Tensor,
         bools: BoolDType,
-    ) -> Result<Self::Tensor, CollectiveError>;
+    ) -> Result<Self::Tensor, CommError>;
 
     /// Returns the mean of a term and others: their sum divided by their number or, where all are equal, the term
     /// itself.
-    fn mean(terms: Vec<Self::Tensor>, bools: BoolDType) -> Result<Self::Tensor, CollectiveError>;
+    fn mean(terms: Vec<Self::Tensor>, bools: BoolDType) -> Result<Self::Tensor, CommError>;
 
     /// Converts a term to what terms are combined in.
     fn widen(term: Self::Tensor, _dtype: DType) -> Self::Tensor {
@@ -318,14 +319,14 @@ macro_rules! moves {
 
 macro_rules! mean {
     ($tensor:ident, $equal:ident $add:ident $div:ident $choose:ident, $number:ty) => {
-        fn mean(terms: Vec<$tensor<B>>, bools: BoolDType) -> Result<$tensor<B>, CollectiveError> {
+        fn mean(terms: Vec<$tensor<B>>, bools: BoolDType) -> Result<$tensor<B>, CommError> {
             let members = terms.len();
             let first = terms[0].clone();
             let equal = terms[1..]
                 .iter()
                 .map(|term| B::$equal(first.clone(), term.clone(), bools));
             let are_equal: Option<BoolTensor<B>> = equal.reduce(B::bool_and);
-            let sum = tree(terms, &|a, b| Ok::<_, CollectiveError>(B::$add(a, b)))?;
+            let sum = tree(terms, &|a, b| Ok::<_, CommError>(B::$add(a, b)))?;
             let mean = B::$div(sum, Scalar::from(members as $number));
             Ok(match are_equal {
                 Some(are_equal) => B::$choose(mean, are_equal, first),
@@ -345,7 +346,7 @@ impl<B: BackendIr> KindOps<B> for FloatOps {
         a: FloatTensor<B>,
         b: FloatTensor<B>,
         bools: BoolDType,
-    ) -> Result<FloatTensor<B>, CollectiveError> {
+    ) -> Result<FloatTensor<B>, CommError> {
         // The smaller or larger one; NaN if either is: one in `b` fails the comparison and stays, one in `a` is caught
         // by the second condition.
         let chosen = |first: fn(FloatTensor<B>, FloatTensor<B>, BoolDType) -> BoolTensor<B>| {
@@ -388,7 +389,7 @@ impl<B: BackendIr> KindOps<B> for IntOps {
         a: IntTensor<B>,
         b: IntTensor<B>,
         bools: BoolDType,
-    ) -> Result<IntTensor<B>, CollectiveError> {
+    ) -> Result<IntTensor<B>, CommError> {
         let chosen = |first: fn(IntTensor<B>, IntTensor<B>, BoolDType) -> BoolTensor<B>| {
             B::int_mask_where(b.clone(), first(a.clone(), b.clone(), bools), a.clone())
         };
@@ -406,8 +407,8 @@ impl<B: BackendIr> KindOps<B> for IntOps {
 pub(super) struct BoolOps;
 
 impl BoolOps {
-    fn unsupported(op: ReduceOp) -> CollectiveError {
-        CollectiveError::Backend(format!(
+    fn unsupported(op: ReduceOp) -> CommError {
+        failed(format!(
             "{op:?} is not defined for booleans: use Min (and), Max (or), or integers"
         ))
     }
@@ -421,7 +422,7 @@ impl<B: BackendIr> KindOps<B> for BoolOps {
         a: BoolTensor<B>,
         b: BoolTensor<B>,
         _: BoolDType,
-    ) -> Result<BoolTensor<B>, CollectiveError> {
+    ) -> Result<BoolTensor<B>, CommError> {
         match op {
             ReduceOp::Min => Ok(B::bool_and(a, b)),
             ReduceOp::Max => Ok(B::bool_or(a, b)),
@@ -429,7 +430,7 @@ impl<B: BackendIr> KindOps<B> for BoolOps {
         }
     }
 
-    fn mean(_: Vec<BoolTensor<B>>, _: BoolDType) -> Result<BoolTensor<B>, CollectiveError> {
+    fn mean(_: Vec<BoolTensor<B>>, _: BoolDType) -> Result<BoolTensor<B>, CommError> {
         Err(Self::unsupported(ReduceOp::Mean))
     }
 }

@@ -5,6 +5,7 @@ mod account;
 mod bridge;
 mod bytes;
 mod describe;
+mod device_comm;
 mod device_exchange;
 mod fault;
 #[cfg_attr(

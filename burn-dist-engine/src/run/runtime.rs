@@ -11,6 +11,7 @@ use burn_backend::{DType, Scalar, TensorData};
 use burn_dist_door::{DataParts, Queue};
 use burn_ir::{BackendIr, TensorId};
 
+use super::device_comm::DeviceComm;
 use super::gpus::{self, Gpus};
 use super::observe::Observers;
 use super::serve::{Job, Reader, Run, in_own_pool};
@@ -22,8 +23,8 @@ use super::worker::{Shared, Worker};
 use super::{AccountedMemory, Fault, LocalTicket, ReadTicket, SyncTicket};
 use super::{bridge, bytes};
 use crate::comm::{
-    Chaos, CommError, Communicator, FlightOptions, GpuTransport, LocalComm, LocalHub, LocalOptions,
-    Network, Reduction, WindowPrint, World,
+    Chaos, CommError, Communicator, FlightOptions, LocalHub, LocalOptions, Network, WindowPrint,
+    World,
 };
 use crate::layout::{Layout, Rows};
 use crate::mesh::{Links, MeshShape, Rank, Topology};
@@ -33,6 +34,8 @@ use crate::plan::Storage;
 use crate::plan::ValueIndex;
 use crate::plan::memory::ClassBytes;
 use crate::plan::task::{Plan, ReadPlan};
+use burn_dist_gpu::owners;
+use burn_dist_gpu::{GpuTransport, Reduction};
 
 pub(crate) struct RuntimeOptions {
     pub timeout: Duration,
@@ -265,6 +268,10 @@ impl<B: BackendIr> Runtime<B> {
         }
         .expect("the mesh has checked its ranks");
         let hub = comms[0].hub().clone();
+        let hosts: Vec<Arc<dyn Communicator>> = comms
+            .into_iter()
+            .map(|comm| Arc::new(comm) as Arc<dyn Communicator>)
+            .collect();
         let trace = options
             .trace
             .then(|| Arc::new(TraceLog::new(mesh.clone(), options.topology.clone())));
@@ -280,14 +287,14 @@ impl<B: BackendIr> Runtime<B> {
                 if !options.dry_run =>
             {
                 let how = (options.gpu_transport, options.reduction);
-                gpus::connect::<B>(&devices, how, options.timeout, &hub)
+                gpus::connect::<B>(&devices, how, options.timeout, &hosts)
             }
             _ => None,
         };
         let alone = match (&gpus, several_processes) {
             (_, false) => None,
             (None, true) => Some(vec![false; mesh.num_ranks()]),
-            (Some(_), true) => Some(alone::<B>(&comms, &devices).unwrap_or_else(|error| {
+            (Some(_), true) => Some(alone::<B>(&hosts, &devices).unwrap_or_else(|error| {
                 let fault = Fault::Collective {
                     rank: ranks[0],
                     path: None,
@@ -315,9 +322,9 @@ impl<B: BackendIr> Runtime<B> {
                 .iter()
                 .zip(devices)
                 .zip(turns)
-                .zip(comms)
+                .zip(hosts)
                 .zip(gpus.drain(..))
-                .map(|((((&rank, device), turn), comm), gpus)| {
+                .map(|((((&rank, device), turn), host), gpus)| {
                     let (jobs, queue) = channel();
                     let of_worker = shared.clone();
                     let tracer = trace.clone().map(|log| Tracer::new(log, rank));
@@ -330,9 +337,15 @@ impl<B: BackendIr> Runtime<B> {
                         .name(format!("rank {}", rank.0))
                         .spawn(move || {
                             in_own_pool(rank, threads, move || {
-                                let ways = (Box::new(comm) as Box<dyn Communicator>, gpus);
+                                let comm = match bridge::is_in_memory::<B>() {
+                                    true => host,
+                                    false => {
+                                        let (turn, device) = (turn.clone(), device.clone());
+                                        Arc::new(DeviceComm::<B>::new(host, gpus, turn, device))
+                                    }
+                                };
                                 let tensors = Tensors::new(device, observers);
-                                Worker::new(rank, turn, ways, of_worker, tensors).work(&queue);
+                                Worker::new(rank, turn, comm, of_worker, tensors).work(&queue);
                             });
                         });
                     if let Err(error) = &thread {
@@ -488,9 +501,12 @@ impl<B: BackendIr> Runtime<B> {
 }
 
 /// Returns of each rank of all processes whether it has a GPU of its own.
-fn alone<B: BackendIr>(comms: &[LocalComm], devices: &[B::Device]) -> Result<Vec<bool>, CommError> {
+fn alone<B: BackendIr>(
+    hosts: &[Arc<dyn Communicator>],
+    devices: &[B::Device],
+) -> Result<Vec<bool>, CommError> {
     let mut identities = Vec::new();
-    for (comm, device) in comms.iter().zip(devices) {
+    for (comm, device) in hosts.iter().zip(devices) {
         let identity = gpus::identity::<B>(device);
         identities.push(identity.map_err(|reason| CommError::Aborted {
             rank: comm.rank(),
@@ -499,7 +515,7 @@ fn alone<B: BackendIr>(comms: &[LocalComm], devices: &[B::Device]) -> Result<Vec
             reason,
         })?);
     }
-    gpus::alone(comms, &identities)
+    owners::alone(hosts, &identities)
 }
 
 impl<B: BackendIr> Drop for Runtime<B> {

@@ -89,7 +89,7 @@ impl<B: BackendIr> Worker<B> {
         // Tensors are given back as they were made: in turn.
         turn.work(|| {
             self.tensors.clear();
-            self.routes.close(self.comm.as_ref());
+            self.comm.close();
         });
     }
 

@@ -9,7 +9,6 @@ use burn_ir::BackendIr;
 
 use super::bridge::{self, Started, Transfer};
 use super::describe::{failed, panic_message};
-use super::gpus::Gpus;
 use super::runtime::FaultCell;
 use super::serve::Run;
 use super::tensors::{SlotEnv, Tensors};
@@ -34,8 +33,8 @@ pub(super) struct Shared {
 pub(super) struct Worker<B: BackendIr> {
     pub rank: Rank,
     pub turn: Turn,
-    pub comm: Box<dyn Communicator>,
-    pub routes: bridge::Routes<B>,
+    pub comm: Arc<dyn Communicator>,
+    groups: bridge::Groups,
     pub fault: FaultCell,
     hub: Arc<LocalHub>,
     pub tensors: Tensors<B>,
@@ -48,18 +47,18 @@ pub(super) struct Worker<B: BackendIr> {
 }
 
 /// A collective that runs, with the number of its launch.
-struct Launched<'a, B: BackendIr> {
+struct Launched<'a> {
     group: u32,
     part: TaskPart,
     task: &'a CollectiveTask,
-    started: Started<B>,
+    started: Started,
 }
 
 impl<B: BackendIr> Worker<B> {
     pub(super) fn new(
         rank: Rank,
         turn: Turn,
-        (comm, gpus): (Box<dyn Communicator>, Option<Gpus<B>>),
+        comm: Arc<dyn Communicator>,
         shared: Shared,
         tensors: Tensors<B>,
     ) -> Self {
@@ -67,7 +66,7 @@ impl<B: BackendIr> Worker<B> {
             rank,
             turn,
             comm,
-            routes: bridge::Routes::new(gpus),
+            groups: bridge::Groups::default(),
             fault: shared.fault,
             hub: shared.hub,
             tensors,
@@ -101,7 +100,7 @@ impl<B: BackendIr> Worker<B> {
             };
         }
         self.indices = None;
-        self.routes.abort();
+        self.comm.end_on_device();
         self.tensors.clear();
         self.tensors.observers.stopped();
         let fault = self
@@ -129,7 +128,7 @@ impl<B: BackendIr> Worker<B> {
 
     fn tasks(&mut self, run: &Run) -> Result<(), Fault> {
         let args = &run.args;
-        let mut launched: Vec<Launched<'_, B>> = Vec::new();
+        let mut launched: Vec<Launched<'_>> = Vec::new();
         for (index, task) in run.plan.tasks.iter().enumerate() {
             self.at = index;
             let first = TaskPart {
@@ -198,7 +197,7 @@ impl<B: BackendIr> Worker<B> {
                 }
                 Task::Finish { group, to } => {
                     self.tensors.observers.holds_most();
-                    let is_meant = |launched: &Launched<'_, B>| {
+                    let is_meant = |launched: &Launched<'_>| {
                         launched.group == *group && to.contains(&launched.task.to)
                     };
                     while let Some(index) = launched.iter().position(is_meant) {
@@ -276,21 +275,14 @@ impl<B: BackendIr> Worker<B> {
         run: &Run,
         part: TaskPart,
         task: &CollectiveTask,
-    ) -> Result<Started<B>, Fault> {
+    ) -> Result<Started, Fault> {
         let began = Instant::now();
         let input = self.tensors.take(task.from, task.take)?;
         self.tensors.observers.collective_starts::<B>(task, &input);
         let path = run.plan.paths.get(task.path as usize);
-        let started = bridge::start::<B>(
-            task,
-            input,
-            self.comm.as_ref(),
-            &mut self.routes,
-            &self.turn,
-            path,
-            &self.tensors.device,
-        )
-        .map_err(|error| error.into_fault(self.rank, task.kind.name(), path))?;
+        let started =
+            bridge::start::<B>(task, input, self.comm.as_ref(), &mut self.groups, path)
+                .map_err(|error| bridge::into_fault(error, self.rank, task.kind.name(), path))?;
         tracing::trace!(target: "burn_dist", rank = self.rank.0, call = %started.info(), "launched");
         let observers = &mut self.tensors.observers;
         observers.collective_started(part, began, Instant::now());
@@ -302,7 +294,7 @@ impl<B: BackendIr> Worker<B> {
         run: &Run,
         part: TaskPart,
         task: &CollectiveTask,
-        started: Started<B>,
+        started: Started,
     ) -> Result<(), Fault> {
         let (began, info) = (Instant::now(), started.info());
         let span = tracing::debug_span!(
@@ -317,13 +309,11 @@ impl<B: BackendIr> Worker<B> {
             module = info.label(),
         );
         let _collective = span.enter();
-        let (comm, device) = (self.comm.as_ref(), &self.tensors.device);
-        let output = started
-            .wait(task, comm, &mut self.routes, &self.turn, device)
-            .map_err(|error| {
-                let path = run.plan.paths.get(task.path as usize);
-                error.into_fault(self.rank, task.kind.name(), path)
-            })?;
+        let output = started.wait::<B>(task, &self.turn, &self.tensors.device);
+        let output = output.map_err(|error| {
+            let path = run.plan.paths.get(task.path as usize);
+            bridge::into_fault(error, self.rank, task.kind.name(), path)
+        })?;
         self.tensors
             .put_received(part, task, output, &info, (began, Instant::now()));
         Ok(())
@@ -339,8 +329,8 @@ impl<B: BackendIr> Worker<B> {
             label,
         };
         transfer
-            .send::<B>(input, self.comm.as_ref(), &mut self.routes, &self.turn)
-            .map_err(|error| error.into_fault(self.rank, "send", label))
+            .send::<B>(input, self.comm.as_ref(), &mut self.groups)
+            .map_err(|error| bridge::into_fault(error, self.rank, "send", label))
     }
 
     fn receive(&mut self, run: &Run, part: TaskPart, task: &TransferTask) -> Result<(), Fault> {
@@ -353,8 +343,8 @@ impl<B: BackendIr> Worker<B> {
         };
         let (comm, device) = (self.comm.as_ref(), &self.tensors.device);
         let (output, info) = transfer
-            .receive::<B>(comm, &mut self.routes, &self.turn, device)
-            .map_err(|error| error.into_fault(self.rank, "recv", label))?;
+            .receive::<B>(comm, &mut self.groups, &self.turn, device)
+            .map_err(|error| bridge::into_fault(error, self.rank, "recv", label))?;
         let times = (began, Instant::now());
         self.tensors.put_sent(part, task, output, &info, times);
         Ok(())
@@ -377,7 +367,7 @@ impl<B: BackendIr> Worker<B> {
 
     /// Waits for what GPUs still bring, before the host reads: what an abort has let through is a fault here.
     pub(super) fn land(&self) -> Result<(), Fault> {
-        let landed = self.routes.land(self.comm.as_ref(), &self.turn);
+        let landed = self.comm.land();
         landed.map_err(|error| Fault::Collective {
             rank: self.rank,
             path: None,

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use burn_dist_comm::flight::{FlightRecord, diagnose};
+use crate::doctor::{diagnose, read};
 
 /// Files that cannot be read, or do not belong together (`EX_NOINPUT` of BSD's `sysexits.h`).
 const NO_INPUT: u8 = 66;
@@ -25,7 +25,7 @@ impl Doctor {
     pub fn run(&self) -> ExitCode {
         let mut records = Vec::new();
         for file in &self.files {
-            match FlightRecord::from_file(file) {
+            match read(file) {
                 Ok(record) => records.push(record),
                 // Whoever has closed it does not read it.
                 Err(error) => drop(writeln!(io::stderr(), "{error}")),

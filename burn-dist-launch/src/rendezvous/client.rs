@@ -406,7 +406,7 @@ impl Client {
             Some(match trouble {
                 Trouble::Lost(lost) => StartError::temporary(lost.to_string()),
                 Trouble::Failed(failure) => {
-                    StartError::told(failure.reason.as_str(), failure.exit_code)
+                    StartError::relayed(failure.reason.as_str(), failure.exit_code)
                 }
             })
         })

@@ -2,10 +2,10 @@
 
 use super::*;
 use crate::rendezvous::{Member, Options, Server};
-use burn_dist_comm::conformance::{BETWEEN_PROCESSES, messages};
 use burn_dist_comm::{Call, Communicator, Group, LocalComm, LocalOptions, World};
 use burn_dist_mesh::DType;
 use burn_dist_mesh::ReduceOp;
+use conformance::{BETWEEN_PROCESSES, messages};
 use proptest::prelude::*;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -195,9 +195,10 @@ fn a_stranger_keeps_nobody_waiting() {
         assert!(connections[0].is_none() && connections[1].is_some() && connections[2].is_some());
         // Whoever waits for someone who does not come hears of trouble.
         let mut connections = [None, None];
-        let trouble =
-            acceptor.answer_all(&mut connections, || Some(StartError::told("the end", 70)));
-        assert_eq!(trouble.unwrap_err(), StartError::told("the end", 70));
+        let trouble = acceptor.answer_all(&mut connections, || {
+            Some(StartError::relayed("the end", 70))
+        });
+        assert_eq!(trouble.unwrap_err(), StartError::relayed("the end", 70));
     });
     drop(strangers);
 }

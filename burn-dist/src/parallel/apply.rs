@@ -16,7 +16,7 @@ pub trait ParallelizeWith<B: Annotate>: Module<B> {
     /// and bool parameters and constant tensors are left alone, and so are quantized values, which stay whole on every
     /// rank.
     ///
-    /// Only `plan` counts: to amend a module's own attributes, start from [`super::Parallelize::plan`].
+    /// Only `plan` counts: to amend a module's own attributes, start from [`crate::Parallelize::plan`].
     ///
     /// An axis that splits the model (`tp`), and over which none of its parameters and none of the layouts that the
     /// plan says of activations is split, is a warning: ranks along it all compute the same, unless the program itself

@@ -22,9 +22,10 @@ use names::{Arrows, arrows};
 const FILES_IN_CIRCLES: &[(&str, usize)] = &[
     ("burn-dist", 13),
     ("burn-dist-checkpoint", 15),
-    ("burn-dist-comm", 24),
+    ("burn-dist-comm", 12),
     ("burn-dist-door", 0),
-    ("burn-dist-engine", 39),
+    ("burn-dist-engine", 36),
+    ("burn-dist-gpu", 7),
     ("burn-dist-kernels", 9),
     ("burn-dist-launch", 6),
     ("burn-dist-macros", 0),

@@ -18,9 +18,9 @@ const LISTENS: [&str; 7] = [
 /// A file that listens, who may speak there, and the test of that: the file that it is in, and its name.
 const LISTENERS: [(&str, &str, &str, &str); 5] = [
     (
-        "burn-dist-comm/src/symmetric/os.rs",
+        "burn-dist-gpu/src/symmetric/os.rs",
         "processes of this user: the system says whose the other end is",
-        "burn-dist-comm/src/symmetric/tests.rs",
+        "burn-dist-gpu/src/symmetric/tests.rs",
         "what_another_user_sends_is_dropped",
     ),
     (

@@ -22,8 +22,8 @@ const EXEMPT: [&str; 10] = [
     "examples/moe/",
     "examples/swap/",
     "xtask/",
-    "burn-dist-comm/src/conformance/",
-    "burn-dist-comm/src/streams/machine/",
+    "dev/conformance/src/",
+    "burn-dist-gpu/src/streams/machine/",
 ];
 
 #[test]

@@ -10,11 +10,11 @@ const BOUNDED: [(&str, &str); 5] = [
         "a record without its tensors, of which so many bytes are read",
     ),
     (
-        "burn-dist-comm/src/flight/file.rs",
+        "burn-dist-launch/src/doctor/reading.rs",
         "a flight record, of which so many bytes are read; its own tests read hostile ones",
     ),
     (
-        "burn-dist-comm/src/symmetric/os.rs",
+        "burn-dist-gpu/src/symmetric/os.rs",
         "what the system says of its start",
     ),
     (

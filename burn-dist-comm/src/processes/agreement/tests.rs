@@ -23,7 +23,7 @@ fn part(row: u64, hash: u64) -> PartPrint {
     }
 }
 
-/// That of processes with a rank each.
+/// The agreement of processes with a rank each.
 fn agreement(num_processes: u32) -> Agreement {
     let process_of = (0..num_processes).collect();
     Agreement::new(
@@ -32,7 +32,7 @@ fn agreement(num_processes: u32) -> Agreement {
     )
 }
 
-/// What follows from a window whose digest and parts go through a message.
+/// The consequence of a window whose digest and parts go through a message.
 fn ran(
     agreement: &mut Agreement,
     window: u64,
@@ -83,7 +83,7 @@ fn reason(found: &Found) -> &str {
     }
 }
 
-/// What two processes find out about two windows.
+/// The findings of two processes about two windows.
 fn differ(a: &[u64], b: &[u64]) -> Found {
     let mut agreement = agreement(2);
     let hash = |digest: &[u64]| {
@@ -176,7 +176,7 @@ fn who_waits_learns_who_has_run_the_window_and_who_never_will() {
     };
     assert_eq!(depart(2, false), [Found::Waiting(7, vec![0, 2])]);
     assert_eq!(depart(1, true), [Found::Missed(7, 1, true)]);
-    // Whoever asks later is told at once.
+    // Whoever asks later is notified at once.
     let later = ran(&mut agreement, 8, run(0, 2, 2), None, &[]);
     let missed = [Found::Missed(8, 1, true), Found::Missed(8, 2, false)];
     assert!(missed.contains(&later), "{later:?}");

@@ -1,5 +1,7 @@
 //! Exchanged handles give the same bits as blocks of bytes, for every kind, operation, dtype and uneven division.
 
+use std::sync::Arc;
+
 use burn_backend::{BoolStore, DType, TensorData};
 use burn_dist_door::DataParts;
 use burn_flex::{Flex, FlexDevice};
@@ -12,7 +14,8 @@ use crate::mesh::ReduceOp;
 use crate::ops::dtype::{of_burn, to_burn};
 use crate::ops::execute::{from_data, into_data};
 use crate::plan::task::{CollectiveKind, CollectiveTask};
-use crate::run::bridge::{self, Routes};
+use crate::run::bridge::{self, Groups, into_fault};
+use crate::run::device_comm::DeviceComm;
 use crate::run::turn::Turn;
 
 /// Members of the group, in an order of their own, of a world of [`WORLD`] ranks.
@@ -29,6 +32,15 @@ const DTYPES: [DType; 8] = [
     DType::U8,
     DType::Bool(BoolStore::Native),
 ];
+
+/// Returns the endpoints of so many ranks.
+pub(in crate::run) fn world(num_ranks: usize) -> Vec<Arc<dyn Communicator>> {
+    let ranks = LocalHub::connect(num_ranks, LocalOptions::default()).expect("a world");
+    ranks
+        .into_iter()
+        .map(|comm| Arc::new(comm) as Arc<dyn Communicator>)
+        .collect()
+}
 
 /// The size of each member's piece: equal, shorter at the end, empty at the end, empty anywhere.
 fn divisions(members: usize) -> Vec<Vec<usize>> {
@@ -189,14 +201,16 @@ pub(in crate::run) fn assert_same(
 /// Runs every task of every rank, in order, and returns the bytes of each result, and what was counted.
 fn run(tasks: &[Vec<CollectiveTask>], apart: bool) -> (Vec<Results>, Vec<(Kind, u64, u64)>) {
     let turns = Turn::assign::<Flex>(&[FlexDevice; WORLD], apart);
-    let comms = LocalHub::connect(WORLD, LocalOptions::default()).expect("a world");
+    let comms = world(WORLD);
     let results = std::thread::scope(|scope| {
         let ranks: Vec<_> = comms
             .iter()
             .zip(&turns)
             .map(|(comm, turn)| {
                 scope.spawn(move || {
-                    let mut routes = Routes::new(None);
+                    let mut groups = Groups::default();
+                    let comm =
+                        &DeviceComm::<Flex>::new(comm.clone(), None, turn.clone(), FlexDevice);
                     let mine = tasks
                         .iter()
                         .flatten()
@@ -205,22 +219,12 @@ fn run(tasks: &[Vec<CollectiveTask>], apart: bool) -> (Vec<Results>, Vec<(Kind, 
                     mine.map(|(number, task)| {
                         turn.work(|| {
                             let input = from_data::<Flex>(values(task, number), &FlexDevice);
-                            let started = bridge::start::<Flex>(
-                                task,
-                                input,
-                                comm,
-                                &mut routes,
-                                turn,
-                                None,
-                                &FlexDevice,
-                            );
+                            let started =
+                                bridge::start::<Flex>(task, input, comm, &mut groups, None);
                             let output = started
-                                .and_then(|started| {
-                                    started.wait(task, comm, &mut routes, turn, &FlexDevice)
-                                })
+                                .and_then(|started| started.wait::<Flex>(task, turn, &FlexDevice))
                                 .map_err(|error| {
-                                    error
-                                        .into_fault(comm.rank(), task.kind.name(), None)
+                                    into_fault(error, comm.rank(), task.kind.name(), None)
                                         .to_string()
                                 })?;
                             let data = block_on(into_data::<Flex>(

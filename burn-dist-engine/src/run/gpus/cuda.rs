@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
-use burn_backend::{DType, Shape};
+use burn_backend::Shape;
 use burn_cubecl::cubecl::Runtime;
 use burn_cubecl::cubecl::client::ComputeClient;
 use burn_cubecl::cubecl::cuda::{CudaDevice, CudaRuntime};
@@ -14,21 +14,25 @@ use burn_cubecl::tensor::CubeTensor;
 use burn_dist_kernels::cuda::{flag_wait, run};
 use burn_ir::BackendIr;
 
-use super::{Gpus, Identity, Memory, Placed};
-use crate::comm::nccl::api::{Address, DeviceError};
-use crate::comm::nccl::groups::Channels;
-use crate::comm::nccl::{driver, ffi};
-use crate::comm::streams::api::{FlagWait, Hold};
-use crate::comm::{CommError, GpuTransport, LocalHub, Reduction, peer, streams, symmetric};
+use super::{Gpus, failed, settle};
+use crate::comm::{CommError, Communicator};
+use crate::mesh;
+use crate::ops::dtype::to_burn;
 use crate::ops::flex::downcast;
-use crate::run::bridge::CollectiveError;
+use burn_dist_gpu::endpoint::{Memory, Placed};
+use burn_dist_gpu::nccl::api::{Address, DeviceError};
+use burn_dist_gpu::nccl::groups::Channels;
+use burn_dist_gpu::nccl::{driver, ffi};
+use burn_dist_gpu::owners::Identity;
+use burn_dist_gpu::streams::api::{FlagWait, Hold};
+use burn_dist_gpu::{GpuError, GpuTransport, Reduction, peer, streams, symmetric};
 
 #[cfg(test)]
 mod tests;
 
 type Tensor = CubeTensor<CudaRuntime>;
 
-/// Whether tensors of `B` are CubeCL's, on CUDA; burn-fusion's, around them, are not.
+/// Returns whether tensors of `B` are CubeCL's, on CUDA; burn-fusion's, around them, are not.
 fn is_cuda<B: BackendIr>() -> bool {
     TypeId::of::<B::Handle>() == TypeId::of::<Tensor>()
         && TypeId::of::<B::Device>() == TypeId::of::<CudaDevice>()
@@ -61,7 +65,7 @@ pub(crate) fn connect<B: BackendIr>(
     devices: &[B::Device],
     (transport, reduction): (GpuTransport, Reduction),
     timeout: Duration,
-    hub: &Arc<LocalHub>,
+    hosts: &[Arc<dyn Communicator>],
 ) -> Option<Vec<Gpus<B>>> {
     if !is_cuda::<B>() {
         return None;
@@ -78,41 +82,43 @@ pub(crate) fn connect<B: BackendIr>(
             "ranks of this process have several GPUs, and wait for each other before and after each launch"
         );
     }
-    let gpus = ordinals.iter().map(|&ordinal| {
+    let ranks = ordinals.iter().zip(devices).zip(hosts);
+    let gpus = ranks.map(|((&ordinal, device), host)| {
         let open = move || open(ordinal, transport, timeout);
-        Gpus::new(CubeMemory, open, reduction, Arc::clone(hub))
+        let memory = CubeMemory::<B>(device.clone());
+        Gpus::<B>::new(memory, open, reduction, Arc::clone(host))
     });
     Some(gpus.collect())
 }
 
 /// Opens what a rank communicates through at a GPU.
 fn open(ordinal: usize, transport: GpuTransport, timeout: Duration) -> Result<Channels, CommError> {
-    let failed = |error| CommError::Cuda {
+    let refused = |error| GpuError::Cuda {
         device: ordinal,
         reason: text(error),
     };
     let nccl = ffi::nccl()?;
-    let gpu = driver::open(ordinal).map_err(failed)?;
+    let gpu = driver::open(ordinal).map_err(refused)?;
     let mut channels = Channels::new(nccl, gpu.clone(), timeout);
     if matches!(transport, GpuTransport::Auto | GpuTransport::Workspace) {
-        channels = channels.copying(peer::driver::copies(&gpu).map_err(failed)?);
+        channels = channels.copying(peer::driver::copies(&gpu).map_err(refused)?);
     }
     match streams::driver::signals(&gpu) {
         Ok(signals) => {
-            let ordered = channels.ordered(signals).map_err(failed)?;
+            let ordered = channels.ordered(signals).map_err(refused)?;
             match transport {
                 GpuTransport::Workspace => {
-                    let symmetric = symmetric::driver::symmetric(&gpu).map_err(failed)?;
-                    ordered.sharing(symmetric).map_err(failed)
+                    let symmetric = symmetric::driver::symmetric(&gpu).map_err(refused)?;
+                    Ok(ordered.sharing(symmetric).map_err(refused)?)
                 }
                 _ => Ok(ordered),
             }
         }
         // Processes that share memory wait for each other on the device.
-        Err(error) if transport == GpuTransport::Workspace => Err(failed(error)),
+        Err(error) if transport == GpuTransport::Workspace => Err(refused(error).into()),
         Err(error) => {
-            static SAID: Once = Once::new();
-            SAID.call_once(|| {
+            static WARNED: Once = Once::new();
+            WARNED.call_once(|| {
                 tracing::warn!(
                     gpu = ordinal,
                     reason = text(error),
@@ -125,57 +131,56 @@ fn open(ordinal: usize, transport: GpuTransport, timeout: Duration) -> Result<Ch
     }
 }
 
-struct CubeMemory;
+/// The tensors of a device.
+struct CubeMemory<B: BackendIr>(B::Device);
 
-impl CubeMemory {
+impl<B: BackendIr> CubeMemory<B> {
     /// Asks CubeCL where a tensor is; what it has queued may still write it.
-    fn placed<B: BackendIr>(tensor: Tensor, bytes: usize) -> Result<Placed<B>, CollectiveError> {
+    fn placed(tensor: Tensor, bytes: usize) -> Result<Placed<B::Handle>, CommError> {
         // The offsets of a handle are part of what is returned. A tensor that another stream has made is waited for, on
         // the device, by this rank's stream: so that what is put behind this one is behind the other too.
         let resource = tensor.client.get_resource(tensor.handle.clone());
-        let resource = resource.map_err(|error| CollectiveError::Backend(format!("{error:?}")))?;
+        let resource = resource.map_err(|error| failed(format!("{error:?}")))?;
         let found = resource.resource();
         if (found.size as usize) < bytes {
-            return Err(CollectiveError::Backend(format!(
+            return Err(failed(format!(
                 "a tensor of {bytes} B lies in {} B of device memory",
                 found.size
             )));
         }
         Ok(Placed {
             at: Address(found.ptr),
-            handle: Self::own::<B>(tensor)?,
+            tensor: Self::own(tensor)?,
             // It keeps the allocation, and is no handle that would forbid to write in place.
             hold: Box::new(resource) as Hold,
         })
     }
 
-    fn own<B: BackendIr>(tensor: Tensor) -> Result<B::Handle, CollectiveError> {
+    fn own(tensor: Tensor) -> Result<B::Handle, CommError> {
         downcast(tensor).map_err(|_: Tensor| Self::other())
     }
 
-    fn client<B: BackendIr>(
-        device: &B::Device,
-    ) -> Result<ComputeClient<CudaRuntime>, CollectiveError> {
-        let device = cuda_device::<B>(device).ok_or_else(Self::other)?;
+    fn client(&self) -> Result<ComputeClient<CudaRuntime>, CommError> {
+        let device = cuda_device::<B>(&self.0).ok_or_else(Self::other)?;
         Ok(CudaRuntime::client(device))
     }
 
-    fn other() -> CollectiveError {
-        CollectiveError::Backend("a tensor is not CubeCL's; this is a bug in burn-dist".into())
+    fn other() -> CommError {
+        failed("a tensor is not CubeCL's; this is a bug in burn-dist".into())
     }
 }
 
-impl<B: BackendIr> Memory<B> for CubeMemory {
+impl<B: BackendIr> Memory<B::Handle> for CubeMemory<B> {
     fn pinned(
         &self,
-        handle: B::Handle,
-        shape: &[usize],
-        dtype: DType,
-    ) -> Result<Placed<B>, CollectiveError> {
-        let tensor: Tensor = downcast(handle).map_err(|_: B::Handle| Self::other())?;
-        let elements: usize = shape.iter().product();
+        tensor: B::Handle,
+        elements: usize,
+        dtype: mesh::DType,
+    ) -> Result<Placed<B::Handle>, CommError> {
+        let dtype = to_burn(dtype);
+        let tensor: Tensor = downcast(tensor).map_err(|_: B::Handle| Self::other())?;
         if tensor.meta.shape().num_elements() != elements || tensor.dtype.size() != dtype.size() {
-            return Err(CollectiveError::Backend(format!(
+            return Err(failed(format!(
                 "a tensor of {elements} x {} was expected, and this is {tensor:?}",
                 dtype.name()
             )));
@@ -184,41 +189,41 @@ impl<B: BackendIr> Memory<B> for CubeMemory {
             // No call has a part in it. Rows are as far apart as if they had elements, and a copy into another order
             // would be a kernel without threads.
             return Ok(Placed {
-                handle: Self::own::<B>(tensor)?,
+                tensor: Self::own(tensor)?,
                 at: Address(0),
                 hold: Box::new(()),
             });
         }
-        Self::placed::<B>(into_contiguous(tensor), elements * dtype.size())
+        Self::placed(into_contiguous(tensor), elements * dtype.size())
     }
 
-    fn fresh(
-        &self,
-        elements: usize,
-        dtype: DType,
-        device: &B::Device,
-    ) -> Result<Placed<B>, CollectiveError> {
-        let device = cuda_device::<B>(device).ok_or_else(Self::other)?.clone();
+    fn fresh(&self, elements: usize, dtype: mesh::DType) -> Result<Placed<B::Handle>, CommError> {
+        let dtype = to_burn(dtype);
+        let device = cuda_device::<B>(&self.0).ok_or_else(Self::other)?.clone();
         let client = CudaRuntime::client(&device);
         let bytes = elements * dtype.size();
         // Not pitched: rows lie one after the other.
         let buffer = client.empty(bytes.max(dtype.size()));
         let shape = Shape::from([elements]);
         let tensor = Tensor::new_contiguous(client, device, shape, buffer, dtype);
-        Self::placed::<B>(tensor, bytes)
+        Self::placed(tensor, bytes)
     }
 
-    fn submit(&self, device: &B::Device) -> Result<(), CollectiveError> {
-        let client = Self::client::<B>(device)?;
+    fn settle(&self) -> Result<(), CommError> {
+        settle::<B>(&self.0)
+    }
+
+    fn submit(&self) -> Result<(), CommError> {
+        let client = self.client()?;
         // A question that CubeCL answers once it has launched all that this thread gave it before, and not if one of
         // these launches has failed. A flush would wait for the device, up to where it was flushed before.
         match client.memory_usage() {
             Ok(_) => Ok(()),
-            Err(error) => Err(CollectiveError::Backend(format!("{error:?}"))),
+            Err(error) => Err(failed(format!("{error:?}"))),
         }
     }
 
-    fn wait(&self, wait: FlagWait, device: &B::Device) -> Result<(), CollectiveError> {
+    fn wait(&self, wait: FlagWait) -> Result<(), CommError> {
         let FlagWait {
             word,
             value,
@@ -230,7 +235,7 @@ impl<B: BackendIr> Memory<B> for CubeMemory {
             poison,
             value,
         };
-        run::wait(&Self::client::<B>(device)?, wait);
+        run::wait(&self.client()?, wait);
         Ok(())
     }
 }

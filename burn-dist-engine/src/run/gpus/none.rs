@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use burn_ir::BackendIr;
 
-use super::{Gpus, Identity};
-use crate::comm::{GpuTransport, LocalHub, Reduction};
+use super::Gpus;
+use crate::comm::Communicator;
+use burn_dist_gpu::owners::Identity;
+use burn_dist_gpu::{GpuTransport, Reduction};
 
 /// Asks a device who it is.
 ///
@@ -21,7 +23,7 @@ pub(crate) fn connect<B: BackendIr>(
     _: &[B::Device],
     _: (GpuTransport, Reduction),
     _: Duration,
-    _: &Arc<LocalHub>,
+    _: &[Arc<dyn Communicator>],
 ) -> Option<Vec<Gpus<B>>> {
     None
 }

@@ -10,32 +10,36 @@ use burn_flex::{Flex, FlexDevice, FlexTensor, Layout};
 use burn_std::Bytes;
 use burn_std::future::block_on;
 
-use super::{Gpus, Memory, Placed};
-use crate::comm::nccl::api::{Address, Gpu, Nccl};
-use crate::comm::nccl::fake::{Fake, FakeNccl, Faults};
-use crate::comm::nccl::groups::Channels;
-use crate::comm::nccl::library;
-use crate::comm::peer::api::Copies;
-use crate::comm::streams::api::FlagWait;
-use crate::comm::streams::machine::Machine;
-use crate::comm::symmetric::api::Symmetric;
-use crate::comm::{
-    Collective, Communicator, Group, Kind, Lane, LocalComm, LocalHub, LocalOptions, Reduction,
-    Stats, Strided,
-};
+use super::Gpus;
+use crate::comm::{Call, Collective, CommError, Communicator, Group, Kind, Stats, Strided};
+use crate::mesh;
 use crate::mesh::{Rank, ReduceOp};
 use crate::ops::execute::{from_data, into_data};
 use crate::plan::task::{CollectiveKind, CollectiveTask};
-use crate::run::bridge::{self, CollectiveError, Routes, from_flex, to_flex};
-use crate::run::device_exchange::tests::{Results, WORLD, assert_same, every_task, tasks, values};
+use crate::run::bridge::{self, Groups, from_flex, into_fault, to_flex};
+use crate::run::device_comm::DeviceComm;
+use crate::run::device_exchange::failed;
+use crate::run::device_exchange::tests::{
+    Results, WORLD, assert_same, every_task, tasks, values, world,
+};
 use crate::run::turn::Turn;
+use burn_dist_gpu::Reduction;
+use burn_dist_gpu::endpoint::{Memory, Placed};
+use burn_dist_gpu::nccl::api::{Address, Gpu, Nccl};
+use burn_dist_gpu::nccl::fake::{Fake, FakeNccl, Faults};
+use burn_dist_gpu::nccl::groups::Channels;
+use burn_dist_gpu::nccl::library;
+use burn_dist_gpu::peer::api::Copies;
+use burn_dist_gpu::streams::api::FlagWait;
+use burn_dist_gpu::streams::machine::Machine;
+use burn_dist_gpu::symmetric::api::Symmetric;
 
 type Handle = <Flex as burn_ir::BackendIr>::Handle;
 
 /// Flex's buffers, as device memory; its stream is the thread that computes.
 struct FlexMemory {
     machine: Arc<Machine>,
-    /// What calls have received.
+    /// Tensors that calls have received.
     made: Arc<Mutex<Vec<Weak<Bytes>>>>,
 }
 
@@ -47,7 +51,7 @@ impl FlexMemory {
         }
     }
 
-    fn placed(&self, tensor: FlexTensor, dtype: DType) -> Placed<Flex> {
+    fn placed(&self, tensor: FlexTensor, dtype: DType) -> Placed<Handle> {
         let bytes = tensor.data_arc();
         let elements = tensor.layout().shape().num_elements();
         let start = tensor.layout().start_offset() * dtype.size();
@@ -58,7 +62,7 @@ impl FlexMemory {
             _bytes: bytes,
         };
         Placed {
-            handle: from_flex::<Flex>(tensor, dtype).expect("it came from Flex"),
+            tensor: from_flex::<Flex>(tensor, dtype).expect("it came from Flex"),
             at,
             hold: Box::new(held),
         }
@@ -81,27 +85,23 @@ impl Drop for Held {
     }
 }
 
-impl Memory<Flex> for FlexMemory {
+impl Memory<Handle> for FlexMemory {
     fn pinned(
         &self,
-        handle: Handle,
-        shape: &[usize],
-        dtype: DType,
-    ) -> Result<Placed<Flex>, CollectiveError> {
-        let tensor = to_flex::<Flex>(handle, shape, dtype)
+        tensor: Handle,
+        elements: usize,
+        dtype: mesh::DType,
+    ) -> Result<Placed<Handle>, CommError> {
+        let dtype = to_burn(dtype);
+        let tensor = to_flex::<Flex>(tensor, &[elements], dtype)
             .unwrap_or_else(|_| panic!("Flex has Flex's tensors"));
         let tensor = tensor.to_contiguous();
-        let elements: usize = shape.iter().product();
         assert_eq!(tensor.layout().shape().num_elements(), elements);
         Ok(self.placed(tensor, dtype))
     }
 
-    fn fresh(
-        &self,
-        elements: usize,
-        dtype: DType,
-        _: &FlexDevice,
-    ) -> Result<Placed<Flex>, CollectiveError> {
+    fn fresh(&self, elements: usize, dtype: mesh::DType) -> Result<Placed<Handle>, CommError> {
+        let dtype = to_burn(dtype);
         let words = vec![u128::MAX; (elements * dtype.size()).div_ceil(16)];
         let bytes = Arc::new(Bytes::from_elems(words));
         let made = &mut self.made.lock().expect("no panic");
@@ -110,11 +110,15 @@ impl Memory<Flex> for FlexMemory {
         Ok(self.placed(FlexTensor::from_arc(bytes, layout, dtype), dtype))
     }
 
-    fn submit(&self, _: &FlexDevice) -> Result<(), CollectiveError> {
+    fn submit(&self) -> Result<(), CommError> {
         Ok(())
     }
 
-    fn wait(&self, wait: FlagWait, _: &FlexDevice) -> Result<(), CollectiveError> {
+    fn settle(&self) -> Result<(), CommError> {
+        super::settle::<Flex>(&FlexDevice)
+    }
+
+    fn wait(&self, wait: FlagWait) -> Result<(), CommError> {
         self.machine.wait_here(wait);
         Ok(())
     }
@@ -123,10 +127,10 @@ impl Memory<Flex> for FlexMemory {
 /// How ranks use their GPUs.
 #[derive(Clone, Copy, Debug)]
 struct Use {
-    /// Whether the device orders calls.
+    /// True if the device orders calls.
     ordered: bool,
     copies: bool,
-    /// Whether each rank lives in a process of its own, all of which share memory.
+    /// True if each rank lives in a process of its own, all of which share memory.
     apart: bool,
 }
 
@@ -158,7 +162,7 @@ const USES: [Use; 5] = [
     },
 ];
 
-/// Of a workspace: small, so that calls take several rounds.
+/// Bytes of a workspace: small, so that calls take several rounds.
 const SLOT: usize = 40;
 
 fn channels(fake: &Arc<Fake>, rank: Rank, timeout: Duration, by: Use) -> Channels {
@@ -182,25 +186,37 @@ fn channels(fake: &Arc<Fake>, rank: Rank, timeout: Duration, by: Use) -> Channel
 }
 
 fn gpus(
-    comm: &LocalComm,
+    comm: &Arc<dyn Communicator>,
     memory: FlexMemory,
     fake: &Arc<Fake>,
     (reduction, timeout, by): (Reduction, Duration, Use),
 ) -> Gpus<Flex> {
     let (fake, rank) = (fake.clone(), comm.rank());
     let open = move || Ok(channels(&fake, rank, timeout, by));
-    Gpus::new(memory, open, reduction, comm.hub().clone())
+    Gpus::<Flex>::new(memory, open, reduction, comm.clone())
 }
 
-/// What ranks run on.
+fn device_comm(
+    comm: &Arc<dyn Communicator>,
+    gpus: Option<Gpus<Flex>>,
+    turn: &Turn,
+) -> DeviceComm<Flex> {
+    DeviceComm::new(comm.clone(), gpus, turn.clone(), FlexDevice)
+}
+
+/// The hardware that ranks run on.
 #[derive(Clone, Copy)]
-enum Way<'a> {
+enum Hardware<'a> {
     Host,
     Gpus(&'a Arc<Fake>, Reduction, Use),
 }
 
 /// Runs every task of every rank; of two tasks of a group, all ranks start both before they wait for the first.
-fn run(tasks: &[Vec<CollectiveTask>], way: Way, timeout: Duration) -> (Vec<Results>, Vec<Stats>) {
+fn run(
+    tasks: &[Vec<CollectiveTask>],
+    hardware: Hardware,
+    timeout: Duration,
+) -> (Vec<Results>, Vec<Stats>) {
     let turns = Turn::assign_part::<Flex>(
         &[FlexDevice; WORLD],
         true,
@@ -208,21 +224,22 @@ fn run(tasks: &[Vec<CollectiveTask>], way: Way, timeout: Duration) -> (Vec<Resul
         WORLD,
         Some(vec![true; WORLD]),
     );
-    let comms = LocalHub::connect(WORLD, LocalOptions::default()).expect("a world");
+    let comms = world(WORLD);
     let results = std::thread::scope(|scope| {
         let ranks: Vec<_> = comms
             .iter()
             .zip(&turns)
             .map(|(comm, turn)| {
-                let gpus = match way {
-                    Way::Host => None,
-                    Way::Gpus(fake, reduction, by) => {
+                let gpus = match hardware {
+                    Hardware::Host => None,
+                    Hardware::Gpus(fake, reduction, by) => {
                         let memory = FlexMemory::of(fake);
                         Some(gpus(comm, memory, fake, (reduction, timeout, by)))
                     }
                 };
                 scope.spawn(move || {
-                    let mut routes = Routes::new(gpus);
+                    let mut groups = Groups::default();
+                    let comm = &device_comm(comm, gpus, turn);
                     let mut results = Results::new();
                     let mut number = 0;
                     for pair in tasks.chunks(2) {
@@ -233,27 +250,19 @@ fn run(tasks: &[Vec<CollectiveTask>], way: Way, timeout: Duration) -> (Vec<Resul
                                 continue;
                             }
                             let input = from_data::<Flex>(values(task, number), &FlexDevice);
-                            let call = bridge::start::<Flex>(
-                                task,
-                                input,
-                                comm,
-                                &mut routes,
-                                turn,
-                                None,
-                                &FlexDevice,
-                            );
+                            let call = bridge::start::<Flex>(task, input, comm, &mut groups, None);
                             started.push((task, call));
                         }
                         for (task, started) in started {
-                            let output = started.and_then(|started| {
-                                started.wait(task, comm, &mut routes, turn, &FlexDevice)
-                            });
-                            let landed = routes.land(comm, turn);
-                            assert!(output.is_err() || landed.is_ok());
+                            let output = started
+                                .and_then(|started| started.wait::<Flex>(task, turn, &FlexDevice));
+                            if let (Ok(_), Err(fault)) = (&output, comm.land()) {
+                                panic!("a result that has not come: {fault}");
+                            }
                             results.push(read(output, task, comm));
                         }
                     }
-                    routes.close(comm);
+                    comm.close();
                     results
                 })
             })
@@ -267,12 +276,12 @@ fn run(tasks: &[Vec<CollectiveTask>], way: Way, timeout: Duration) -> (Vec<Resul
 }
 
 fn read(
-    output: Result<Handle, CollectiveError>,
+    output: Result<Handle, CommError>,
     task: &CollectiveTask,
     comm: &dyn Communicator,
 ) -> Result<Vec<u8>, String> {
     let output = output.map_err(|error| {
-        let fault = error.into_fault(comm.rank(), task.kind.name(), None);
+        let fault = into_fault(error, comm.rank(), task.kind.name(), None);
         comm.abort(fault.for_others(comm.rank()));
         fault.to_string()
     })?;
@@ -309,10 +318,11 @@ fn in_order_gives_the_bits_of_the_host_and_counts_alike() {
             [flat, whole].map(|tasks| tasks.into_iter().map(|(_, task)| task).collect())
         })
         .collect();
-    let (host, counted) = run(&all, Way::Host, PATIENT);
+    let (host, counted) = run(&all, Hardware::Host, PATIENT);
     for by in USES {
         let fake = Fake::new();
-        let (gpus, counted_here) = run(&all, Way::Gpus(&fake, Reduction::InOrder, by), PATIENT);
+        let (gpus, counted_here) =
+            run(&all, Hardware::Gpus(&fake, Reduction::InOrder, by), PATIENT);
         assert_same(&all, &host, &gpus);
         for (here, there) in counted_here.iter().zip(&counted) {
             for kind in Kind::ALL {
@@ -351,7 +361,7 @@ fn fast_leaves_sums_of_floats_to_nccl() {
     }
     let called = |reduction| {
         let fake = Fake::new();
-        let (results, _) = run(&all, Way::Gpus(&fake, reduction, PLAIN), PATIENT);
+        let (results, _) = run(&all, Hardware::Gpus(&fake, reduction, PLAIN), PATIENT);
         assert!(results.iter().flatten().all(Result::is_ok), "{results:?}");
         let calls = fake.calls_of(0);
         let count = |name: &str| calls.iter().filter(|call| call.starts_with(name)).count();
@@ -371,7 +381,7 @@ fn fast_leaves_sums_of_floats_to_nccl() {
 #[test]
 fn a_missing_library_is_the_ranks_error() {
     let turns = Turn::assign_part::<Flex>(&[FlexDevice; 2], true, 0, 2, Some(vec![true; 2]));
-    let comms = LocalHub::connect(2, LocalOptions::default()).expect("a world");
+    let comms = world(2);
     let all = tasks(
         CollectiveKind::AllReduce,
         ReduceOp::Sum,
@@ -382,25 +392,23 @@ fn a_missing_library_is_the_ranks_error() {
     );
     let task = &all[0];
     let missing = || library::find(|_| None, |_| Err("no such file".to_string()));
-    let open =
-        move || missing().map(|(_, nothing): (String, std::convert::Infallible)| match nothing {});
+    let open = move || match missing() {
+        Ok((_, nothing)) => {
+            let nothing: std::convert::Infallible = nothing;
+            match nothing {}
+        }
+        Err(error) => Err(CommError::from(error)),
+    };
     let memory = FlexMemory::of(&Fake::new());
-    let gpus = Gpus::new(memory, open, Reduction::InOrder, comms[0].hub().clone());
-    let mut routes = Routes::new(Some(gpus));
+    let gpus = Gpus::<Flex>::new(memory, open, Reduction::InOrder, comms[0].clone());
+    let comm = device_comm(&comms[0], Some(gpus), &turns[0]);
+    let mut groups = Groups::default();
     // Of a later call too.
     for _ in 0..2 {
         let input = from_data::<Flex>(values(task, 0), &FlexDevice);
-        let started = bridge::start::<Flex>(
-            task,
-            input,
-            &comms[0],
-            &mut routes,
-            &turns[0],
-            None,
-            &FlexDevice,
-        );
-        let output = started.and_then(|_| Err(CollectiveError::Backend("it started".into())));
-        let error = read(output, task, &comms[0]).expect_err("nothing to load");
+        let started = bridge::start::<Flex>(task, input, &comm, &mut groups, None);
+        let output = started.and_then(|_| Err(failed("it started".into())));
+        let error = read(output, task, &comm).expect_err("nothing to load");
         for part in [
             "rank 0 failed",
             "libnccl.so.2 (no such file)",
@@ -417,7 +425,7 @@ fn a_missing_library_is_the_ranks_error() {
 /// A call whose peer launches nothing fails. Its memory stays until the fault is known and communicators are aborted,
 /// and for ever where they cannot be.
 #[test]
-fn memory_of_a_call_that_fails_is_given_back_when_the_device_has_stopped() {
+fn memory_of_a_call_that_fails_is_released_when_the_device_has_stopped() {
     for hangs in [None, Some(("ncclCommAbort", 0))] {
         let fake = Fake::new();
         *fake.faults.lock().expect("no panic") = Faults {
@@ -425,18 +433,17 @@ fn memory_of_a_call_that_fails_is_given_back_when_the_device_has_stopped() {
             ..Faults::default()
         };
         let turns = Turn::assign_part::<Flex>(&[FlexDevice; 2], true, 0, 2, Some(vec![true; 2]));
-        let comms = LocalHub::connect(2, LocalOptions::default()).expect("a world");
+        let comms = world(2);
         let (op, dtype) = (ReduceOp::Sum, DType::F32);
         let all = tasks(CollectiveKind::AllGather, op, dtype, &[0, 1], &[2, 2], &[]);
         let task = &all[0];
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut channels = channels(&fake, Rank(1), PATIENT, PLAIN);
-                let (comm, world) = (&comms[1], Group::world(2).expect("two ranks"));
-                let place = (&world, Lane::default());
+                let (comm, world) = (&*comms[1], Group::world(2).expect("two ranks"));
                 let parts = Collective::AllGather(Strided::flat(vec![8; 2]));
-                let call = (of_burn(dtype), parts, Arc::from([]));
-                let recorded = channels.record(comm, place, None, call);
+                let call = Call::new(&world, of_burn(dtype), parts, None);
+                let recorded = channels.record(comm, call);
                 let (info, element) = recorded.expect("both are there");
                 // SAFETY: no memory is used.
                 let launched = unsafe { channels.launch(comm, &info, element, &[]) };
@@ -450,18 +457,17 @@ fn memory_of_a_call_that_fails_is_given_back_when_the_device_has_stopped() {
             let made = memory.made.clone();
             let how = (Reduction::InOrder, Duration::from_secs(2), PLAIN);
             let gpus = gpus(&comms[0], memory, &fake, how);
-            let mut routes = Routes::new(Some(gpus));
+            let mut groups = Groups::default();
             let is_held = || {
                 let made = made.lock().expect("no panic");
                 assert_eq!(made.len(), 1);
                 made[0].upgrade().is_some()
             };
             let input = from_data::<Flex>(values(task, 0), &FlexDevice);
-            let (comm, turn) = (&comms[0], &turns[0]);
-            let started =
-                bridge::start::<Flex>(task, input, comm, &mut routes, turn, None, &FlexDevice);
-            let output = started
-                .and_then(|started| started.wait(task, comm, &mut routes, turn, &FlexDevice));
+            let turn = &turns[0];
+            let comm = &device_comm(&comms[0], Some(gpus), turn);
+            let started = bridge::start::<Flex>(task, input, comm, &mut groups, None);
+            let output = started.and_then(|started| started.wait::<Flex>(task, turn, &FlexDevice));
             assert!(output.is_err() && comm.fault().is_none());
             assert!(is_held());
             let calls = fake.calls_of(0);
@@ -469,7 +475,7 @@ fn memory_of_a_call_that_fails_is_given_back_when_the_device_has_stopped() {
             // Tells everyone.
             let error = read(output, task, comm).expect_err("the other one sends nothing");
             assert!(error.contains("their GPUs did not finish it"), "{error}");
-            routes.abort();
+            comm.end_on_device();
             assert_eq!(is_held(), hangs.is_some());
         });
         assert_eq!(fake.open_comms(), usize::from(hangs.is_some()));
@@ -486,17 +492,17 @@ fn a_backend_that_waits_for_a_call_which_never_ends_is_freed() {
         ..PLAIN
     };
     let turns = Turn::assign_part::<Flex>(&[FlexDevice; 2], true, 0, 2, Some(vec![true; 2]));
-    let comms = LocalHub::connect(2, LocalOptions::default()).expect("a world");
+    let comms = world(2);
     let (op, dtype) = (ReduceOp::Sum, DType::F32);
     let all = tasks(CollectiveKind::AllGather, op, dtype, &[0, 1], &[2, 2], &[]);
     let task = &all[0];
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut channels = channels(&fake, Rank(1), PATIENT, by);
-            let (comm, world) = (&comms[1], Group::world(2).expect("two ranks"));
+            let (comm, world) = (&*comms[1], Group::world(2).expect("two ranks"));
             let parts = Collective::AllGather(Strided::flat(vec![8; 2]));
-            let call = (of_burn(dtype), parts, Arc::from([]));
-            let recorded = channels.record(comm, (&world, Lane::default()), None, call);
+            let call = Call::new(&world, of_burn(dtype), parts, None);
+            let recorded = channels.record(comm, call);
             let (info, element) = recorded.expect("both are there");
             // SAFETY: no memory is used.
             let launched = unsafe { channels.launch(comm, &info, element, &[]) };
@@ -508,20 +514,19 @@ fn a_backend_that_waits_for_a_call_which_never_ends_is_freed() {
         });
         let how = (Reduction::InOrder, Duration::from_secs(1), by);
         let gpus = gpus(&comms[0], FlexMemory::of(&fake), &fake, how);
-        let mut routes = Routes::new(Some(gpus));
+        let mut groups = Groups::default();
         let input = from_data::<Flex>(values(task, 0), &FlexDevice);
-        let (comm, turn) = (&comms[0], &turns[0]);
-        let started =
-            bridge::start::<Flex>(task, input, comm, &mut routes, turn, None, &FlexDevice);
-        let output =
-            started.and_then(|started| started.wait(task, comm, &mut routes, turn, &FlexDevice));
+        let turn = &turns[0];
+        let comm = &device_comm(&comms[0], Some(gpus), turn);
+        let started = bridge::start::<Flex>(task, input, comm, &mut groups, None);
+        let output = started.and_then(|started| started.wait::<Flex>(task, turn, &FlexDevice));
         // The wait on the device has ended, by the abort of the thread beside this one.
         assert!(output.is_ok());
-        let error = routes.land(comm, turn).expect_err("nothing has come");
+        let error = comm.land().expect_err("nothing has come");
         let text = error.to_string();
         assert!(text.contains("rank 0 called all_gather"), "{text}");
         assert!(text.contains("their GPUs did not finish it"), "{text}");
-        routes.abort();
+        comm.end_on_device();
     });
     assert_eq!((fake.open_comms(), fake.open_events()), (0, 0));
 }

@@ -1,7 +1,7 @@
 //! Where CubeCL's tensors are, on a GPU.
 //!
 //! ```text
-//! cargo test -p burn-dist --features cuda gpus::cuda -- --ignored
+//! cargo test -p burn-dist-engine --features cuda gpus::cuda -- --ignored
 //! ```
 
 use std::sync::Arc;
@@ -14,19 +14,21 @@ use burn_ir::BackendIr;
 use burn_std::future::block_on;
 
 use super::super::settle;
-use super::{CollectiveError, CubeMemory, CudaDevice, Memory, Placed};
+use super::{CommError, CubeMemory, CudaDevice, Memory, Placed};
 use crate::backend::Cuda;
-use crate::comm::nccl::api::{Address, Gpu};
-use crate::comm::nccl::driver;
-use crate::comm::streams;
-use crate::comm::streams::api::{FlagWait, Signals, Words};
+use crate::mesh;
 use crate::ops::execute::into_data;
+use burn_dist_gpu::nccl::api::{Address, Gpu};
+use burn_dist_gpu::nccl::driver;
+use burn_dist_gpu::streams;
+use burn_dist_gpu::streams::api::{FlagWait, Signals, Words};
 
-fn done<T>(what: &str, result: Result<T, CollectiveError>) -> T {
-    result.unwrap_or_else(|error| match error {
-        CollectiveError::Comm(error) => panic!("{what}: {error}"),
-        CollectiveError::Backend(message) => panic!("{what}: {message}"),
-    })
+fn done<T>(what: &str, result: Result<T, CommError>) -> T {
+    result.unwrap_or_else(|error| panic!("{what}: {error}"))
+}
+
+fn memory(device: &CudaDevice) -> CubeMemory<Cuda> {
+    CubeMemory(device.clone())
 }
 
 fn gpu() -> Arc<driver::Device> {
@@ -77,15 +79,15 @@ fn bytes_of(values: &[f32]) -> Vec<u8> {
 fn tensors_of_any_layout_are_pinned_in_row_major_order() {
     let (gpu, device) = (gpu(), CudaDevice::new(0));
     for (name, handle, values) in layouts::<Cuda>(&device) {
-        let pinned = Memory::<Cuda>::pinned(&CubeMemory, handle, &[values.len()], DType::F32);
-        let Placed { handle, at, hold } = done(name, pinned);
+        let pinned = memory(&device).pinned(handle, values.len(), mesh::DType::F32);
+        let Placed { tensor, at, hold } = done(name, pinned);
         assert_eq!(at == Address(0), values.is_empty(), "{name}");
         done(name, settle::<Cuda>(&device));
         let mut found = vec![0; 4 * values.len()];
         // SAFETY: the tensor is held, and nothing that is queued uses it.
         unsafe { gpu.download(at, &mut found) }.expect("a copy");
         assert_eq!(found, bytes_of(&values), "{name}");
-        drop((handle, hold));
+        drop((tensor, hold));
     }
 }
 
@@ -93,11 +95,13 @@ fn tensors_of_any_layout_are_pinned_in_row_major_order() {
 #[ignore = "needs an NVIDIA GPU"]
 fn what_is_written_to_fresh_memory_is_the_tensor() {
     let (gpu, device) = (gpu(), CudaDevice::new(0));
-    let none = Memory::<Cuda>::fresh(&CubeMemory, 0, DType::F32, &device);
+    let none = memory(&device).fresh(0, mesh::DType::F32);
     done("nothing", none);
     for elements in [1, 7, 1000] {
-        let fresh = Memory::<Cuda>::fresh(&CubeMemory, elements, DType::F32, &device);
-        let Placed { handle, at, .. } = done("fresh", fresh);
+        let fresh = memory(&device).fresh(elements, mesh::DType::F32);
+        let Placed {
+            tensor: handle, at, ..
+        } = done("fresh", fresh);
         done("fresh", settle::<Cuda>(&device));
         let values: Vec<f32> = (0..elements).map(|i| i as f32).collect();
         // SAFETY: the tensor is held, and nothing that is queued uses it.
@@ -132,12 +136,12 @@ fn cubecls_stream_waits_for_a_word_that_another_stream_sets() {
     let (signals, _, wait) = words(&gpu);
     let stream = gpu.stream().expect("a stream");
     let handle = tensor(&device);
-    done("submit", Memory::<Cuda>::submit(&CubeMemory, &device));
+    done("submit", memory(&device).submit());
     let event = signals.record_all().expect("an event");
     gpu.wait(stream, event).expect("a wait");
     gpu.forget(event);
     signals.write(stream, wait.word, 1).expect("a write");
-    done("wait", Memory::<Cuda>::wait(&CubeMemory, wait, &device));
+    done("wait", memory(&device).wait(wait));
     let data = block_on(into_data::<Cuda>(handle, [1 << 20].into(), DType::F32));
     assert_eq!(data.expect("a tensor").num_elements(), 1 << 20);
 }
@@ -148,7 +152,7 @@ fn a_wait_of_cubecls_stream_ends_by_poison() {
     let (gpu, device) = (gpu(), CudaDevice::new(0));
     let (_, words, wait) = words(&gpu);
     let handle = tensor(&device);
-    done("wait", Memory::<Cuda>::wait(&CubeMemory, wait, &device));
+    done("wait", memory(&device).wait(wait));
     std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(200));
         words.host[0].store(1, Ordering::SeqCst);
