@@ -10,13 +10,15 @@ pub mod annotate;
 pub mod backend;
 pub mod custom;
 pub mod ops;
+mod options;
 pub mod plan;
 pub mod record;
 pub mod run;
 pub mod warn;
 
 pub use annotate::Annotate;
-pub use record::{DeviceMesh, DeviceMeshBuilder, Dist, Hold, InputPolicy, MeshDevice, MeshReport};
+pub use options::InputPolicy;
+pub use record::{DeviceMesh, DeviceMeshBuilder, Dist, Hold, MeshDevice, MeshReport};
 
 use burn_dist_comm as comm;
 use burn_dist_comm::flight;

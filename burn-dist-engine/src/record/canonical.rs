@@ -8,7 +8,7 @@ use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 use crate::ops::{OpVisitor, Recorded, dtype, visit_mut};
 use crate::plan::{Input, InputState, ValueIndex, Window};
 
-/// What one run of a plan is bound to: the parts of a window that change from step to step.
+/// The values that one run of a plan is bound to: the parts of a window that change from step to step.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Bindings {
     /// The recorded id of each value.

@@ -15,122 +15,17 @@ use crate::comm::{Chaos, CommError, FlightOptions, World};
 use crate::flight::default_folder;
 use crate::layout::Rows;
 use crate::mesh::{Axis, AxisRole, Link, Links, MeshError, MeshShape, Nodes, Rank, Topology};
-use crate::plan::DeviceCosts;
+use crate::options::{InputPolicy, MeshOptions};
 use burn_dist_gpu::{GpuTransport, Reduction};
 
 /// Ranks that one process runs: each is a thread with a pool of its own.
 const RANKS_MAX: usize = 1024;
 
-/// How tensors made from data enter the mesh, and what is computed from them.
-///
-/// Data stays on the host until it is used, and what is computed from data and constants alone is free like it: each
-/// rank makes the part that it needs. Both take the layout that the first operation with something placed (a parameter,
-/// an activation) asks for, at no cost. What this policy says holds only where that decides nothing: for a product of
-/// data with a whole weight, for what the host reads, for what outlives its window. Layouts that are asked for
-/// (`redistribute`, `.parallelize`) win.
-///
-/// Constants (`zeros`, `ones`, `full`, `arange`, random numbers) and what is computed from them alone are whole under
-/// either.
-///
-/// # What outlives its window
-/// Data that no operation has used stays on the host, as free as before. What was computed from data is placed at the
-/// end of the window, as the policy says. If nothing placed was involved so far, it remains undecided: a batch whose
-/// items were made in one window, by a loader's thread perhaps, and joined in a later one is split as if it were made
-/// in one. A weight computed from data is placed as a batch would be, until `.parallelize` says where it lives; one
-/// that is data itself, as a record's are, is whole where it is used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub enum InputPolicy {
-    /// Dim 0 is the batch: split over the data axes where it has at least one row per part, else whole. On a mesh with
-    /// context axes (`cp`), dim 1 is the sequence, and split over these in the same way.
-    ///
-    /// Of a tensor put together from items (`cat`, `stack`, assignment of rows) it is that tensor's dim 0 whatever the
-    /// items look like, and each rank makes its own items alone. Views that move dims (`swap_dims`, `permute`) take the
-    /// batch along; rows that a reshape makes rows no more (`unsqueeze`) are no batch.
-    #[default]
-    Batch,
-    /// Whole on every rank.
-    Replicate,
-}
-
-/// What a mesh does besides its axes: hardware, the way in of batches, and debugging; see [`DeviceMeshBuilder`]. How to
-/// train on it is said by a `Plan`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MeshOptions {
-    /// How tensors made from data enter the mesh.
-    pub input: InputPolicy,
-    /// Gives every tensor made from data a random layout from this seed; for tests, see
-    /// [`DeviceMeshBuilder::fuzz_layouts`].
-    pub fuzz_layouts: Option<u64>,
-    /// Plans and explains, but executes nothing; reads return zeros.
-    pub dry_run: bool,
-    /// Operations after which a window is closed even if nothing is read.
-    pub window_ops_max: usize,
-    /// Bytes of host data that windows may hold which the ranks have not finished.
-    pub queue_bytes_max: u64,
-    /// Bytes that plans may take which are kept.
-    pub plan_cache_bytes_max: usize,
-    /// How long a rank waits for the others before it gives up and names them.
-    pub timeout: Duration,
-    /// Partial values (gradients) with fewer local bytes are all-reduced rather than reduce-scattered.
-    pub scatter_bytes_min: usize,
-    /// Links whose time collectives take.
-    pub links: Links,
-    /// What the devices take that ranks run on, if these are known.
-    pub device_costs: Option<DeviceCosts>,
-    /// Whether ranks note what they do when.
-    pub trace: bool,
-    /// The processes that share the ranks out; `None` if this one has all of them.
-    pub world: Option<World>,
-    /// Whether this process has all ranks, whoever was started with it.
-    pub alone: bool,
-    /// Where nodes (machines) end.
-    pub nodes: Nodes,
-    /// Collectives over several nodes are composed from this many bytes on; `None`: where it takes less time.
-    pub hierarchy_bytes_min: Option<u64>,
-    /// Whether ranks account for the buffers that they hold.
-    pub account_memory: bool,
-    /// The way between ranks that each have a GPU of their own.
-    pub gpu_transport: GpuTransport,
-    /// The order in which such ranks add up.
-    pub reduction: Reduction,
-    /// The folder for flight records; `None`: what the environment says.
-    pub flight_records: Option<PathBuf>,
-    /// Faults to inject, for tests.
-    pub chaos: Option<Chaos>,
-}
-
-impl Default for MeshOptions {
-    fn default() -> Self {
-        Self {
-            input: InputPolicy::Batch,
-            fuzz_layouts: None,
-            dry_run: false,
-            window_ops_max: 1 << 20,
-            queue_bytes_max: 256 << 20,
-            plan_cache_bytes_max: 512 << 20,
-            timeout: Duration::from_secs(30),
-            scatter_bytes_min: 16 * 1024,
-            links: Links::default(),
-            device_costs: None,
-            trace: false,
-            world: None,
-            alone: false,
-            nodes: Nodes::default(),
-            hierarchy_bytes_min: None,
-            account_memory: false,
-            gpu_transport: GpuTransport::default(),
-            reduction: Reduction::default(),
-            flight_records: None,
-            chaos: None,
-        }
-    }
-}
-
-/// What a mesh is beside its axes.
+/// The nodes, devices and options of a mesh: all of it but its axes.
 pub(crate) struct Details {
     pub(crate) topology: Topology,
     pub(crate) devices: Vec<DeviceId>,
-    pub(crate) options: MeshOptions,
+    pub(crate) options: Arc<MeshOptions>,
 }
 
 impl Details {
@@ -174,11 +69,11 @@ impl Details {
         Ok(Self {
             topology,
             devices,
-            options,
+            options: Arc::new(options),
         })
     }
 
-    /// Returns those of the default mesh, which the environment names.
+    /// Returns the details of the default mesh, which the environment names.
     fn of_default(shape: &MeshShape) -> Result<Self, MeshError> {
         let mut options = MeshOptions {
             alone: shape.num_ranks() == 1,
@@ -228,10 +123,10 @@ impl Details {
     }
 }
 
-/// Returns what a mesh is beside its axes.
+/// Returns the nodes, devices and options of a mesh.
 ///
 /// # Panics
-/// If it is the default one and cannot be: a default has no other way out.
+/// If it is the default one and cannot be made: a default is used where no error can be returned.
 pub(crate) fn details(mesh: &Mesh) -> &Details {
     mesh.details(|| {
         let details = Details::of_default(mesh.shape());
@@ -447,7 +342,7 @@ impl DeviceMeshBuilder {
     }
 
     /// Sets the memory that plans may take which are kept for windows that come again, in bytes: 512 MiB by default.
-    /// Those that were not used for longest are given up first; a program whose windows take turns beyond that plans
+    /// Plans that were not used for longest are dropped first; a program whose windows take turns beyond that plans
     /// each of them anew.
     pub fn plan_cache_bytes_max(mut self, bytes: usize) -> Self {
         self.options.plan_cache_bytes_max = bytes;

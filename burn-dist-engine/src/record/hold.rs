@@ -17,7 +17,7 @@ pub struct Hold {
     release: Option<Box<dyn FnOnce() + Send>>,
 }
 
-/// Who holds a window, for a warning.
+/// The caller that holds a window, for a warning.
 #[derive(Debug)]
 pub(crate) struct HoldNote {
     place: &'static Location<'static>,
@@ -28,7 +28,7 @@ pub(crate) struct HoldNote {
 }
 
 impl HoldNote {
-    /// Whether the calling thread holds the window.
+    /// Returns true if the calling thread holds the window.
     pub(super) fn is_mine(&self) -> bool {
         self.thread == this_thread()
     }

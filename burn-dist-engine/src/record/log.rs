@@ -1,4 +1,4 @@
-//! What a mesh has recorded and not yet run.
+//! The log: what a mesh has recorded and not yet run.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +19,7 @@ pub(super) struct Log {
     holds: Vec<(usize, Option<usize>)>,
 }
 
-/// What of a log becomes a window.
+/// The part of a log that becomes a window.
 #[derive(Default)]
 pub(super) struct Taken {
     pub ops: Vec<Recorded>,
@@ -83,7 +83,7 @@ impl Log {
         }
     }
 
-    /// Whether a window may end after `count` operations.
+    /// Returns true if a window may end after `count` operations.
     pub(super) fn may_end(&self, count: usize) -> bool {
         // One is held after the other: the last one that starts before is the one it may be within.
         let before = self.holds.partition_point(|(start, _)| *start < count);
@@ -125,9 +125,9 @@ impl Log {
 
     /// Takes what the calling thread has recorded and what that and `reads` are computed from.
     ///
-    /// What other threads are about to record (a loader half way through a batch) stays, so that the window of a step
-    /// holds the same operations in every step. So does the order: what other threads have recorded comes as they did
-    /// it, and operations read only what was recorded before.
+    /// All else of other threads (a loader in the middle of a batch) stays, so that the window of a step holds the same
+    /// operations in every step. So does the order: what other threads have recorded comes as they did it, and
+    /// operations read only what was recorded before.
     pub(super) fn take_for(&mut self, reads: &[TensorIr]) -> Taken {
         let thread = this_thread();
         if self.stretches.iter().all(|(_, other)| *other == thread) {

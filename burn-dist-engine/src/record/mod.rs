@@ -17,7 +17,7 @@ mod report;
 pub use annotate::{from_local, from_process_local, layout_of, local_of, redistribute};
 pub use burn_dist_door::{MeshDevice, MeshTensor};
 pub use custom::call;
-pub use device::{DeviceMesh, DeviceMeshBuilder, InputPolicy, MeshOptions, local_ranks};
+pub use device::{DeviceMesh, DeviceMeshBuilder, local_ranks};
 pub use hold::Hold;
 pub use hold::hold;
 pub use noted::noting;

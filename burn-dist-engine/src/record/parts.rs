@@ -27,11 +27,11 @@ use crate::run::{Fault, block_of};
 /// Where a tensor is.
 #[derive(Clone, Debug)]
 pub struct Placement {
-    /// What each rank holds.
+    /// Says which part each rank holds.
     pub layout: Arc<Layout>,
     /// The stage whose ranks hold it; `None` if those of all stages do.
     pub stage: Option<Stage>,
-    /// What it is to training.
+    /// Its role in training.
     pub role: Role,
 }
 
@@ -49,15 +49,15 @@ pub trait Taken: Send {
     /// Returns where it is. If it is recorded and has not run, the window ends; nothing is read.
     ///
     /// # Errors
-    /// What has stopped the mesh.
+    /// The fault that has stopped the mesh.
     fn place(&self) -> Result<Placement, Fault>;
     /// Asks for what a rank of this process holds; `layout` is that of [`Self::place`]. What is recorded later does not
     /// change it.
     fn part(&self, rank: Rank, layout: &Layout) -> PendingPart;
 }
 
-/// What a tensor is made of that a checkpoint gives.
-pub struct Given {
+/// The parts of a tensor to be made, as a checkpoint has them.
+pub struct TensorParts {
     /// Where it shall be.
     pub placement: Placement,
     /// The type of its elements.
@@ -105,21 +105,21 @@ impl<B: BackendIr> Taken for MeshTensor<Ranks<B>> {
 /// Makes a tensor of the parts that ranks of this process shall hold.
 ///
 /// # Errors
-/// What has stopped the mesh.
+/// The fault that has stopped the mesh.
 pub(crate) fn give<B: BackendIr>(
-    given: Given,
+    tensor: TensorParts,
     device: &MeshDevice,
 ) -> Result<MeshTensor<Ranks<B>>, Fault> {
     let client = client::<B>(device);
     let id = client.create_empty_handle();
-    let (shape, dtype) = (given.placement.layout.shape(), to_burn(given.dtype));
+    let (shape, dtype) = (tensor.placement.layout.shape(), to_burn(tensor.dtype));
     let mut made: FxHashMap<(usize, DeviceId), B::Handle> = FxHashMap::default();
-    let mut uses = vec![0; given.parts.len()];
-    let used = given.part_of.iter().flatten();
+    let mut uses = vec![0; tensor.parts.len()];
+    let used = tensor.part_of.iter().flatten();
     used.for_each(|part| uses[*part] += 1);
-    let mut parts: Vec<Option<TensorData>> = given.parts.into_iter().map(Some).collect();
-    let mut handles = Vec::with_capacity(given.part_of.len());
-    for (part, rank) in given.part_of.iter().zip(local_ranks(device)) {
+    let mut parts: Vec<Option<TensorData>> = tensor.parts.into_iter().map(Some).collect();
+    let mut handles = Vec::with_capacity(tensor.part_of.len());
+    for (part, rank) in tensor.part_of.iter().zip(local_ranks(device)) {
         let Some(part) = *part else {
             handles.push(None);
             continue;
@@ -136,17 +136,17 @@ pub(crate) fn give<B: BackendIr>(
                     _ => parts[part].clone(),
                 };
                 let data =
-                    data.ok_or_else(|| Fault::bug("a part of a checkpoint was given away"))?;
+                    data.ok_or_else(|| Fault::bug("a part of a checkpoint was handed out twice"))?;
                 place.insert(from_data::<B>(data, &device))
             }
         };
         handles.push(Some(handle.clone()));
     }
-    client.with(|recorder| recorder.put(id, handles, given.placement, dtype))?;
+    client.with(|recorder| recorder.put(id, handles, tensor.placement, dtype))?;
     Ok(RouterTensor::new(id, shape.into(), dtype, client))
 }
 
-/// A backend whose tensors are taken off ranks and given to them part by part.
+/// A backend whose tensors are taken off ranks and put on them part by part.
 pub trait Parts: Backend {
     /// Returns a handle on a float tensor.
     fn take_float(tensor: FloatTensor<Self>) -> Box<dyn Taken>;
@@ -159,14 +159,14 @@ pub trait Parts: Backend {
     /// Makes a tensor of the parts that ranks of this process shall hold.
     ///
     /// # Errors
-    /// What has stopped the mesh.
-    fn give(given: Given, device: &Self::Device) -> Result<AnyTensor, Fault>;
+    /// The fault that has stopped the mesh.
+    fn give(tensor: TensorParts, device: &Self::Device) -> Result<AnyTensor, Fault>;
     /// Returns the float tensor that [`Self::give`] has made, `None` if it is none.
-    fn float_given(tensor: AnyTensor) -> Option<FloatTensor<Self>>;
+    fn float_of(tensor: AnyTensor) -> Option<FloatTensor<Self>>;
     /// Returns the int tensor that [`Self::give`] has made, `None` if it is none.
-    fn int_given(tensor: AnyTensor) -> Option<IntTensor<Self>>;
+    fn int_of(tensor: AnyTensor) -> Option<IntTensor<Self>>;
     /// Returns the bool tensor that [`Self::give`] has made, `None` if it is none.
-    fn bool_given(tensor: AnyTensor) -> Option<BoolTensor<Self>>;
+    fn bool_of(tensor: AnyTensor) -> Option<BoolTensor<Self>>;
     /// Returns the seed of random numbers, and how many streams were drawn from it.
     fn random_state(device: &Self::Device) -> (u64, u64);
     /// Goes on with the random numbers of another run.
@@ -175,9 +175,9 @@ pub trait Parts: Backend {
     /// process waits for another one as long as a rank does, and no longer than the ranks run.
     ///
     /// # Errors
-    /// What has stopped the processes.
+    /// The error that has stopped the processes.
     fn votes(device: &Self::Device) -> Result<Option<(Votes, usize)>, CommError>;
-    /// Whether nothing is computed on the mesh.
+    /// Returns true if nothing is computed on the mesh.
     fn is_dry_run(device: &Self::Device) -> bool;
 }
 
@@ -203,19 +203,19 @@ impl<B: BackendIr> Parts for Dist<B> {
         Some(tensor)
     }
 
-    fn give(given: Given, device: &MeshDevice) -> Result<AnyTensor, Fault> {
-        give::<B>(given, device).map(|tensor| Box::new(tensor) as AnyTensor)
+    fn give(tensor: TensorParts, device: &MeshDevice) -> Result<AnyTensor, Fault> {
+        give::<B>(tensor, device).map(|tensor| Box::new(tensor) as AnyTensor)
     }
 
-    fn float_given(tensor: AnyTensor) -> Option<FloatTensor<Self>> {
+    fn float_of(tensor: AnyTensor) -> Option<FloatTensor<Self>> {
         same(tensor)
     }
 
-    fn int_given(tensor: AnyTensor) -> Option<IntTensor<Self>> {
+    fn int_of(tensor: AnyTensor) -> Option<IntTensor<Self>> {
         same(tensor)
     }
 
-    fn bool_given(tensor: AnyTensor) -> Option<BoolTensor<Self>> {
+    fn bool_of(tensor: AnyTensor) -> Option<BoolTensor<Self>> {
         same(tensor)
     }
 
@@ -269,20 +269,20 @@ impl<B: Parts, C: CheckpointStrategy> Parts for Autodiff<B, C> {
         B::taken(tensor)
     }
 
-    fn give(given: Given, device: &Self::Device) -> Result<AnyTensor, Fault> {
-        B::give(given, device)
+    fn give(tensor: TensorParts, device: &Self::Device) -> Result<AnyTensor, Fault> {
+        B::give(tensor, device)
     }
 
-    fn float_given(tensor: AnyTensor) -> Option<FloatTensor<Self>> {
-        B::float_given(tensor).map(<FloatTensor<Self>>::new)
+    fn float_of(tensor: AnyTensor) -> Option<FloatTensor<Self>> {
+        B::float_of(tensor).map(<FloatTensor<Self>>::new)
     }
 
-    fn int_given(tensor: AnyTensor) -> Option<IntTensor<Self>> {
-        B::int_given(tensor)
+    fn int_of(tensor: AnyTensor) -> Option<IntTensor<Self>> {
+        B::int_of(tensor)
     }
 
-    fn bool_given(tensor: AnyTensor) -> Option<BoolTensor<Self>> {
-        B::bool_given(tensor)
+    fn bool_of(tensor: AnyTensor) -> Option<BoolTensor<Self>> {
+        B::bool_of(tensor)
     }
 
     fn random_state(device: &Self::Device) -> (u64, u64) {

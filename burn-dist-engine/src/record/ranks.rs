@@ -1,4 +1,4 @@
-//! What the door is told of a backend that ranks compute on.
+//! The door's view of a backend that ranks compute on.
 
 use std::any::Any;
 use std::marker::PhantomData;

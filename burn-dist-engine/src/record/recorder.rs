@@ -14,23 +14,24 @@ use burn_ir::{BackendIr, TensorId, TensorIr, TensorStatus};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use self::items::Items;
+use super::MeshDevice;
 use super::device::{details, device_of, local_ranks};
 use super::hold::HoldNote;
 use super::log::Log;
 use super::parts::Placement;
 use super::repeat::Repeats;
-use super::{InputPolicy, MeshDevice, MeshOptions};
 use crate::comm::LocalHub;
 use crate::layout::{Layout, Rows, of_batch};
 use crate::mesh::{BoolStore, MeshShape, Rank, Topology};
 use crate::ops::dtype::{bool_store, of_burn, of_float};
 use crate::ops::{self, Recorded};
+use crate::options::{InputPolicy, MeshOptions};
 use crate::plan::explain::{Ask, Explanation};
 use crate::plan::{CacheStats, PlanCache};
 use crate::plan::{Float, PlanOptions, Redundancy, fuzz};
 use crate::plan::{Origin, ValueIndex};
 use crate::run::{
-    Fault, LocalTicket, ReadTicket, Runtime, RuntimeOptions, StatsTicket, SyncTicket, Trace,
+    Fault, LocalTicket, ReadTicket, Runtime, RuntimeParts, StatsTicket, SyncTicket, Trace,
 };
 use burn_dist_door::{DataParts, Queue};
 use burn_dist_plan::float8::Float8Store;
@@ -52,13 +53,13 @@ enum Live {
     /// On the ranks.
     Placed {
         layout: Arc<Layout>,
-        /// What it is to training.
+        /// Its role in training.
         role: Role,
-        /// What it is made of, if its layout is not decided.
+        /// The kind of values it is computed from, if its layout is not decided.
         origin: Option<Origin>,
         /// The stage whose ranks have it; `None` if all do.
         stage: Option<Stage>,
-        born: Born,
+        name: ValueName,
     },
 }
 
@@ -68,16 +69,16 @@ struct Part {
     layout: Arc<Layout>,
 }
 
-/// Which value it is, whatever its id: the same in all processes that run the same program.
+/// Names a value, whatever its id: the same in all processes that run the same program.
 #[derive(Clone, Copy, Debug, Hash)]
-enum Born {
+enum ValueName {
     /// A value of a window.
     In(u64, ValueIndex),
-    /// Given by rank, as so many before.
-    Given(u64),
+    /// Put on the ranks part by part, as the tensor of this number.
+    Put(u64),
 }
 
-/// What a recorder did so far.
+/// The work of a recorder so far.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct RecorderStats {
     /// Windows, and how often their plan was known.
@@ -93,7 +94,7 @@ pub(crate) struct RecorderStats {
 /// Records the program of a mesh whose ranks compute on `B`.
 pub struct Recorder<B: BackendIr> {
     mesh: MeshShape,
-    options: MeshOptions,
+    options: Arc<MeshOptions>,
     plan_options: PlanOptions,
     inner_device: B::Device,
     runtime: Option<Runtime<B>>,
@@ -109,20 +110,20 @@ pub struct Recorder<B: BackendIr> {
     cache: PlanCache,
     seed: u64,
     streams: u64,
-    /// Tensors given by rank.
-    given: u64,
+    /// Tensors put on the ranks part by part.
+    put: u64,
     /// Windows run, and the hashes of those that other processes know.
     windows: u64,
-    told: FxHashSet<u64>,
+    known: FxHashSet<u64>,
     stats: RecorderStats,
-    /// Whether it was said that ranks repeat work.
+    /// Set once the user was warned that ranks repeat work.
     warned: bool,
-    /// Who holds the window open.
+    /// The callers that hold the window open.
     holds: Vec<Arc<HoldNote>>,
-    /// Whether it was said that a window ended all the same.
+    /// Set once the user was warned that a window ended all the same.
     warned_of_hold: bool,
     explanation: Option<Explanation>,
-    /// What is asked beside it.
+    /// Figures that are asked for beside it.
     asked: Ask,
 }
 
@@ -146,7 +147,7 @@ impl<B: BackendIr> Recorder<B> {
             None => (
                 MeshShape::new(Vec::<(String, usize)>::new()).expect("no axes: one rank"),
                 Topology::single(1),
-                MeshOptions::default(),
+                Arc::default(),
             ),
         };
         let ranks: Vec<Rank> = match options.dry_run && mesh.num_ranks() > DRY_RANKS_MAX {
@@ -197,18 +198,10 @@ impl<B: BackendIr> Recorder<B> {
                 &mesh,
                 ranks,
                 devices,
-                RuntimeOptions {
-                    timeout: options.timeout,
-                    chaos: options.chaos.clone(),
+                &options,
+                RuntimeParts {
                     flight: alive.and_then(|(mesh, details)| details.flight(mesh)),
-                    world: options.world.clone(),
-                    dry_run: options.dry_run,
-                    links: options.links.clone(),
                     topology,
-                    trace: options.trace,
-                    account: options.account_memory,
-                    gpu_transport: options.gpu_transport,
-                    reduction: options.reduction,
                     queue: queue.clone(),
                     faulted: alive
                         .map(|(mesh, details)| details.over(mesh))
@@ -231,9 +224,9 @@ impl<B: BackendIr> Recorder<B> {
             cache: PlanCache::new(options.plan_cache_bytes_max),
             seed: 0,
             streams: 0,
-            given: 0,
+            put: 0,
             windows: 0,
-            told: FxHashSet::default(),
+            known: FxHashSet::default(),
             stats: RecorderStats::default(),
             warned: false,
             holds: Vec::new(),
@@ -271,7 +264,7 @@ impl<B: BackendIr> Recorder<B> {
         self.live = FxHashMap::default();
         self.cache.clear();
         // Nor may it keep the engine of the processes alive.
-        self.options.world = None;
+        Arc::make_mut(&mut self.options).world = None;
     }
 
     pub(crate) fn record(&mut self, op: Recorded) {
@@ -334,7 +327,7 @@ impl<B: BackendIr> Recorder<B> {
         }
     }
 
-    /// What bounds how far the program is ahead of the ranks.
+    /// Returns the bound on how far the program is ahead of the ranks.
     pub(crate) fn queue(&self) -> &Arc<Queue> {
         &self.queue
     }
@@ -506,7 +499,7 @@ impl<B: BackendIr> Recorder<B> {
             return Err(Fault::bug("a mesh without workers"));
         };
         runtime.put(id, parts, &placement.layout, dtype);
-        self.given += 1;
+        self.put += 1;
         let Placement {
             layout,
             stage,
@@ -519,7 +512,7 @@ impl<B: BackendIr> Recorder<B> {
                 role,
                 origin: None,
                 stage,
-                born: Born::Given(self.given),
+                name: ValueName::Put(self.put),
             },
         );
         Ok(())

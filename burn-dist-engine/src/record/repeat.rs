@@ -284,10 +284,10 @@ impl Lives {
         self.end_of_pass(ops, period, sure, may_end, alive)
     }
 
-    /// As [`Self::boundary`], of a loop whose passes leave something that the program keeps. What is kept outlives the
-    /// log; what passes from one step to the next does not, but for that of the last one: so it is asked of the place
-    /// a pass before how much is alive there. A loop that takes up in reverse what another one has left has less of it
-    /// with every pass.
+    /// Returns the same as [`Self::boundary`] for a loop whose passes leave something that the program keeps. What is
+    /// kept outlives the log; what passes from one step to the next does not, but for that of the last one: so it is
+    /// asked of the place a pass before how much is alive there. A loop that takes up in reverse what another one has
+    /// left has less of it with every pass.
     fn boundary_beside_kept(
         &self,
         ops: &[Recorded],

@@ -1,4 +1,4 @@
-//! What a mesh did, and what its plans do.
+//! Reports: what a mesh did, and what its plans do.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::plan::Redundancy;
 use crate::plan::explain::{Ask, Explanation};
 use crate::run::{Fault, RankStats, Trace};
 
-/// What a mesh did since it was made.
+/// The work of a mesh since it was made.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MeshReport {
     /// Windows, and how often their plan was known.

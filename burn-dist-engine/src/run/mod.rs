@@ -31,7 +31,7 @@ pub use account::AccountedMemory;
 pub(crate) use bridge::block_of;
 pub use fault::Fault;
 pub use runtime::RankStats;
-pub(crate) use runtime::{HostValue, RunArgs, Runtime, RuntimeOptions, StatsTicket};
+pub(crate) use runtime::{HostValue, RunArgs, Runtime, RuntimeParts, StatsTicket};
 pub(crate) use ticket::{LocalTicket, ReadTicket, SyncTicket};
 pub use times::{AxesTimes, RankTimes};
 pub use trace::Trace;

@@ -23,35 +23,25 @@ use super::worker::{Shared, Worker};
 use super::{AccountedMemory, Fault, LocalTicket, ReadTicket, SyncTicket};
 use super::{bridge, bytes};
 use crate::comm::{
-    Chaos, CommError, Communicator, FlightOptions, LocalHub, LocalOptions, Network, WindowPrint,
-    World,
+    CommError, Communicator, FlightOptions, LocalHub, LocalOptions, Network, WindowPrint,
 };
 use crate::layout::{Layout, Rows};
-use crate::mesh::{Links, MeshShape, Rank, Topology};
+use crate::mesh::{MeshShape, Rank, Topology};
 use crate::ops::dtype::to_burn;
 use crate::ops::visit::kind_of_number;
+use crate::options::MeshOptions;
 use crate::plan::Storage;
 use crate::plan::ValueIndex;
 use crate::plan::memory::ClassBytes;
 use crate::plan::task::{Plan, ReadPlan};
+use burn_dist_gpu::GpuTransport;
 use burn_dist_gpu::owners;
-use burn_dist_gpu::{GpuTransport, Reduction};
 
-pub(crate) struct RuntimeOptions {
-    pub timeout: Duration,
-    pub chaos: Option<Chaos>,
+/// Parts of a mesh that its workers need and that are no options of it.
+pub(crate) struct RuntimeParts {
+    /// Where flight records go, if they are written.
     pub flight: Option<FlightOptions>,
-    pub world: Option<World>,
-    pub dry_run: bool,
-    pub links: Links,
     pub topology: Topology,
-    pub trace: bool,
-    /// Makes workers account for the buffers that they hold.
-    pub account: bool,
-    /// The transport between ranks that each have a GPU of their own.
-    pub gpu_transport: GpuTransport,
-    /// The order in which such ranks add up.
-    pub reduction: Reduction,
     /// Bounds the windows that ranks were handed and have not finished.
     pub queue: Arc<Queue>,
     /// Set when a fault stops the ranks.
@@ -245,24 +235,26 @@ impl<B: BackendIr> Runtime<B> {
         mesh: &MeshShape,
         ranks: Vec<Rank>,
         devices: Vec<B::Device>,
-        options: RuntimeOptions,
+        options: &MeshOptions,
+        parts: RuntimeParts,
     ) -> Self {
         let mesh = Arc::new(mesh.clone());
+        let topology = parts.topology;
         let comm_options = LocalOptions {
             timeout: options.timeout,
             network: (!options.links.is_empty()).then(|| Network {
                 mesh: (*mesh).clone(),
-                topology: options.topology.clone(),
-                links: options.links,
+                topology: topology.clone(),
+                links: options.links.clone(),
             }),
-            chaos: options.chaos,
-            flight: options.flight,
+            chaos: options.chaos.clone(),
+            flight: parts.flight,
             kind_name: kind_of_number,
             share: Some(bytes::share),
             ..LocalOptions::default()
         };
         let several_processes = options.world.is_some();
-        let comms = match options.world.filter(|_| !options.dry_run) {
+        let comms = match options.world.as_ref().filter(|_| !options.dry_run) {
             Some(world) => world.connect(mesh.num_ranks(), comm_options),
             None => LocalHub::connect(mesh.num_ranks(), comm_options),
         }
@@ -274,9 +266,9 @@ impl<B: BackendIr> Runtime<B> {
             .collect();
         let trace = options
             .trace
-            .then(|| Arc::new(TraceLog::new(mesh.clone(), options.topology.clone())));
+            .then(|| Arc::new(TraceLog::new(mesh.clone(), topology.clone())));
         let shared = Shared {
-            fault: FaultCell::new(hub.clone(), options.faulted),
+            fault: FaultCell::new(hub.clone(), parts.faulted),
             hub: hub.clone(),
         };
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
@@ -315,7 +307,7 @@ impl<B: BackendIr> Runtime<B> {
             Some(gpus) => gpus.into_iter().map(Some).collect(),
             None => ranks.iter().map(|_| None).collect(),
         };
-        let account = options.account;
+        let account = options.account_memory;
         let workers = match options.dry_run {
             true => Vec::new(),
             false => ranks
@@ -330,7 +322,7 @@ impl<B: BackendIr> Runtime<B> {
                     let tracer = trace.clone().map(|log| Tracer::new(log, rank));
                     let observers = Observers {
                         account: account.then(Box::default),
-                        clock: Clock::new(mesh.clone(), options.topology.clone()),
+                        clock: Clock::new(mesh.clone(), topology.clone()),
                         tracer,
                     };
                     let thread = std::thread::Builder::new()
@@ -371,7 +363,7 @@ impl<B: BackendIr> Runtime<B> {
             fault: shared.fault,
             dry_run: options.dry_run,
             trace,
-            queue: options.queue,
+            queue: parts.queue,
         }
     }
 

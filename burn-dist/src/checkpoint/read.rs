@@ -19,7 +19,7 @@ use super::threads::in_threads;
 use crate::mesh::{DType, MeshShape, Rank};
 use crate::ops::dtype::to_burn;
 use crate::parallel::MeshBackend;
-use crate::record::parts::{Given, Placement};
+use crate::record::parts::{Placement, TensorParts};
 use burn_dist_door::{AnyTensor, DataParts};
 
 /// Tensors are read together up to so many bytes, so that threads seldom wait for each other.
@@ -280,13 +280,13 @@ impl<B: MeshBackend> Reader<'_, B> {
         let data = |(_, bytes, shape): (Region, Bytes, Vec<usize>)| {
             TensorData::from_bytes(bytes, shape, to_burn(want.dtype))
         };
-        let given = Given {
+        let tensor = TensorParts {
             placement: want.placement,
             dtype: want.dtype,
             parts: parts.regions.into_iter().map(data).collect(),
             part_of: parts.part_of,
         };
-        Ok(B::give(given, self.device)?)
+        Ok(B::give(tensor, self.device)?)
     }
 }
 

@@ -113,7 +113,7 @@ impl<B: MeshBackend> ModuleMapper<B> for Restorer<'_, B> {
     }
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
-        let Some(value) = self.typed(Kind::Float, B::float_given) else {
+        let Some(value) = self.typed(Kind::Float, B::float_of) else {
             return param;
         };
         let id = param.id;
@@ -124,7 +124,7 @@ impl<B: MeshBackend> ModuleMapper<B> for Restorer<'_, B> {
         &mut self,
         param: Param<Tensor<B, D, Int>>,
     ) -> Param<Tensor<B, D, Int>> {
-        let Some(value) = self.typed(Kind::Int, B::int_given) else {
+        let Some(value) = self.typed(Kind::Int, B::int_of) else {
             return param;
         };
         let id = param.id;
@@ -135,7 +135,7 @@ impl<B: MeshBackend> ModuleMapper<B> for Restorer<'_, B> {
         &mut self,
         param: Param<Tensor<B, D, Bool>>,
     ) -> Param<Tensor<B, D, Bool>> {
-        let Some(value) = self.typed(Kind::Bool, B::bool_given) else {
+        let Some(value) = self.typed(Kind::Bool, B::bool_of) else {
             return param;
         };
         let id = param.id;

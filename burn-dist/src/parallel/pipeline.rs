@@ -1,4 +1,16 @@
-//! A training step over the stages of a pipeline: forward and backward of all microbatches, planned together.
+//! Pipeline parallelism: blocks of a model on the stages of a pipeline axis (`pp`), and a training step over them:
+//! forward and backward of all microbatches, planned together.
+//!
+//! | file | part |
+//! | --- | --- |
+//! | `burn-dist/src/parallel/plan.rs` | what users choose: [`Plan::stages`](crate::Plan::stages), [`Plan::schedule`](crate::Plan::schedule) |
+//! | `burn-dist/src/parallel/stages.rs` | the stage of each parameter, evenly or by cost |
+//! | `burn-dist/src/parallel/pipeline.rs` | [`forward_backward`]: a step in microbatches, recorded as one window |
+//! | `burn-dist-plan/src/pipeline/` | schedules as tables: those of the literature, their text form, the validator, the search |
+//! | `burn-dist-plan/src/facts/stages.rs` | the stage of each operation, by the parameters that it uses |
+//! | `burn-dist-plan/src/passes/staging.rs`, `burn-dist-plan/src/passes/staging/` | the program of each stage: sends and receives, and actions in the order of the schedule |
+//! | `burn-dist-engine/src/record/hold.rs` | the window that stays open until the step is recorded |
+//! | `tests/pipeline.rs` | the bits of accumulation under every schedule; parameters on the ranks of their stage alone |
 
 use std::ops::Range;
 

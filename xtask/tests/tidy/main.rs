@@ -10,6 +10,7 @@ mod listeners;
 mod panics;
 mod paths;
 mod readers;
+mod seams;
 mod surface;
 mod text;
 mod undone;

@@ -4,7 +4,7 @@
 //! of a table full of padding (`generate_padding_mask`). Recorded so, a batch is hundreds of inputs and operations,
 //! which every rank uploads and runs one by one; and where items differ in length, so does every window. But all of it
 //! is data on the host, and only moves: so reshapes of data and tables of one number wait here, and joining them copies
-//! on the host, in the thread that makes the batch. What is used in any other way is recorded after all, just before
+//! on the host, in the thread that makes the batch. What is used for anything else is recorded after all, just before
 //! its use.
 //!
 //! Left out on purpose: arithmetic, whose last bits are the inner backend's business, and anything under fuzzed
@@ -30,7 +30,7 @@ const ITEMS_MIN: usize = 8;
 /// Tables of one number wait if they have no more elements.
 const TABLE_ELEMENTS_MAX: usize = 1 << 20;
 
-/// What was asked for and not yet recorded.
+/// Operations that were asked for and not yet recorded.
 #[derive(Default)]
 pub(super) struct Items {
     waiting: FxHashMap<TensorId, Waiting>,
@@ -239,7 +239,7 @@ impl<B: BackendIr> Recorder<B> {
         if table.status != TensorStatus::ReadWrite || table.dtype != value.dtype {
             return false;
         }
-        let (Some(place), Some((item, of_item))) = (Place::new(desc), self.item(value)) else {
+        let (Some(slice), Some((item, of_item))) = (Slice::new(desc), self.item(value)) else {
             return false;
         };
         let item = item.clone();
@@ -255,7 +255,7 @@ impl<B: BackendIr> Recorder<B> {
         };
         self.drop_item(table.id);
         let (mut bytes, shape, dtype) = whole.into_parts();
-        place.copy(item.bytes(), &mut bytes, table.dtype.size());
+        slice.copy(item.bytes(), &mut bytes, table.dtype.size());
         drop(item);
         let whole = TensorData::from_bytes(bytes, shape, dtype);
         self.used(value);
@@ -264,13 +264,13 @@ impl<B: BackendIr> Recorder<B> {
     }
 }
 
-/// Where a slice lies in a tensor.
-struct Place {
+/// A slice of a tensor: where it lies in it.
+struct Slice {
     /// Sizes of the tensor and of the slice, and where it starts.
     dims: Vec<(usize, usize, usize)>,
 }
 
-impl Place {
+impl Slice {
     /// Returns `None` for slices with steps, or counted from the end.
     fn new(desc: &SliceAssignOpIr) -> Option<Self> {
         let (table, value) = (&desc.tensor.shape, &desc.value.shape);

@@ -9,7 +9,7 @@ use burn_dist_door::DataParts;
 use burn_ir::{BackendIr, ScalarIr, TensorId, TensorIr};
 use rustc_hash::FxHasher;
 
-use super::{Born, Live, Recorder};
+use super::{Live, Recorder, ValueName};
 use crate::comm::{PartPrint, WindowPrint};
 use crate::layout::{Rows, repeated};
 use crate::ops::check_known;
@@ -22,14 +22,14 @@ use crate::record::hold::HoldNote;
 use crate::record::log::Taken;
 use crate::run::{Fault, HostValue, ReadTicket, RunArgs};
 
-/// Windows remembered as known to other processes; forgotten ones are told again.
-const TOLD_MAX: usize = 1 << 16;
+/// Windows remembered as known to other processes; the digests of forgotten ones are sent again.
+const KNOWN_MAX: usize = 1 << 16;
 
 /// Hashes what a window is bound to: scalars, values of earlier windows, and data that enters.
-fn hash_values(scalars: &[ScalarIr], born: &[Born], host: &[HostValue]) -> u64 {
+fn hash_values(scalars: &[ScalarIr], names: &[ValueName], host: &[HostValue]) -> u64 {
     let mut hasher = FxHasher::default();
     scalars.hash(&mut hasher);
-    born.hash(&mut hasher);
+    names.hash(&mut hasher);
     for value in host.iter().filter(|value| value.rows.is_none()) {
         value.data.bytes().hash(&mut hasher);
     }
@@ -100,7 +100,7 @@ impl<B: BackendIr> Recorder<B> {
         }
     }
 
-    /// Hashes the parts of data given process by process that other processes have too.
+    /// Hashes the parts of data, entered process by process, that other processes have too.
     fn hash_parts(&self, window: &Window, host: &[HostValue]) -> Vec<PartPrint> {
         let mut parts = Vec::new();
         let ranks = &self.plan_options.ranks;
@@ -173,9 +173,9 @@ impl<B: BackendIr> Recorder<B> {
                     role,
                     origin,
                     stage,
-                    born,
+                    name,
                 }) => {
-                    of_inputs.push(*born);
+                    of_inputs.push(*name);
                     Ok(InputState::Placed {
                         layout: layout.clone(),
                         role: role.clone(),
@@ -224,8 +224,8 @@ impl<B: BackendIr> Recorder<B> {
         self.windows += 1;
         let print = self.options.world.is_some().then(|| {
             let scalars = &bindings.scalars;
-            if self.told.len() > TOLD_MAX {
-                self.told.clear();
+            if self.known.len() > KNOWN_MAX {
+                self.known.clear();
             }
             WindowPrint {
                 number,
@@ -233,7 +233,7 @@ impl<B: BackendIr> Recorder<B> {
                 values: hash_values(scalars, &of_inputs, &host),
                 parts: self.hash_parts(&window, &host),
                 digest: self
-                    .told
+                    .known
                     .insert(window.hash)
                     .then(|| window.digest().into()),
             }
@@ -282,7 +282,7 @@ impl<B: BackendIr> Recorder<B> {
                     role: output.role.clone(),
                     origin: output.origin,
                     stage: output.stage.clone(),
-                    born: Born::In(number, output.value),
+                    name: ValueName::In(number, output.value),
                 },
             );
         }
