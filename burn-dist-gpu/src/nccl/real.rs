@@ -8,8 +8,8 @@ use super::api::{Address, Fold, Gpu, Op};
 use super::groups::{Channels, Launched};
 use super::{driver, ffi};
 use burn_dist_comm::{
-    Call, Collective, CommError, Communicator, Group, Lane, LocalComm, LocalHub, LocalOptions,
-    Strided, World,
+    Call, Collective, CommError, Communicator, Group, LocalComm, LocalHub, LocalOptions, Strided,
+    World,
 };
 use burn_dist_mesh::DType;
 use burn_dist_mesh::Rank;

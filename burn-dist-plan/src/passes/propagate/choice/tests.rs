@@ -166,6 +166,7 @@ fn what_is_free_follows_what_decides() {
             ["[-, {tp}]", "free [{tp}, -]"],
             "[-, {tp}], [-, {tp}] -> [-, {tp}]",
         ),
+        (["[-, -]", "free [{tp}, -]"], "[-, -], [-, -] -> [-, -]"),
         (
             ["free [{tp}, -]", "free [{tp}, -]"],
             "[{tp}, -], [{tp}, -] -> [{tp}, -]",
@@ -180,7 +181,9 @@ fn what_is_free_follows_what_decides() {
 fn what_a_module_asks_for_comes_before_time() {
     let shapes: [&[usize]; 3] = [&[64, 64], &[64, 64], &[64, 64]];
     let mesh = MeshShape::parse("tp=2").expect("a mesh");
-    let offers = ["[-, {tp}] or [-, -]", "[{tp}, -] or [-, -]"];
+    let offers = ["[{tp}, -]", "[-, -]"];
+    let found = chosen("tp=2", MATMUL, &shapes, &offers);
+    assert_eq!(found, "[{tp}, -], [-, -] -> [{tp}, -]");
     let asked = Layout::parse("[-, -]", &mesh, Some(shapes[0])).expect("a layout");
     let found = chosen_with("tp=2", MATMUL, &shapes, &offers, |view| {
         view.hints.forced = Some((0, asked));
