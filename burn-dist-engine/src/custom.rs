@@ -35,6 +35,7 @@ use crate::ops::execute::{from_data, into_data};
 ///
 /// ```
 /// # use burn_dist_engine as burn_dist;
+/// use burn_backend::ops::FloatTensorOps;
 /// use burn_backend::{BackendTypes, TensorData};
 /// use burn_flex::Flex;
 /// use burn_dist::custom::{CustomOp, CustomTensor, Execute, OpRule, RuleBuilder, Shapes, TensorInfo, check};
@@ -58,7 +59,6 @@ use crate::ops::execute::{from_data, into_data};
 ///         inputs: Vec<CustomTensor<Flex>>,
 ///         _: &<Flex as BackendTypes>::Device,
 ///     ) -> Vec<CustomTensor<Flex>> {
-///         use burn::tensor::ops::FloatTensorOps;
 ///         let negate = |tensor: CustomTensor<Flex>| CustomTensor::Float(Flex::float_neg(tensor.into_float()));
 ///         inputs.into_iter().map(negate).collect()
 ///     }
