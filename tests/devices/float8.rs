@@ -83,7 +83,7 @@ const STEPS: usize = 6;
 /// a sum is off by a rounding, a value beside a boundary falls to the other side: one term of the 16 of a product is
 /// off by a unit of e4m3, 1/8 of it at most, or of e5m2, 1/4. That is one row of 8 by 1/64 of its values at most, or
 /// 2e-3 of a loss, for each value that falls so: one in a thousand does, of the 1,500 that a step quantises.
-pub fn trains_as_on_the_host<B: BackendIr>()
+pub(crate) fn trains_as_on_the_host<B: BackendIr>()
 where
     Autodiff<Dist<B>>: AutodiffBackend<Device = MeshDevice> + MeshBackend,
 {
@@ -149,7 +149,7 @@ where
 }
 
 /// Maxima, scales, values in 8 bits and their inverse have the bits of the host.
-pub fn has_the_bits_of_the_host<B: BackendIr>()
+pub(crate) fn has_the_bits_of_the_host<B: BackendIr>()
 where
     Autodiff<Dist<B>>: AutodiffBackend<Device = MeshDevice> + MeshBackend,
 {
