@@ -80,8 +80,8 @@ pub use ir::{
 };
 pub use layout::{LayoutText, runs};
 pub use options::PlanOptions;
-pub use passes::PASSES;
 pub use passes::redundancy::{AxisRedundancy, FewRows, Redundancy};
+pub use passes::{PASSES, pass_index};
 pub use pipeline::ScheduleKind;
 pub use planner::{plan, text_after};
 pub use policy::{

@@ -64,3 +64,15 @@ passes! {
     offload on Window: "moves to the host and back",
     lifetimes on Window: "last uses, and the bytes that each rank will hold",
 }
+
+/// Returns the index in [`PASSES`] of the pass of this name.
+///
+/// # Errors
+/// [`PlanError::UnknownPass`] if there is none.
+pub fn pass_index(name: &str) -> Result<usize, PlanError> {
+    let at = PASSES.iter().position(|(other, _)| *other == name);
+    at.ok_or_else(|| PlanError::UnknownPass {
+        name: name.into(),
+        passes: PASSES.map(|(name, _)| name).join(", "),
+    })
+}

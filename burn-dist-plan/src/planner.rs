@@ -9,7 +9,7 @@ use crate::layout::Layout;
 use crate::mesh::{MeshShape, Rank};
 use crate::options::PlanOptions;
 use crate::passes::staging::Split;
-use crate::passes::{Context, PASSES, Pass, Report, State, passes};
+use crate::passes::{Context, Pass, Report, State, pass_index, passes};
 use crate::plan::Plan;
 use crate::text::text;
 
@@ -40,13 +40,7 @@ impl<'a, O: Op> Planner<'a, O> {
     pub(crate) fn run(&mut self, last: Option<&str>) -> Result<(), PlanError> {
         let passes = passes::<O>();
         let count = match last {
-            Some(last) => {
-                let at = passes.iter().position(|pass| pass.name == last);
-                at.ok_or_else(|| PlanError::UnknownPass {
-                    name: last.into(),
-                    passes: PASSES.map(|(name, _)| name).join(", "),
-                })? + 1
-            }
+            Some(last) => pass_index(last)? + 1,
             None => passes.len(),
         };
         let wanted = &passes[..count];

@@ -18,7 +18,7 @@ use crate::layout::{Layout, LayoutError, Rows};
 use crate::mesh::{MeshShape, Rank};
 use crate::plan::clock::{ClockError, Hardware, Simulation};
 use crate::plan::explain::{Ask, Explanation};
-use crate::plan::{PASSES, PlanError};
+use crate::plan::{PASSES, PlanError, pass_index};
 use crate::record::{Dist, Hold, MeshDevice, MeshReport, Parts};
 use crate::run::{Fault, Trace};
 
@@ -634,13 +634,7 @@ pub fn explain_after<B: MeshBackend, T>(
     pass: &str,
     program: impl FnOnce() -> T,
 ) -> Result<(T, Explanation), PlanError> {
-    let mut names = PASSES.iter().map(|(name, _)| *name);
-    let Some(after) = names.find(|name| *name == pass) else {
-        return Err(PlanError::UnknownPass {
-            name: pass.into(),
-            passes: PASSES.map(|(name, _)| name).join(", "),
-        });
-    };
+    let (after, _) = PASSES[pass_index(pass)?];
     let ask = Ask {
         after: Some(after),
         ..Ask::default()
