@@ -18,7 +18,8 @@ pub(crate) struct Step {
 
 /// The features that need packages of the system but no device: with them the whole workspace is linted, and processes
 /// are tested.
-const SEVERAL: &str = "burn-dist/mpi,burn-dist/cli,promises/mpi,llama/mpi,llama/parquet";
+const SEVERAL: &str =
+    "burn-dist-021/mpi,burn-dist-021/cli,promises-021/mpi,llama/mpi,llama/parquet";
 
 /// All steps, in their order.
 pub(crate) const STEPS: &[Step] = &[
@@ -137,7 +138,7 @@ fn cargo(arguments: &[&str]) -> Result<(), String> {
 
 /// Lints with all features at once: what a feature leaves out is checked by the step `features`.
 fn lints() -> Result<(), String> {
-    let features = format!("{SEVERAL},promises/cuda");
+    let features = format!("{SEVERAL},promises-021/cuda");
     let clippy = [
         "clippy",
         "--workspace",
@@ -161,7 +162,7 @@ fn docs() -> Result<(), String> {
             "--no-deps",
             "--lib",
             "--features",
-            "burn-dist/cli",
+            "burn-dist-021/cli",
         ]))
 }
 
@@ -226,10 +227,10 @@ fn tensorboard() -> Result<(), String> {
 }
 
 fn vulkan() -> Result<(), String> {
-    let features = "promises/wgpu,burn-dist-kernels/wgpu";
+    let features = "promises-021/wgpu,burn-dist-kernels/wgpu";
     let test = [
         "-p",
-        "promises",
+        "promises-021",
         "-p",
         "burn-dist-kernels",
         "--features",

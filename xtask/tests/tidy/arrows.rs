@@ -22,17 +22,17 @@ const PURE: &[(&str, &[&str])] = &[
     ("burn-dist-plan/src/facts.rs", BELOW_FACTS),
     ("burn-dist-plan/src/facts", BELOW_FACTS),
     ("burn-dist-engine/src/ops", &["mesh", "layout", "plan"]),
-    ("burn-dist/src/data/order.rs", &[]),
-    ("burn-dist/src/data/position.rs", &[]),
-    ("burn-dist/src/data/spans.rs", &[]),
-    ("burn-dist/src/parallel/pattern.rs", &["plan::Pattern"]),
-    ("burn-dist/src/parallel/fit.rs", &["mesh", "layout"]),
+    ("burn-dist-021/src/data/order.rs", &[]),
+    ("burn-dist-021/src/data/position.rs", &[]),
+    ("burn-dist-021/src/data/spans.rs", &[]),
+    ("burn-dist-021/src/parallel/pattern.rs", &["plan::Pattern"]),
+    ("burn-dist-021/src/parallel/fit.rs", &["mesh", "layout"]),
     (
-        "burn-dist/src/parallel/error.rs",
+        "burn-dist-021/src/parallel/error.rs",
         &["mesh", "layout", "plan::Precision"],
     ),
     (
-        "burn-dist/src/parallel/stages.rs",
+        "burn-dist-021/src/parallel/stages.rs",
         &[
             "mesh",
             "plan::Pipeline",
@@ -90,9 +90,9 @@ const ROUTER_FOLDERS: &[&str] = &["burn-dist-door/src", "burn-dist-engine/src/re
 /// The crates below Burn's own tensors and modules, and which of ours each is built without: a crate that Burn is built
 /// on may depend on the door.
 const BELOW_BURN: &[(&str, &[&str])] = &[
-    ("burn-dist-engine", &["burn-dist"]),
+    ("burn-dist-engine-021", &["burn-dist-021"]),
     (
-        "burn-dist-door",
+        "burn-dist-door-021",
         &[
             "burn-autodiff",
             "burn-dist-comm",

@@ -6,7 +6,7 @@ use crate::workspace::{packages, sources, workspace};
 /// may.
 const BOUNDED: [(&str, &str); 5] = [
     (
-        "burn-dist/src/checkpoint/recorder.rs",
+        "burn-dist-021/src/checkpoint/recorder.rs",
         "a record without its tensors, of which so many bytes are read",
     ),
     (

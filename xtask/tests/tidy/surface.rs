@@ -53,7 +53,7 @@ fn planted_paths_are_found() {
 fn files_that_documentation_names_exist() {
     let root = workspace();
     let mut files = vec![root.join("CONTRIBUTING.md")];
-    rust_files(&root.join("burn-dist/src/parallel"), &mut files);
+    rust_files(&root.join("burn-dist-021/src/parallel"), &mut files);
     let mut wrong = Vec::new();
     for file in files {
         let text = read(&file);

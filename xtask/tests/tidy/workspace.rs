@@ -12,25 +12,27 @@ pub(crate) fn workspace() -> PathBuf {
         .to_path_buf()
 }
 
-/// The folders of all packages, as the workspace lists them.
+/// The folders of all packages with sources of their own, as the workspace lists them. A package whose sources are
+/// those of another one, compiled for another line of Burn, stands for that one.
 pub(crate) fn packages() -> Vec<PathBuf> {
     let manifest = read(&workspace().join("Cargo.toml"));
     let members = manifest
         .split_once("members = [")
         .and_then(|(_, list)| list.split_once(']'));
     let (members, _) = members.expect("the workspace has members");
-    let packages = members
-        .split('"')
-        .skip(1)
-        .step_by(2)
-        .map(|name| workspace().join(name));
-    let packages: Vec<PathBuf> = packages.collect();
-    for package in &packages {
-        assert!(
-            package.join("src").is_dir(),
-            "{} has moved",
-            package.display()
-        );
+    let mut packages = Vec::new();
+    for name in members.split('"').skip(1).step_by(2) {
+        let mut package = workspace().join(name);
+        let src = package.join("src");
+        assert!(src.is_dir(), "{} has moved", package.display());
+        if let Ok(target) = src.read_link() {
+            let sources = target.parent().and_then(Path::file_name);
+            package =
+                workspace().join(sources.expect("the sources of a package of this workspace"));
+        }
+        if !packages.contains(&package) {
+            packages.push(package);
+        }
     }
     packages
 }

@@ -90,12 +90,15 @@ impl Crates {
         if self.0.contains_key(name) {
             return;
         }
-        let folder = workspace().join(name.replace('_', "-")).join("src");
-        let file = folder.join("lib.rs");
-        if !name.starts_with("burn_dist") || !file.exists() {
+        let package = name.replace('_', "-");
+        let folders =
+            [package.clone(), package + "-021"].map(|name| workspace().join(name).join("src"));
+        let folder = folders.iter().find(|folder| folder.join("lib.rs").exists());
+        let Some(folder) = folder.filter(|_| name.starts_with("burn_dist")) else {
             return;
-        }
-        let module = read_file(&file, &folder, name);
+        };
+        let file = folder.join("lib.rs");
+        let module = read_file(&file, folder, name);
         let named = module.crates();
         self.0.insert(name.into(), module);
         for name in named {

@@ -1,0 +1,155 @@
+//! `Dist<Cuda>` against plain Flex, with several ranks on one NVIDIA GPU, and with one GPU each.
+//!
+//! ```text
+//! cargo test -p promises-021 --features cuda --test cuda -- --ignored
+//! ```
+
+use burn::backend::Autodiff;
+use burn_dist::backend::{Cuda, CudaDevice};
+use burn_dist::launch::World;
+use burn_dist::mesh::{GpuTransport, Reduction};
+use burn_dist::{DeviceMesh, DeviceMeshBuilder, Dist, ParallelizeWith};
+
+#[path = "ops/harness.rs"]
+mod harness;
+#[path = "ops/linalg.rs"]
+mod linalg;
+#[path = "training/net.rs"]
+mod net;
+#[path = "ops/nn.rs"]
+mod nn;
+#[path = "ops/reduce.rs"]
+mod reduce;
+#[path = "devices/suite.rs"]
+mod suite;
+use promises::weights;
+
+one_thread::one_thread!();
+
+/// CUDA's functions are within a few units in the last place, like those of WGSL; see the CUDA C++ Programming Guide,
+/// appendix on mathematical functions. Products may be contracted with the sums that follow, which rounds once instead
+/// of twice.
+const SUITE: harness::Suite = harness::Suite {
+    meshes: &["", "dp=2", "fsdp=2,tp=2"],
+    plain: "fsdp=2,tp=2",
+    exceptions: &[],
+    slack: 10.0,
+    target: "-p promises-021 --features cuda --test cuda -- --ignored",
+};
+
+fn device() -> CudaDevice {
+    suite::device_or_fail::<Cuda>("install NVIDIA's driver and the CUDA toolkit (NVRTC)")
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: run with --ignored"]
+fn data_moves() {
+    device();
+    suite::moves::<Cuda>(&["tp=2", "tp=4", "fsdp=2,tp=2"]);
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: run with --ignored"]
+fn data_is_reduced() {
+    suite::reductions::<Cuda>(&["tp=2", "tp=4"], &device());
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: run with --ignored"]
+fn parts_of_single_ranks() {
+    device();
+    suite::parts::<Cuda>();
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: run with --ignored"]
+fn a_run_goes_on_from_a_checkpoint() {
+    device();
+    suite::checkpoints::<Cuda>();
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: run with --ignored"]
+fn a_transformer_trains() {
+    device();
+    suite::training::<Cuda>(&["", "fsdp=2", "tp=2", "fsdp=2,tp=2", "dp=2,fsdp=2"], 5);
+}
+
+/// A mesh of two ranks, each on a GPU of its own.
+fn two_gpus(axis: &str) -> DeviceMeshBuilder {
+    DeviceMesh::builder()
+        .axis(axis, 2)
+        .devices(&[CudaDevice::new(0), CudaDevice::new(1)])
+        .scatter_bytes_min(0)
+}
+
+/// The losses of a few steps of a small network.
+fn losses(mesh: DeviceMeshBuilder) -> Vec<f64> {
+    let mesh = mesh.build().expect("a mesh");
+    net::train::<Autodiff<Dist<Cuda>>>(&mesh.device(), 5, |net| {
+        net.parallelize_with(mesh.shape(), &net::plan())
+            .expect("a plan")
+    })
+}
+
+#[test]
+#[ignore = "needs 2 NVIDIA GPUs and NCCL"]
+fn data_moves_and_is_reduced_between_gpus() {
+    device();
+    let gpus = [CudaDevice::new(0), CudaDevice::new(1)];
+    suite::across_devices::<Cuda>(&gpus);
+    for reduction in [Reduction::InOrder, Reduction::Fast] {
+        suite::across_devices_by::<Cuda>(&gpus, GpuTransport::Nccl, reduction);
+    }
+    suite::across_devices_by::<Cuda>(&gpus, GpuTransport::Host, Reduction::InOrder);
+}
+
+#[test]
+#[ignore = "needs 2 NVIDIA GPUs and NCCL"]
+fn gpus_that_copy_or_talk_with_nccl_train_as_through_the_host() {
+    device();
+    for axis in ["fsdp", "tp", "dp"] {
+        let host = losses(two_gpus(axis).gpu_transport(GpuTransport::Host));
+        assert_eq!(losses(two_gpus(axis)), host, "{axis}");
+        let nccl = losses(two_gpus(axis).gpu_transport(GpuTransport::Nccl));
+        assert_eq!(nccl, host, "{axis}");
+        let fast = losses(two_gpus(axis).reduction(Reduction::Fast));
+        net::close(&fast, &host, axis);
+    }
+}
+
+/// Each process is a thread with a world of its own, and finds out from the others which GPU is whose.
+#[test]
+#[ignore = "needs 2 NVIDIA GPUs and NCCL"]
+fn processes_with_a_gpu_each_train_as_one_process() {
+    device();
+    let one = losses(two_gpus("fsdp"));
+    std::thread::scope(|scope| {
+        let processes: Vec<_> = World::simulated(2)
+            .into_iter()
+            .map(|world| scope.spawn(|| losses(two_gpus("fsdp").world(world))))
+            .collect();
+        for process in processes {
+            assert_eq!(process.join().expect("no process panics"), one);
+        }
+    });
+}
+
+macro_rules! families {
+    ($($family:ident)*) => {
+        $(
+            #[test]
+            #[ignore = "needs an NVIDIA GPU: run with --ignored"]
+            fn $family() {
+                super::device();
+                harness::run::<Autodiff<Dist<Cuda>>>(&SUITE, $family::table(), $family::table());
+            }
+        )*
+    };
+}
+
+mod families {
+    use super::*;
+
+    families! { linalg nn reduce }
+}
