@@ -447,7 +447,8 @@ fn a_parameter_named_b_is_the_backend_of_021_alone() {
     );
     let bounds = |line| {
         let out = expansion_for(line, input.clone());
-        ["B", "Head<B>"].map(|ty| out.contains(&format!("{ty}: ::burn_dist::__private::Parallelize,")))
+        ["B", "Head<B>"]
+            .map(|ty| out.contains(&format!("{ty}: ::burn_dist::__private::Parallelize,")))
     };
     assert_eq!(bounds(Line::Current), [true, true]);
     assert_eq!(bounds(Line::Burn021), [false, false]);
@@ -495,38 +496,44 @@ fn expansion_of_an_enum() {
 
 #[test]
 fn expansion_of_a_struct_021() {
-    insta::assert_snapshot!(expansion_for(Line::Burn021, quote!(
-        #[parallel(unit)]
-        struct Block<B: Backend, M> {
-            #[parallel(sequence)]
-            norm: RmsNorm<B>,
-            #[parallel(colwise, heads = self.n_heads, input = "[-, {tp}, -]", output = "[(2 . 4{dp}), -] + sum{tp}")]
-            wq: Linear<B>,
-            #[parallel(unit, checkpoint, precision = "param=f16,float8=rowwise,output=f32")]
-            attention: Attention<B>,
-            #[parallel(nested, unit, strategy = "zero2", precision = "bf16", context = "ring")]
-            inner: M,
-            pairs: Vec<(Linear<B>, Attention<B>)>,
-            #[parallel(skip, first)]
-            frozen: Linear<B>,
-            #[parallel(stages, unit)]
-            blocks: Vec<Attention<B>>,
-            #[parallel(stages = self.costs)]
-            others: [Attention<B>; 4],
-            #[module(skip)]
-            note: String,
-            n_heads: usize,
-        }
-    )));
+    insta::assert_snapshot!(expansion_for(
+        Line::Burn021,
+        quote!(
+            #[parallel(unit)]
+            struct Block<B: Backend, M> {
+                #[parallel(sequence)]
+                norm: RmsNorm<B>,
+                #[parallel(colwise, heads = self.n_heads, input = "[-, {tp}, -]", output = "[(2 . 4{dp}), -] + sum{tp}")]
+                wq: Linear<B>,
+                #[parallel(unit, checkpoint, precision = "param=f16,float8=rowwise,output=f32")]
+                attention: Attention<B>,
+                #[parallel(nested, unit, strategy = "zero2", precision = "bf16", context = "ring")]
+                inner: M,
+                pairs: Vec<(Linear<B>, Attention<B>)>,
+                #[parallel(skip, first)]
+                frozen: Linear<B>,
+                #[parallel(stages, unit)]
+                blocks: Vec<Attention<B>>,
+                #[parallel(stages = self.costs)]
+                others: [Attention<B>; 4],
+                #[module(skip)]
+                note: String,
+                n_heads: usize,
+            }
+        )
+    ));
 }
 
 #[test]
 fn expansion_of_an_enum_021() {
-    insta::assert_snapshot!(expansion_for(Line::Burn021, quote!(
-        enum Projection<B: Backend> {
-            #[parallel(vocab, axis = "model", last)]
-            Head(Linear<B>),
-            Block(Block<B>),
-        }
-    )));
+    insta::assert_snapshot!(expansion_for(
+        Line::Burn021,
+        quote!(
+            enum Projection<B: Backend> {
+                #[parallel(vocab, axis = "model", last)]
+                Head(Linear<B>),
+                Block(Block<B>),
+            }
+        )
+    ));
 }

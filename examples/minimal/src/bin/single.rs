@@ -19,7 +19,11 @@ fn train() -> Result<(), Box<dyn Error>> {
         let loss = model.loss(bytes, next);
         let gradients = GradientsParams::from_grads(loss.backward(), &model);
         model = optimizer.step(LEARNING_RATE, model, gradients);
-        println!("step {:>2}  loss {:.5}", step + 1, loss.into_scalar::<f32>());
+        println!(
+            "step {:>2}  loss {:.5}",
+            step + 1,
+            loss.into_scalar::<f32>()
+        );
     }
     Ok(())
 }
