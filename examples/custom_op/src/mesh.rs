@@ -1,11 +1,11 @@
 //! What the kernels are to a mesh.
 
-use burn::tensor::backend::BackendTypes;
-use burn::tensor::ops::FloatTensor;
+use burn::backend::BackendTypes;
+use burn::backend::tensor::FloatTensor;
 use burn_dist::Dist;
 use burn_dist::custom::{
-    BackendIr, CustomOp, CustomTensor, Execute, FactorKind, FloatClass, Name, OpRule, RuleBuilder,
-    Shapes, TensorInfo, call,
+    CustomOp, CustomTensor, Execute, FactorKind, FloatClass, Name, OpRule, RuleBuilder, Shapes,
+    TensorInfo, call,
 };
 use burn_dist::mesh::ReduceOp;
 
@@ -90,7 +90,7 @@ fn floats<B: Backend, const N: usize>(tensors: Vec<CustomTensor<B>>) -> [FloatTe
 }
 
 /// On a mesh, the kernels run on what each rank holds.
-impl<B: Backend + BackendIr> Backend for Dist<B> {
+impl Backend for Dist {
     fn bias_gelu(x: FloatTensor<Self>, bias: FloatTensor<Self>) -> FloatTensor<Self> {
         let inputs = [x, bias].map(CustomTensor::Float).into();
         let [out] = floats(call(BiasGelu, inputs).expect("the id is ours"));
