@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use burn::optim::ModuleOptimizer;
 use burn::tensor::{Device, Distribution, Tensor};
-use burn_dist::{DeviceMesh, Parallelize};
+use burn_dist::{DeviceMesh, OnMesh, Parallelize};
 use llama::data::batch::{Batch, BatchSource, RandomTokens};
 use llama::data::rng::Rng;
 use llama::model::{Llama, LlamaConfig, Size};
@@ -114,7 +114,7 @@ fn main() {
                 plain.step(&batch);
                 meshed.step(&batch);
             }
-            let before = mesh.report();
+            let before = device.report();
             let (mut ratios, mut times, mut total) = (Vec::new(), Vec::new(), 0.0);
             for _ in 0..steps {
                 let batch = source.next_batch().expect("random tokens");
@@ -124,7 +124,7 @@ fn main() {
                 times.push(dist);
                 total += dist;
             }
-            let after = mesh.report();
+            let after = device.report();
             let share = (after.plan_time - before.plan_time).as_secs_f64() / total;
             let misses = after.cache.misses - before.cache.misses;
             let ratio = median(&mut ratios);

@@ -19,7 +19,7 @@ use burn::optim::ModuleOptimizer;
 use burn::tensor::Device;
 use burn_dist::mesh::{Link, Links};
 use burn_dist::report::RankTimes;
-use burn_dist::{DeviceMesh, DeviceMeshBuilder, Parallelize, ParallelizeWith, explain};
+use burn_dist::{DeviceMesh, DeviceMeshBuilder, OnMesh, Parallelize, ParallelizeWith, explain};
 use llama::data::batch::{BatchSource, RandomTokens};
 use llama::data::rng::Rng;
 use llama::model::{Llama, Size};
@@ -45,7 +45,6 @@ struct Step {
 
 struct Trainer {
     name: String,
-    mesh: DeviceMesh,
     device: Device,
     model: Option<Llama>,
     optim: ModuleOptimizer,
@@ -68,7 +67,6 @@ impl Trainer {
         let model = model.parallelize_with(&mesh, &plan);
         Self {
             name: name.into(),
-            mesh,
             device,
             model: Some(model.expect("the model fits the mesh")),
             optim: optimizer::optimizer(),
@@ -84,7 +82,7 @@ impl Trainer {
     }
 
     fn times(&self) -> Vec<RankTimes> {
-        let ranks = self.mesh.report().ranks;
+        let ranks = self.device.report().ranks;
         ranks.into_iter().map(|rank| rank.times).collect()
     }
 
@@ -236,7 +234,7 @@ fn main() {
         }));
     }
     if let Some(file) = trace_file {
-        let trace = trainers[2].mesh.trace().expect("it was turned on");
+        let trace = trainers[2].device.trace().expect("it was turned on");
         trace.save(&file).expect("the file can be written");
     }
     println!(

@@ -24,7 +24,7 @@ use burn_dist::schedule::Timeline;
 use burn_dist::train::metrics::MetricsError;
 use burn_dist::train::run::RunError;
 use burn_dist::{
-    DeviceMesh, Float, Hold, Parallelize, ParallelizeWith, Plan, Precision, ShardStrategy,
+    DeviceMesh, Float, Hold, OnMesh, Parallelize, ParallelizeWith, Plan, Precision, ShardStrategy,
 };
 
 use crate::capacity::{TooFewRows, TooLarge, Unfit};
@@ -330,12 +330,12 @@ impl Mesh {
 
     /// Keeps the window of the mesh open until the result is dropped.
     pub fn hold(&self) -> Hold {
-        self.mesh.hold()
+        self.device.hold()
     }
 
     /// The fault that has stopped the mesh, if one has.
     pub fn fault(&self) -> Option<Fault> {
-        self.mesh.fault()
+        self.device.fault()
     }
 
     /// Number of ranks.
@@ -416,7 +416,7 @@ impl Mesh {
 
     /// What the mesh has done so far.
     pub fn report(&self) -> MeshReport {
-        self.mesh.report()
+        self.device.report()
     }
 
     /// Whether the model is cut into stages.
@@ -426,7 +426,7 @@ impl Mesh {
 
     /// When the stages worked on which microbatch in the last step, if the devices were opened by [`Self::traced`].
     pub fn pipeline(&self) -> Option<Timeline> {
-        self.mesh.trace()?.pipeline()
+        self.device.trace()?.pipeline()
     }
 
     /// Writes what every rank of this process did when, and returns how many events were too many to keep.
@@ -434,7 +434,7 @@ impl Mesh {
     /// # Errors
     /// If the devices were not opened by [`Self::traced`], or the file cannot be written.
     pub fn save_trace(&self, path: &Path) -> anyhow::Result<u64> {
-        let trace = self.mesh.trace().context("the mesh keeps no trace")?;
+        let trace = self.device.trace().context("the mesh keeps no trace")?;
         write_whole(path, |to| trace.write(to))
             .with_context(|| format!("cannot write the trace {}", path.display()))?;
         Ok(trace.left_out())
@@ -442,7 +442,7 @@ impl Mesh {
 
     /// What the ranks of this process held, by the buffers themselves, each with its number.
     pub fn accounted(&self) -> Vec<(usize, AccountedMemory)> {
-        let ranks = self.mesh.report().ranks;
+        let ranks = self.device.report().ranks;
         ranks
             .into_iter()
             .filter_map(|rank| Some((rank.rank as usize, rank.accounted?)))
@@ -451,7 +451,7 @@ impl Mesh {
 
     /// What the planner has done so far.
     pub fn plan(&self) -> PlanStats {
-        let report = self.mesh.report();
+        let report = self.device.report();
         PlanStats {
             windows: report.cache.windows,
             hits: report.cache.hits,
@@ -462,7 +462,7 @@ impl Mesh {
 
     /// Shares of the work that ranks along an axis do more than once, by axis.
     pub fn redundancy(&self) -> BTreeMap<String, f64> {
-        let redundancy = self.mesh.report().redundancy;
+        let redundancy = self.device.report().redundancy;
         let axes = redundancy.axes.iter();
         axes.map(|axis| (axis.axis.clone(), redundancy.share(&axis.axis)))
             .collect()
@@ -477,9 +477,9 @@ impl Mesh {
         ask: Ask,
         step: impl FnOnce() -> T,
     ) -> anyhow::Result<(T, Explanation)> {
-        self.mesh.start_explaining(ask);
+        self.device.start_explaining(ask);
         let result = step();
-        let explanation = self.mesh.explained();
+        let explanation = self.device.explained();
         let explanation = Explanation {
             after: explanation.after.join("\n"),
             text: explanation.to_string(),

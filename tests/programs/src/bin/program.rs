@@ -7,7 +7,7 @@ use std::process::exit;
 use std::time::Instant;
 
 use burn::tensor::Device;
-use burn_dist::DeviceMesh;
+use burn_dist::{DeviceMesh, OnMesh};
 use programs::{Numbers, Program, Randomness, Setup, Size, each_program};
 
 struct Arguments {
@@ -73,12 +73,12 @@ fn run_if_named<P: Program>(arguments: &Arguments, found: &mut bool) {
     }
     println!("seconds {:.3}", took.as_secs_f64());
     if let Some(mesh) = &arguments.mesh {
-        let report = mesh.report();
+        let report = mesh.device().report();
         let (cache, plan_time) = (report.cache, report.plan_time.as_secs_f64());
         println!("windows {} {} {plan_time:.3}", cache.windows, cache.misses);
         let redundancy = report.redundancy;
         println!("work {} {}", redundancy.flops, redundancy.share("dp"));
-        if let Some(fault) = mesh.fault() {
+        if let Some(fault) = mesh.device().fault() {
             eprintln!("{fault}");
             exit(1);
         }
