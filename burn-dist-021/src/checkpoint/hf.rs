@@ -33,6 +33,7 @@ use burn_core::module::Module;
 use burn_dist_checkpoint::convert::convert_floats;
 use burn_dist_checkpoint::{CheckpointError, KeyReport, Match, Mismatch, NonFinite};
 use burn_dist_door::DataParts;
+use burn_dist_front::checkpoint::float8;
 
 pub use burn_dist_checkpoint::hf::{
     FLOAT8_BLOCK, Float8, Folder, FolderProblem, FolderWriter, Form, Names, NamesError,
@@ -42,7 +43,6 @@ pub use burn_dist_checkpoint::{Loaded, Region, Request};
 
 use super::StateError;
 use super::checkpointer::{Processes, in_all, mesh_with_values};
-use super::float8;
 use super::parameters::{Parameter, Value, parameters, values};
 use super::read::{ByteCount, Reader, Source};
 use super::restore::restore;

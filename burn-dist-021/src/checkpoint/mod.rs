@@ -14,14 +14,12 @@
 //! | `write` | the parts of ranks into the files of a checkpoint |
 //! | `hf` | folders in the form of Hugging Face |
 //! | `place` | where tensors that are loaded go |
-//! | `threads` | work on several threads |
 //! | `read` | tensors of a checkpoint into the layouts that they shall have |
 //!
 //! The files themselves, and the tools for them, are those of the crate `burn-dist-checkpoint`.
 
 mod checkpointer;
 mod error;
-mod float8;
 pub mod hf;
 mod load_record;
 mod parameters;
@@ -33,7 +31,6 @@ mod restore;
 mod saved;
 mod settle;
 mod state;
-mod threads;
 mod token;
 mod write;
 

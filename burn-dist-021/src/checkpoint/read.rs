@@ -10,12 +10,11 @@ use burn_dist_checkpoint::hf::{Float8, Folder, Form};
 use burn_dist_checkpoint::{
     Checkpoint, CheckpointError, Match, NonFinite, Options, Region, Request,
 };
+use burn_dist_front::checkpoint::{float8, threads::in_threads};
 use burn_std::Bytes;
 
 use super::StateError;
-use super::float8;
 use super::saved::LoadOptions;
-use super::threads::in_threads;
 use crate::mesh::{DType, MeshShape, Rank};
 use crate::ops::dtype::to_burn;
 use crate::parallel::MeshBackend;

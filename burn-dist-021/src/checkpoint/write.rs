@@ -6,10 +6,10 @@ use std::ops::Range;
 use burn_dist_checkpoint::{
     CheckpointError, Checkpoints, Meter, Part, Save, SaveId, SavePlan, Tensor,
 };
+use burn_dist_front::checkpoint::threads::in_threads;
 use serde_json::Map;
 
 use super::StateError;
-use super::threads::in_threads;
 use crate::mesh::MeshShape;
 use crate::record::local_ranks;
 use crate::record::parts::{PendingPart, Taken};

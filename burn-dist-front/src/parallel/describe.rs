@@ -1,66 +1,36 @@
 //! The trait the derive implements, and what its expansion writes into.
 
-use super::Annotate;
-use super::plan::{Action, Entry, Plan, StyleEntry, Target};
+use super::plan::{Action, Entry, StyleEntry, Target};
 use super::stages::{Split, StageMark};
-use super::{LayoutText, ParallelError, ParallelizeWith, Style};
-use crate::mesh::MeshShape;
+use super::{LayoutText, Style};
 use crate::plan::UnitPolicy;
-use burn_core::module::Module;
 use burn_dist_plan::layout::written::LayoutParts;
 
-/// A module that says how it is split over a device mesh.
-///
-/// Derived, not written: see the derive of the same name.
+/// A module that says how it is split over a device mesh: what the derive of `Parallelize` implements.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not say how it is parallelised",
     label = "no plan",
     note = "add `#[derive(Parallelize)]` to the module, or give a plan: `model.parallelize_with(&mesh, \
         &Plan::new().colwise(\"...\"))`"
 )]
-pub trait Parallelize {
+pub trait Describe {
     /// Writes the attributes into `scope`, those of nested modules too.
-    #[doc(hidden)]
     fn describe(&self, scope: &mut Scope);
-
-    /// Returns the plan the attributes describe; later entries override earlier ones, so it can be amended.
-    fn plan(&self) -> Plan {
-        let mut scope = Scope::default();
-        self.describe(&mut scope);
-        Plan::from_entries(scope.entries)
-    }
-
-    /// Places every float parameter as the attributes say, now and whenever it is loaded from a record.
-    ///
-    /// Lazy parameters stay lazy. A parameter no attribute names is whole over the tensor-parallel axes and rests over
-    /// the FSDP axes.
-    ///
-    /// # Communication
-    /// None by itself: layouts are recorded, and moves happen where values are used.
-    /// # Errors
-    /// Those of [`Plan::resolve`], and [`ParallelError::OtherMesh`] if the model lives on another mesh.
-    fn parallelize<B: Annotate>(self, mesh: &impl AsRef<MeshShape>) -> Result<Self, ParallelError>
-    where
-        Self: Module<B>,
-    {
-        let plan = self.plan();
-        self.parallelize_with(mesh, &plan)
-    }
 }
 
-impl<T: Parallelize> Parallelize for Vec<T> {
+impl<T: Describe> Describe for Vec<T> {
     fn describe(&self, scope: &mut Scope) {
         self.as_slice().describe(scope);
     }
 }
 
-impl<T: Parallelize, const N: usize> Parallelize for [T; N] {
+impl<T: Describe, const N: usize> Describe for [T; N] {
     fn describe(&self, scope: &mut Scope) {
         self.as_slice().describe(scope);
     }
 }
 
-impl<T: Parallelize> Parallelize for [T] {
+impl<T: Describe> Describe for [T] {
     fn describe(&self, scope: &mut Scope) {
         for (i, item) in self.iter().enumerate() {
             scope.enter(&i.to_string(), |scope| item.describe(scope));
@@ -68,7 +38,7 @@ impl<T: Parallelize> Parallelize for [T] {
     }
 }
 
-impl<T: Parallelize> Parallelize for Option<T> {
+impl<T: Describe> Describe for Option<T> {
     fn describe(&self, scope: &mut Scope) {
         if let Some(item) = self {
             item.describe(scope);
@@ -137,6 +107,10 @@ impl Scope {
         if let Some(text) = output {
             self.push(Action::Output(Ok(text)), vacant);
         }
+    }
+
+    pub(super) fn into_entries(self) -> Vec<Entry> {
+        self.entries
     }
 
     fn push(&mut self, action: Action, vacant: bool) {
@@ -215,11 +189,11 @@ impl Mark {
 
 /// Finding out whether a field's type has a plan, by trait resolution on the type itself (autoref specialisation).
 ///
-/// `(&Probe(&field)).describe_into(scope)` takes the method of [`ViaPlan`] if the type implements [`Parallelize`], and
+/// `(&Probe(&field)).describe_into(scope)` takes the method of [`ViaPlan`] if the type implements [`Describe`], and
 /// that of [`ViaNothing`], one reference further away, if not. Foreign types need no impl, and no type name is
 /// compared.
-pub(super) mod probe {
-    use super::{Parallelize, Scope};
+pub mod probe {
+    use super::{Describe, Scope};
 
     /// A field to ask about.
     #[derive(Debug)]
@@ -231,7 +205,7 @@ pub(super) mod probe {
         fn describe_into(&self, scope: &mut Scope);
     }
 
-    impl<T: Parallelize + ?Sized> ViaPlan for Probe<'_, T> {
+    impl<T: Describe + ?Sized> ViaPlan for Probe<'_, T> {
         fn describe_into(&self, scope: &mut Scope) {
             self.0.describe(scope);
         }

@@ -2,8 +2,8 @@
 
 use super::pattern::Pattern;
 use super::stages::{Split, StageMark};
-use super::{LayoutText, ParallelError, ParamSpec, Style};
-use super::{resolve, walk};
+use super::{Describe, LayoutText, Line, ModuleTree, ParallelError, ParamSpec, Scope, Style};
+use super::resolve;
 use crate::layout::LayoutError;
 use crate::mesh::MeshShape;
 use crate::plan::clock::ModuleCosts;
@@ -11,8 +11,7 @@ use crate::plan::{
     Accumulation, ActivationCheckpoint, AsyncTp, ContextParallel, Float8, Offload, Precision,
     Reshard, ScheduleChoice, ShardStrategy, UnitPolicy,
 };
-use burn_core::module::Module;
-use burn_core::tensor::backend::Backend;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// The tensor-parallel axis used where none is named. A mesh may lack it: its styles then split nothing.
@@ -27,26 +26,9 @@ pub(super) const DEFAULT_AXIS: &str = "tp";
 /// Methods without a pattern say how the model is trained (precision, checkpointing and so on); [`Plan::unit_policy`]
 /// says it of a unit. It travels with the parameters: two models on one mesh may differ.
 ///
-/// ```
-/// use burn::backend::Flex;
-/// use burn::nn::LinearConfig;
-/// use burn_dist::mesh::MeshShape;
-/// use burn_dist::Plan;
-///
-/// let up = LinearConfig::new(16, 64).init::<Flex>(&Default::default());
-/// let down = LinearConfig::new(64, 16).init::<Flex>(&Default::default());
-/// let mesh = MeshShape::parse("fsdp=2,tp=2")?;
-///
-/// let specs = Plan::new().colwise("0").rowwise("1").unit("*").resolve(&(up, down), &mesh)?;
-/// let text: Vec<String> = specs.iter().map(|spec| spec.to_text(&mesh)).collect();
-/// assert_eq!(text[0], "path=0.weight;style=colwise;role=weight;layout=[-, {tp}];unit=0;rest=yes");
-/// assert_eq!(text[1], "path=0.bias;style=colwise;role=bias;layout=[{tp}];unit=0;rest=yes");
-/// assert_eq!(text[2], "path=1.weight;style=rowwise;role=weight;layout=[{tp}, -];unit=1;rest=yes");
-/// assert_eq!(text[3], "path=1.bias;style=rowwise;role=bias;layout=[-];unit=1;rest=yes");
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Clone, Debug, Default)]
-pub struct Plan {
+/// `L` is the [line of Burn](Line) whose modules it is for.
+#[derive(Clone, Debug)]
+pub struct Plan<L> {
     pub(super) entries: Vec<Entry>,
     /// The axis of the styles added from here on.
     axis: Option<String>,
@@ -57,6 +39,14 @@ pub struct Plan {
     pub(super) schedule: ScheduleChoice,
     /// Stages on each rank, if they are set.
     pub(super) stages_per_rank: Option<u32>,
+    line: PhantomData<fn() -> L>,
+}
+
+/// The plan that says nothing.
+impl<L> Default for Plan<L> {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 /// One request of a plan, for the parameters that a path or a pattern names.
@@ -162,17 +152,29 @@ impl Entry {
     }
 }
 
-impl Plan {
+impl<L> Plan<L> {
     /// Returns the plan that says nothing: every parameter is whole, and rests over the FSDP axes; nothing is cast,
     /// recomputed or offloaded.
     pub fn new() -> Self {
-        Self::default()
+        Self {
+            entries: Vec::new(),
+            axis: None,
+            replicate_indivisible: false,
+            policy: UnitPolicy::default(),
+            schedule: ScheduleChoice::default(),
+            stages_per_rank: None,
+            line: PhantomData,
+        }
     }
 
-    pub(super) fn from_entries(entries: Vec<Entry>) -> Self {
+    /// Returns the plan that the attributes of a module describe.
+    #[doc(hidden)]
+    pub fn described(module: &(impl Describe + ?Sized)) -> Self {
+        let mut scope = Scope::default();
+        module.describe(&mut scope);
         Self {
-            entries,
-            ..Self::default()
+            entries: scope.into_entries(),
+            ..Self::new()
         }
     }
 
@@ -203,25 +205,8 @@ impl Plan {
 
     /// Splits stacked experts: weights `[experts, in, out]` as `[{ep}, -, -]`, biases `[experts, out]` as `[{ep}, -]`.
     ///
-    /// Over the axes of role [`Expert`](crate::mesh::AxisRole::Expert), named `ep`, which a mesh may lack; or over those
+    /// Over the axes of role [`Expert`](burn_dist_mesh::AxisRole::Expert), named `ep`, which a mesh may lack; or over those
     /// that [`Plan::axis`] names: any but those of a pipeline, several separated by commas, the first major.
-    ///
-    /// ```
-    /// use burn::backend::Flex;
-    /// use burn::module::Param;
-    /// use burn::tensor::Tensor;
-    /// use burn_dist::Plan;
-    /// use burn_dist::mesh::MeshShape;
-    ///
-    /// let experts = [Param::from_tensor(Tensor::<Flex, 3>::zeros([8, 16, 64], &Default::default()))];
-    /// let layout = |plan: Plan, mesh| -> Result<String, Box<dyn std::error::Error>> {
-    ///     let mesh = MeshShape::parse(mesh)?;
-    ///     Ok(plan.resolve(&experts, &mesh)?[0].layout.display(&mesh).to_string())
-    /// };
-    /// assert_eq!(layout(Plan::new().experts("0"), "fsdp=2,ep=4")?, "[{ep}, -, -]");
-    /// assert_eq!(layout(Plan::new().axis("fsdp,cp").experts("0"), "fsdp=2,cp=2")?, "[{fsdp, cp}, -, -]");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn experts(self, pattern: &str) -> Self {
         self.style(Style::Experts, pattern)
     }
@@ -256,13 +241,6 @@ impl Plan {
 
     /// Marks a module as a unit, as [`Plan::unit`] does, with a policy of its own, whatever the model's is. It holds
     /// for units inside it too: of several policies the nearest counts, and of two at one path the later.
-    ///
-    /// ```
-    /// use burn_dist::{ActivationCheckpoint, Float, Plan, Precision, UnitPolicy};
-    ///
-    /// let first = UnitPolicy::new().checkpoint(ActivationCheckpoint::Full).precision(Precision::new(Float::F32));
-    /// let plan = Plan::new().precision(Precision::new(Float::BF16)).unit("layers").unit_policy("layers.0", first);
-    /// ```
     pub fn unit_policy(self, pattern: &str, policy: UnitPolicy) -> Self {
         self.with(pattern, Action::Unit(policy))
     }
@@ -273,21 +251,6 @@ impl Plan {
     /// On a mesh with a pipeline axis, every float parameter needs a stage: by `stages` for the list that it is in, by
     /// [`Plan::first`] or [`Plan::last`], or by [`Plan::stage`]. It lives on the ranks of its stage alone. As with
     /// styles, the later entry counts.
-    ///
-    /// ```
-    /// use burn::backend::Flex;
-    /// use burn::nn::LinearConfig;
-    /// use burn_dist::Plan;
-    /// use burn_dist::mesh::MeshShape;
-    ///
-    /// let linear = || LinearConfig::new(8, 8).with_bias(false).init::<Flex>(&Default::default());
-    /// let model = (linear(), vec![linear(), linear(), linear()], linear());
-    /// let plan = Plan::new().first("0").stages("1").last("2");
-    /// let specs = plan.resolve(&model, &MeshShape::parse("pp=2,fsdp=2")?)?;
-    /// let stages: Vec<u32> = specs.iter().flat_map(|spec| &spec.stage).map(|stage| stage.index).collect();
-    /// assert_eq!(stages, [0, 0, 0, 1, 1]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn stages(self, pattern: &str) -> Self {
         self.with(pattern, Action::Stage(StageMark::Blocks(Split::Even)))
     }
@@ -301,34 +264,6 @@ impl Plan {
 
     /// Cuts a list of blocks into stages by what a step of the model costs on modelled hardware: as
     /// [`Plan::stage_weights`], and what stages have beside the list counts too, such as a large head on the last one.
-    ///
-    /// ```
-    /// use burn::backend::{Autodiff, Flex};
-    /// use burn::nn::LinearConfig;
-    /// use burn::tensor::{Distribution, Tensor};
-    /// use burn_dist::clock::{Hardware, ModuleCosts};
-    /// use burn_dist::mesh::MeshShape;
-    /// use burn_dist::{DeviceMesh, Dist, ParallelizeWith, Plan};
-    ///
-    /// type B = Autodiff<Dist<Flex>>;
-    ///
-    /// let mesh = DeviceMesh::builder().dry_run().build()?;
-    /// let device = mesh.device();
-    /// let linear = |size| LinearConfig::new(512, size).with_bias(false).init::<B>(&device);
-    /// let blocks = (0..4).map(|_| linear(512)).collect::<Vec<_>>();
-    /// let model = (blocks, linear(4096)).parallelize_with(&mesh, &Plan::new())?;
-    /// let (_, windows) = burn_dist::simulate::<B, _>(&device, &Hardware::preset("h100")?, || {
-    ///     let x = Tensor::<B, 2>::random([512, 512], Distribution::Default, &device);
-    ///     let x = model.0.iter().fold(x, |x, block| block.forward(x));
-    ///     model.1.forward(x).sum().backward();
-    /// })?;
-    /// let plan = Plan::new().stage_costs("0", &ModuleCosts::new(&windows)).last("1");
-    /// let specs = plan.resolve(&model, &MeshShape::parse("pp=2")?)?;
-    /// let stages: Vec<u32> = specs.iter().flat_map(|spec| &spec.stage).map(|stage| stage.index).collect();
-    /// // The head is worth more than the blocks: the last stage has as few of them as can be.
-    /// assert_eq!(stages, [0, 0, 0, 1, 1]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn stage_costs(self, pattern: &str, costs: &ModuleCosts) -> Self {
         let mark = StageMark::Costs(Arc::new(costs.clone()));
         self.with(pattern, Action::Stage(mark))
@@ -356,25 +291,15 @@ impl Plan {
         self.with(pattern, Action::Stage(StageMark::At(stage)))
     }
 
-    /// Sets in which order the ranks of a pipeline work on microbatches: a [kind](crate::schedule::ScheduleKind), 1F1B by default,
+    /// Sets in which order the ranks of a pipeline work on microbatches: a [kind](burn_dist_plan::ScheduleKind), 1F1B by default,
     /// or a table of one's own, which also says how many stages a rank has.
-    ///
-    /// ```
-    /// use burn_dist::Plan;
-    /// use burn_dist::schedule::{Schedule, ScheduleKind};
-    ///
-    /// let by_name = Plan::new().schedule(ScheduleKind::ZbV);
-    /// let table: Schedule = "schedule ranks=2 chunks=1 placement=loop microbatches=1\nF0.0 BW0.0\nF1.0 BW1.0".parse()?;
-    /// let by_table = Plan::new().schedule(table);
-    /// # Ok::<(), burn_dist::schedule::ScheduleError>(())
-    /// ```
     pub fn schedule(mut self, schedule: impl Into<ScheduleChoice>) -> Self {
         self.schedule = schedule.into();
         self
     }
 
     /// Sets how many stages each rank of a pipeline has: 1 by default, 2 for schedules in the shape of a V, which have
-    /// no other number. More than one are for schedules that are [looped](crate::schedule::ScheduleKind::is_looped).
+    /// no other number. More than one are for schedules that are [looped](burn_dist_plan::ScheduleKind::is_looped).
     pub fn stages_per_rank(mut self, stages: u32) -> Self {
         self.stages_per_rank = Some(stages);
         self
@@ -484,13 +409,28 @@ impl Plan {
     /// stages that cannot be, [`ParallelError::NoList`], [`ParallelError::TooFewBlocks`],
     /// [`ParallelError::NotOnePerBlock`] and [`ParallelError::NoWeight`] for lists that cannot be cut into them, and
     /// [`ParallelError::PipelineAxis`] for a tensor that is to be split over that axis.
-    pub fn resolve<B: Backend, M: Module<B>>(
+    pub fn resolve<B, M>(
         &self,
         module: &M,
         mesh: &impl AsRef<MeshShape>,
+    ) -> Result<Vec<ParamSpec>, ParallelError>
+    where
+        L: Line<M, B>,
+    {
+        self.resolve_tree(&L::tree(module), mesh.as_ref())
+    }
+
+    /// Returns one spec per float parameter of a tree, in the order of its walk.
+    ///
+    /// # Errors
+    /// Those of [`Self::resolve`].
+    #[doc(hidden)]
+    pub fn resolve_tree(
+        &self,
+        tree: &ModuleTree,
+        mesh: &MeshShape,
     ) -> Result<Vec<ParamSpec>, ParallelError> {
-        let (_, tree) = walk::walk(module.clone());
-        resolve::resolve(self, &tree, mesh.as_ref())
+        resolve::resolve(self, tree, mesh)
     }
 
     fn style(self, style: Style, pattern: &str) -> Self {
