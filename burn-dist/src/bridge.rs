@@ -10,7 +10,7 @@ use burn_core::backend::{
     Autodiff, BackendTensor, DispatchAutodiffContext, DispatchDevice, DispatchTensor,
     DispatchTensorKind,
 };
-use burn_core::tensor::kind::Basic;
+use burn_core::tensor::kind::{self, Basic};
 use burn_core::tensor::{Device, Tensor};
 
 use crate::record::parts::{Parts, Taken, TensorParts};
@@ -99,6 +99,19 @@ pub(crate) fn from_mesh<const D: usize, K: Basic>(
         false => kind,
     };
     Tensor::from_dispatch(DispatchTensor { kind, autodiff })
+}
+
+/// Returns a tensor with gradients if its device is one with gradients, which recomputes as that says.
+pub(crate) fn on_device<const D: usize, K: kind::Autodiff>(
+    tensor: Tensor<D, K>,
+    device: &Device,
+) -> Tensor<D, K> {
+    match device.gradient_checkpointing_strategy() {
+        None => tensor,
+        Some(strategy) => tensor
+            .autodiff()
+            .with_gradient_checkpointing_strategy(strategy),
+    }
 }
 
 /// Returns a handle on a tensor of a mesh.

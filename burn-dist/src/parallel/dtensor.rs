@@ -12,7 +12,7 @@ use burn_dist_plan::Role;
 
 use super::redistribute::redistribute;
 use crate::MeshDevice;
-use crate::bridge::{from_mesh, given, mesh_device, on_mesh, taken};
+use crate::bridge::{from_mesh, given, mesh_device, on_device, on_mesh, taken};
 use crate::layout::{Layout, LayoutError, Rows};
 use crate::mesh::{MeshShape, Rank};
 use crate::plan::clock::{ClockError, Hardware, Simulation};
@@ -383,19 +383,6 @@ process_local! {
 }
 
 const PLAIN: DispatchAutodiffContext = DispatchAutodiffContext::Disabled;
-
-/// Returns a tensor with gradients if its device is one with gradients.
-fn on_device<const D: usize, K: burn_core::tensor::kind::Autodiff>(
-    tensor: Tensor<D, K>,
-    device: &Device,
-) -> Tensor<D, K> {
-    match device.gradient_checkpointing_strategy() {
-        None => tensor,
-        Some(strategy) => tensor
-            .autodiff()
-            .with_gradient_checkpointing_strategy(strategy),
-    }
-}
 
 /// Runs `program` and returns what its plans do: every collective with its reason, and the memory of each rank.
 ///
