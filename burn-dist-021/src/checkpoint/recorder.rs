@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::fs;
 use std::io::{self, Read as _, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 
 use burn_core::record::{FileRecorder, FullPrecisionSettings, Record, Recorder, RecorderError};
 use burn_dist_checkpoint::{CheckpointError, Checkpoints};
@@ -14,9 +13,9 @@ use serde_json::Value;
 
 use super::StateError;
 use super::load_record::load_record;
-use super::read::{ByteCount, Reader, Source};
+use super::opened::LoadOptions;
+use super::read::{Reader, Source};
 use super::record::{join, part};
-use super::saved::LoadOptions;
 use super::write::save_here;
 use crate::parallel::{MeshBackend, mesh_of};
 
@@ -238,14 +237,10 @@ fn load<B: MeshBackend, R: Record<B>>(path: &Path, device: &B::Device) -> Result
         return join::<B, R>("record", written.record, Vec::new(), &[], device);
     };
     let checkpoint = Checkpoints::at(path.with_extension(TENSORS)).open(save)?;
-    let reader = Reader::<B> {
-        source: Source::Checkpoint(&checkpoint),
-        device,
-        mesh: &mesh_of::<B>(device)?,
-        options: LoadOptions::default(),
-        count: ByteCount::default(),
-        non_finite: Mutex::default(),
-    };
+    let (mesh, give) = (mesh_of::<B>(device)?, |parts| B::give(parts, device));
+    let source = Source::Checkpoint(&checkpoint);
+    let ranks = B::local_ranks(device);
+    let reader = Reader::new(source, &mesh, ranks, &give, LoadOptions::default());
     // A module that it is loaded into moves its tensors to where they belong.
-    load_record("record", written.record, &[], &checkpoint, &reader)
+    load_record("record", written.record, &[], &checkpoint, &reader, device)
 }

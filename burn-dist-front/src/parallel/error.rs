@@ -272,6 +272,18 @@ pub enum ParallelError {
         /// The mesh of the parameter's device.
         found: MeshShape,
     },
+    /// The model's device belongs to no mesh.
+    #[error(
+        "{path} is on {device}, which is no device of a mesh: create the model on the device of the mesh {asked}"
+    )]
+    NoMesh {
+        /// The first parameter found elsewhere.
+        path: String,
+        /// Its device.
+        device: String,
+        /// The mesh passed.
+        asked: MeshShape,
+    },
     /// A record holds a parameter of another shape than the model, which has been parallelised.
     #[error(
         "{path}: the record holds a parameter of shape {found:?}, and the model's has {expected:?}: load it into a model of the config that it was saved from"

@@ -7,12 +7,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{Builder, JoinHandle};
 
-use burn_core::data::dataset::Dataset;
-
 use super::error::DataError;
 use super::order::Order;
 use super::spans::{Span, Spans};
 use crate::layout::Rows;
+
+/// Why an item cannot be read.
+pub type ItemError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The item of a data set at an index; `None` if it has none there.
+pub(super) type GetItem<I> = dyn Fn(usize) -> Result<Option<I>, ItemError> + Send + Sync;
 
 /// Which rows of a batch of so many are loaded.
 pub(super) type ChooseRows = dyn Fn(usize) -> Rows + Send + Sync;
@@ -22,7 +26,7 @@ const WAITING_MAX: usize = 1;
 
 /// The data set that items come from.
 pub(super) struct Source<I> {
-    pub(super) dataset: Arc<dyn Dataset<I>>,
+    pub(super) items: Arc<GetItem<I>>,
     /// The item that is sample 0.
     pub(super) first: usize,
     pub(super) samples: usize,
@@ -33,7 +37,9 @@ pub(super) struct Source<I> {
 /// A batch before it is made.
 pub(super) struct Loaded<I> {
     pub(super) span: Span,
+    /// The rows of the batch that the items are.
     pub(super) rows: Rows,
+    /// What the batch is made of.
     pub(super) items: Vec<I>,
 }
 
@@ -58,9 +64,16 @@ impl<I> Source<I> {
 
     /// Loads a sample by its index before shuffling.
     fn item(&self, sample: usize) -> Result<I, DataError> {
-        let index = self.first + sample;
-        let item = self.dataset.get(index);
-        item.ok_or(DataError::MissingItem { index })
+        item(self.items.as_ref(), self.first + sample)
+    }
+}
+
+/// Reads the item of a data set at an index below its length.
+pub(super) fn item<I>(items: &GetItem<I>, index: usize) -> Result<I, DataError> {
+    match items(index) {
+        Ok(Some(item)) => Ok(item),
+        Ok(None) => Err(DataError::MissingItem { index }),
+        Err(source) => Err(DataError::Item { index, source }),
     }
 }
 

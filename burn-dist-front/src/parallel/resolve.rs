@@ -4,7 +4,7 @@ use super::fit::{self, Relation};
 use super::pattern::{Pattern, closest_first};
 use super::plan::{Action, DEFAULT_AXIS, Entry, Plan, StyleEntry, Target};
 use super::stages;
-use super::walk::{ModuleTree, Node, Parameter};
+use super::tree::{ModuleTree, Node, Parameter};
 use super::{LayoutText, ParallelError, ParamRole, ParamSpec, Style};
 use crate::layout::{Layout, LayoutError};
 use crate::mesh::{AxisIndex, MeshShape};
@@ -26,8 +26,8 @@ pub(super) struct Match {
     relation: Relation,
 }
 
-pub(super) fn resolve(
-    plan: &Plan,
+pub(super) fn resolve<L>(
+    plan: &Plan<L>,
     tree: &ModuleTree,
     mesh: &MeshShape,
 ) -> Result<Vec<ParamSpec>, ParallelError> {
@@ -295,8 +295,8 @@ fn existing_paths<'a>(parameters: impl IntoIterator<Item = &'a Parameter>) -> Ve
     paths.into_iter().collect()
 }
 
-struct Resolver<'a> {
-    plan: &'a Plan,
+struct Resolver<'a, L> {
+    plan: &'a Plan<L>,
     parameters: &'a [Parameter],
     mesh: &'a MeshShape,
     /// By entry.
@@ -329,7 +329,7 @@ struct AskedLayout<'a> {
     is_written: bool,
 }
 
-impl Resolver<'_> {
+impl<L> Resolver<'_, L> {
     fn spec(
         &self,
         i: usize,

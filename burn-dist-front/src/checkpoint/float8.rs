@@ -9,7 +9,7 @@ const FORMAT: Fp8 = Fp8::E4M3;
 
 /// Returns a parameter in 8 bits, and the factors of its blocks: as a layer with scales of blocks quantises it, where
 /// these have the same elements. `None` if a value is not finite.
-pub(super) fn quantized(float8: &Float8, values: &[f32]) -> Option<(Vec<u8>, Vec<f32>)> {
+pub fn quantized(float8: &Float8, values: &[f32]) -> Option<(Vec<u8>, Vec<f32>)> {
     let mut maxima = vec![0f32; float8.factors_shape().iter().product()];
     for (element, value) in values.iter().enumerate() {
         if !value.is_finite() {
@@ -33,7 +33,7 @@ pub(super) fn quantized(float8: &Float8, values: &[f32]) -> Option<(Vec<u8>, Vec
 }
 
 /// Returns the values of a region of a parameter.
-pub(super) fn values(float8: &Float8, region: &Region, bits: &[u8], factors: &[f32]) -> Vec<f32> {
+pub fn values(float8: &Float8, region: &Region, bits: &[u8], factors: &[f32]) -> Vec<f32> {
     let elements = region.ranges().flatten().zip(bits);
     let value =
         |(element, bits)| reference::decode(FORMAT, bits) * factors[float8.factor_of(element)];

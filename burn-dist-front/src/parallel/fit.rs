@@ -1,6 +1,6 @@
 //! The meaning of a style for a parameter: the dim it splits, and the parameter's role.
 
-use super::walk::{Parameter, Segment};
+use super::tree::{Parameter, Segment};
 use super::{ParallelError, ParamRole, Style};
 
 /// How an entry's pattern names a parameter.

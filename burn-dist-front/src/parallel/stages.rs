@@ -3,7 +3,7 @@
 use super::ParallelError;
 use super::plan::{Action, Entry, Plan};
 use super::resolve::Match;
-use super::walk::{ModuleTree, Parameter};
+use super::tree::{ModuleTree, Parameter};
 use crate::mesh::{AxisIndex, MeshShape};
 use crate::plan::clock::{ModuleCosts, is_inside};
 use crate::plan::{Pipeline, ScheduleChoice, Stage};
@@ -46,8 +46,8 @@ enum Named {
 }
 
 /// Returns the stage of each parameter; `None` on a mesh that does not split the model into stages.
-pub(super) fn stages(
-    plan: &Plan,
+pub(super) fn stages<L>(
+    plan: &Plan<L>,
     tree: &ModuleTree,
     matches: &[Vec<Match>],
     mesh: &MeshShape,
@@ -175,7 +175,11 @@ fn inside(module: &str, name: &str) -> String {
 }
 
 /// Returns the pipeline of a plan along an axis, if its schedule can have so many stages.
-fn pipeline(plan: &Plan, axis: AxisIndex, mesh: &MeshShape) -> Result<Pipeline, ParallelError> {
+fn pipeline<L>(
+    plan: &Plan<L>,
+    axis: AxisIndex,
+    mesh: &MeshShape,
+) -> Result<Pipeline, ParallelError> {
     let ranks = mesh.size(axis) as u32;
     let pipeline = |stages| Pipeline {
         axis,
@@ -361,6 +365,7 @@ fn cut(weights: &[f64], beside: &[f64], cost: impl Fn(f64, f64) -> f64) -> (Vec<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::parallel::TreeBuilder;
 
     #[test]
     fn equal_blocks_are_split_evenly_and_the_first_stages_have_one_more() {
@@ -379,19 +384,37 @@ mod tests {
     }
 
     /// The stages of an embedding, five blocks and a head, each with one parameter.
-    fn by_costs(costs: &[(&str, u64)], more: impl Fn(Plan) -> Plan) -> Result<Vec<u32>, String> {
-        let linear = || {
-            let config = burn::nn::LinearConfig::new(2, 2).with_bias(false);
-            config.init::<burn::backend::Flex>(&Default::default())
+    fn by_costs(
+        costs: &[(&str, u64)],
+        more: impl Fn(Plan<()>) -> Plan<()>,
+    ) -> Result<Vec<u32>, String> {
+        let mut tree = TreeBuilder::default();
+        let mut linear = |list: Option<&str>, name: &str| {
+            if let Some(list) = list {
+                tree.enter(list, "Tuple");
+            }
+            let container = list.map_or("Tuple", |_| "Vec");
+            tree.enter(name, container);
+            tree.enter("weight", "Struct:Linear");
+            tree.parameter(&[2, 2]);
+            tree.exit();
+            tree.exit();
+            if list.is_some() {
+                tree.exit();
+            }
         };
-        let blocks = (0..5).map(|_| linear()).collect::<Vec<_>>();
+        linear(None, "0");
+        for block in 0..5 {
+            linear(Some("1"), &block.to_string());
+        }
+        linear(None, "2");
         let costs = costs.iter().map(|(path, ns)| (path.to_string(), *ns));
         let plan = Plan::new()
             .stage_costs("1", &costs.collect())
             .first("0")
             .last("2");
         let mesh = MeshShape::parse("pp=3").expect("a mesh");
-        let specs = more(plan).resolve(&(linear(), blocks, linear()), &mesh);
+        let specs = more(plan).resolve_tree(&tree.build(), &mesh);
         let specs = specs.map_err(|error| error.to_string())?;
         Ok(specs
             .iter()

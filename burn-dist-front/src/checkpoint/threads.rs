@@ -9,7 +9,7 @@ use burn_dist_checkpoint::CheckpointError;
 ///
 /// # Errors
 /// One of those of `work`; [`CheckpointError::Panicked`].
-pub(super) fn in_threads<J: Send, T: Send>(
+pub fn in_threads<J: Send, T: Send>(
     threads: usize,
     jobs: Vec<J>,
     work: impl Fn(J) -> Result<T, CheckpointError> + Sync,

@@ -2,6 +2,8 @@ use std::io;
 
 use thiserror::Error;
 
+use super::ItemError;
+
 /// Why there is no batch.
 #[derive(Error)]
 #[non_exhaustive]
@@ -13,6 +15,14 @@ pub enum DataError {
     MissingItem {
         /// Where.
         index: usize,
+    },
+    /// The data set cannot read an item.
+    #[error("item {index} of the data set cannot be read: {source}")]
+    Item {
+        /// Where.
+        index: usize,
+        /// Why.
+        source: ItemError,
     },
     /// An item cannot be written as JSON, to make a fingerprint of it.
     #[error("item {index} of the data set has no fingerprint: give one by `Loader::fingerprint`")]
