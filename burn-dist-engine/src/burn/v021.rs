@@ -411,8 +411,8 @@ fn is_permutation(layout: &Layout) -> bool {
 /// Parts of tests that differ.
 #[cfg(test)]
 pub(crate) mod test {
-    use burn_backend::QTensorPrimitive;
     use burn_backend::quantization::QuantScheme;
+    use burn_backend::{QTensorPrimitive, Shape};
     use burn_flex::{Flex, FlexQTensor};
     use burn_ir::{OperationIr, QuantizationParametersIr, TensorIr, TensorStatus};
     use burn_router::{Runner, RunnerClient};
@@ -427,6 +427,16 @@ pub(crate) mod test {
     /// Returns the parameters of a quantization.
     pub(crate) fn scales(scales: TensorIr) -> QuantizationParametersIr {
         QuantizationParametersIr { scales }
+    }
+
+    /// Returns quantized data with one scale.
+    pub(crate) fn quantized(
+        values: Vec<i8>,
+        shape: Shape,
+        scheme: QuantScheme,
+        scale: f32,
+    ) -> TensorData {
+        TensorData::quantized(values, shape, scheme, &[scale])
     }
 
     /// Returns the padding of a convolution, the same at both ends.

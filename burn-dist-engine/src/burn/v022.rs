@@ -272,6 +272,7 @@ pub(crate) fn reducible<T>(tensor: T, _: Option<usize>) -> T {
 /// Parts of tests that differ.
 #[cfg(test)]
 pub(crate) mod test {
+    use burn_backend::Shape;
     use burn_backend::quantization::{QuantScheme, QuantStore};
     use burn_flex::Flex;
     use burn_ir::{OperationIr, QuantizationParametersIr, TensorIr, TensorStatus};
@@ -288,6 +289,16 @@ pub(crate) mod test {
     pub(crate) fn scales(scales: TensorIr) -> QuantizationParametersIr {
         let global = None;
         QuantizationParametersIr { scales, global }
+    }
+
+    /// Returns quantized data with one scale.
+    pub(crate) fn quantized(
+        values: Vec<i8>,
+        shape: Shape,
+        scheme: QuantScheme,
+        scale: f32,
+    ) -> TensorData {
+        TensorData::quantized(values, shape, scheme, &[scale], None)
     }
 
     /// Returns the padding of a convolution, the same at both ends.

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::Once;
 
 use burn_backend::tensor::FloatTensor;
-use burn_backend::{Scalar, Shape, TensorData};
+use burn_backend::{Scalar, Shape};
 use burn_dist_kernels::float8::reference::{self, larger, scale};
 use burn_dist_plan::float8::{Float8Op, Product, ScaleOf, Ways};
 use burn_dist_plan::policy::Fp8;
@@ -19,6 +19,7 @@ use burn_std::future::block_on;
 use super::Recorded;
 use super::execute::{execute_recorded, from_data, into_data};
 use super::family::prelude::*;
+use crate::burn::data::*;
 use crate::burn::into_vec;
 
 #[cfg(any(feature = "wgpu", feature = "cuda"))]

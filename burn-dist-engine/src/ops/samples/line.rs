@@ -3,7 +3,7 @@
 use burn_backend::DType;
 use burn_ir::*;
 
-use super::{BOOL, FLOAT, INT, Make, scalar};
+use super::{BOOL, INT, Make, scalar};
 
 pub(super) fn base(m: &Make, dtype: DType) -> Vec<BaseOperationIr> {
     use BaseOperationIr::*;
