@@ -17,7 +17,7 @@ use burn_dist_plan::policy::Fp8;
 use burn_std::{DType, Metadata};
 
 use super::super::family::prelude::*;
-use super::super::flex::downcast;
+use crate::burn::downcast;
 use super::{Float8, warn_emulated};
 
 /// Runs an operation, and returns whether it did: if tensors of `B` are CubeCL's, without burn-fusion's around them,

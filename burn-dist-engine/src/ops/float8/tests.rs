@@ -1,6 +1,5 @@
 //! The operations of float8 training against their definitions, whole and split.
 
-use burn_dist_door::DataParts;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -10,6 +9,7 @@ use burn_flex::Flex;
 use burn_ir::TensorId;
 
 use super::*;
+use crate::burn::data::*;
 use crate::ops::dtype::of_burn;
 use crate::ops::execute::execute_recorded;
 use crate::ops::tests::execute::Map;

@@ -18,7 +18,7 @@ use super::{Gpus, failed, settle};
 use crate::comm::{CommError, Communicator};
 use crate::mesh;
 use crate::ops::dtype::to_burn;
-use crate::ops::flex::downcast;
+use crate::burn::downcast;
 use burn_dist_gpu::endpoint::{Memory, Placed};
 use burn_dist_gpu::nccl::api::{Address, DeviceError};
 use burn_dist_gpu::nccl::groups::Channels;

@@ -5,8 +5,8 @@
     reason = "a region of one dim is one range"
 )]
 
+use crate::burn::data::*;
 use super::*;
-use burn_dist_door::DataParts;
 use proptest::prelude::*;
 
 const DTYPES: [DType; 12] = [
