@@ -3,16 +3,16 @@
 //! Burn's dispatch has our backend where [the patch](crate) puts it. Whether it is there is found out when the program
 //! runs: without the patch no device is one of a mesh, and so is no tensor, and all of this crate compiles.
 
-use std::any::Any;
-
 use burn_core::backend::tensor::FloatTensor;
 use burn_core::backend::{
-    Autodiff, BackendTensor, DispatchAutodiffContext, DispatchDevice, DispatchTensor,
+    Autodiff, BackendTensor, DispatchAutodiffContext, DispatchTensor,
     DispatchTensorKind,
 };
 use burn_core::tensor::kind::{self, Basic};
 use burn_core::tensor::{Device, Tensor};
 
+use crate::device::same;
+pub(crate) use crate::device::mesh_device;
 use crate::record::parts::{Parts, Taken, TensorParts};
 use crate::run::Fault;
 use crate::{Dist, MeshDevice};
@@ -24,15 +24,6 @@ pub(crate) type Tracked = Autodiff<Dist>;
 pub(crate) struct OnMesh {
     pub(crate) tensor: BackendTensor<Dist>,
     context: DispatchAutodiffContext,
-}
-
-/// Returns the mesh that a device stands for, with or without gradients.
-pub(crate) fn mesh_device(device: &Device) -> Option<MeshDevice> {
-    let plain = device.clone().without_autodiff();
-    match plain.as_dispatch() {
-        DispatchDevice::NdArray(device) => (device as &dyn Any).downcast_ref().cloned(),
-        _ => None,
-    }
 }
 
 /// Returns a tensor as one of a mesh.
@@ -48,14 +39,15 @@ pub(crate) fn on_mesh<const D: usize, K: Basic>(
         kind => (kind, false),
     };
     let kind = match kind {
-        DispatchTensorKind::NdArray(tensor) => match same(tensor) {
-            Ok(tensor) => {
+        // Without the patch it is another crate's.
+        DispatchTensorKind::NdArray(tensor) => match same(tensor.clone()) {
+            Some(tensor) => {
                 return Ok(OnMesh {
                     tensor,
                     context: autodiff,
                 });
             }
-            Err(tensor) => DispatchTensorKind::NdArray(tensor),
+            None => DispatchTensorKind::NdArray(tensor),
         },
         kind => kind,
     };
@@ -90,9 +82,8 @@ pub(crate) fn from_mesh<const D: usize, K: Basic>(
 ) -> Tensor<D, K> {
     let is_tracked = matches!(tensor, BackendTensor::Autodiff(_));
     let kind = match same(tensor) {
-        Ok(tensor) => DispatchTensorKind::NdArray(tensor),
-        // A mesh whose device Burn does not know has no tensors.
-        Err(_) => panic!("{}", crate::device::NO_PATCH),
+        Some(tensor) => DispatchTensorKind::NdArray(tensor),
+        None => unreachable!("Burn has no device of a mesh without the patch, and no tensor there"),
     };
     let kind = match is_tracked {
         true => DispatchTensorKind::Autodiff(Box::new(kind)),
@@ -132,13 +123,4 @@ pub(crate) fn taken(tensor: BackendTensor<Dist>) -> Box<dyn Taken> {
 pub(crate) fn given(parts: TensorParts, device: &MeshDevice) -> Result<FloatTensor<Dist>, Fault> {
     let tensor = Dist::give(parts, device)?;
     Dist::float_of(tensor).ok_or_else(|| Fault::bug("a float was made as something else"))
-}
-
-/// Returns a value as one of another type, if that is its own.
-fn same<S: 'static, T: 'static>(value: S) -> Result<T, S> {
-    let mut value = Some(value);
-    match (&mut value as &mut dyn Any).downcast_mut::<Option<T>>() {
-        Some(found) => Ok(found.take().expect("it was put in")),
-        None => Err(value.take().expect("it was put in")),
-    }
 }

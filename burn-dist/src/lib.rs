@@ -1,10 +1,26 @@
+<<<<<<< HEAD
 //! Distributed N-D parallelism for [Burn](https://burn.dev): swap the device.
+=======
+//! Distributed N-D parallelism for [Burn](https://burn.dev): a mesh of devices as one device.
+>>>>>>> front
 //!
-//! [`DeviceMesh::device`] gives a device of Burn's. A program on it is recorded, partitioned over the mesh as plain
-//! data, and each rank's part runs on the backend of the ranks. What of a model is split,
-//! [`Parallelize`](trait@Parallelize) or a [`Plan`] says; [`explain()`] tells what that costs before anything runs,
-//! [`simulate`] how long it takes on modelled hardware. A [`data::Loader`] hands out batches, and goes on where another
-//! run was left. The README of the repository is the guide.
+//! A [`DeviceMesh`] is a device of Burn. It records a program, partitions it over the mesh as plain data, and runs each
+//! rank's part on an inner backend. What of a model is split, [`Parallelize`](trait@Parallelize) or a [`Plan`] says;
+//! [`explain()`] tells what that costs before anything runs, [`simulate`] how long it takes on modelled hardware. A
+//! [`data::Loader`] hands out batches, and goes on where another run was left. The README of the repository is the
+//! guide.
+//!
+//! Burn finds the device under the name of burn-ndarray, which a program patches:
+//!
+//! ```toml
+//! [dependencies]
+//! burn-dist = { path = "../burn-dist/burn-dist" }
+//!
+//! [patch.crates-io]
+//! burn-ndarray = { path = "../burn-dist/carriers/burn-ndarray" }
+//! ```
+//!
+//! Burn is 0.22.1 exactly, Rust 1.95 or later.
 
 // The derive names this crate by its outside path, also in the crate's own tests.
 extern crate self as burn_dist;
@@ -13,12 +29,9 @@ mod bridge;
 pub mod checkpoint;
 pub mod data;
 mod device;
-pub mod nn;
 pub mod optim;
 pub mod parallel;
 mod surface;
-#[cfg(feature = "train")]
-pub mod train;
 
 #[cfg(any(feature = "wgpu", feature = "cuda"))]
 pub use burn_dist_engine::backend;
@@ -36,7 +49,7 @@ pub use burn_dist_plan::policy::{
     Accumulation, ActivationCheckpoint, AsyncTp, ContextParallel, Float, Float8, Fp8, Offload,
     Precision, Reshard, Scaling, Scope, ShardStrategy, UnitPolicy,
 };
-pub use device::{DeviceMesh, DeviceMeshBuilder};
+pub use device::{BurnDevice, DeviceMesh, DeviceMeshBuilder};
 #[doc(hidden)]
 pub use parallel::private as __private;
 #[doc(inline)]
@@ -50,6 +63,11 @@ pub use surface::{explanation, launch, layout, mesh, report, schedule};
 
 use burn_dist_engine::{ops, record, run};
 use burn_dist_plan as plan;
+
+/// The backend that Burn has for a mesh.
+pub(crate) type Dist = record::Dist;
+/// How it knows the ranks of a mesh: by what the program registers.
+pub(crate) use burn_dist_door::Registered;
 
 #[cfg(test)]
 one_thread::one_thread!();

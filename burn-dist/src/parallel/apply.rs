@@ -80,7 +80,7 @@ impl Installer<'_> {
                 asked: self.mesh.clone(),
             });
         };
-        match Dist::mesh_shape(&found) {
+        match Dist::mesh_shape(found) {
             Some(found) if found != *self.mesh => Err(ParallelError::OtherMesh {
                 path: spec.path,
                 asked: self.mesh.clone(),

@@ -11,7 +11,6 @@ use burn_core::tensor::{
 use burn_dist_plan::Role;
 
 use super::redistribute::redistribute;
-use crate::MeshDevice;
 use crate::bridge::{from_mesh, given, mesh_device, on_device, on_mesh, taken};
 use crate::layout::{Layout, LayoutError, Rows};
 use crate::mesh::{MeshShape, Rank};
@@ -22,6 +21,7 @@ use crate::ops::dtype::of_burn;
 use crate::record::parts::{Placement, TensorParts};
 use crate::record::{self, Hold, MeshReport};
 use crate::run::{Fault, Trace};
+use crate::{MeshDevice, Registered};
 
 /// A layout that cannot be asked for or read.
 #[derive(Clone, thiserror::Error)]
@@ -183,28 +183,28 @@ pub trait OnMesh {
 
 impl OnMesh for Device {
     fn report(&self) -> MeshReport {
-        record::report(&of_mesh(self))
+        record::report::<Registered>(of_mesh(self))
     }
 
     fn trace(&self) -> Option<Trace> {
-        record::trace(&of_mesh(self))
+        record::trace::<Registered>(of_mesh(self))
     }
 
     fn fault(&self) -> Option<Fault> {
-        record::fault(&of_mesh(self))
+        record::fault::<Registered>(of_mesh(self))
     }
 
     #[track_caller]
     fn hold(&self) -> Hold {
-        record::hold(&of_mesh(self))
+        record::hold::<Registered>(of_mesh(self))
     }
 
     fn start_explaining(&self, ask: Ask) {
-        record::start_explaining(&of_mesh(self), ask);
+        record::start_explaining::<Registered>(of_mesh(self), ask);
     }
 
     fn explained(&self) -> Explanation {
-        record::explained(&of_mesh(self))
+        record::explained::<Registered>(of_mesh(self))
     }
 }
 
@@ -213,7 +213,7 @@ impl OnMesh for Device {
 /// # Panics
 /// If it stands for none.
 #[track_caller]
-fn of_mesh(device: &Device) -> MeshDevice {
+fn of_mesh(device: &Device) -> &MeshDevice {
     mesh_device(device).unwrap_or_else(|| panic!("{}", no_mesh(device)))
 }
 
@@ -227,8 +227,8 @@ fn no_mesh(device: &Device) -> DTensorError {
 pub(crate) fn mesh_of(device: &Device) -> Result<(MeshDevice, MeshShape), DTensorError> {
     let mesh = mesh_device(device).ok_or_else(|| no_mesh(device))?;
     match mesh.shape().cloned() {
-        Some(shape) => Ok((mesh, shape)),
-        None => Err(Fault::ended(&mesh).into()),
+        Some(shape) => Ok((mesh.clone(), shape)),
+        None => Err(Fault::ended(mesh).into()),
     }
 }
 
