@@ -1,8 +1,4 @@
-<<<<<<< HEAD
-//! Distributed N-D parallelism for [Burn](https://burn.dev): swap the device.
-=======
 //! Distributed N-D parallelism for [Burn](https://burn.dev): a mesh of devices as one device.
->>>>>>> front
 //!
 //! A [`DeviceMesh`] is a device of Burn. It records a program, partitions it over the mesh as plain data, and runs each
 //! rank's part on an inner backend. What of a model is split, [`Parallelize`](trait@Parallelize) or a [`Plan`] says;
