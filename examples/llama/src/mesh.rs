@@ -29,24 +29,12 @@ use burn_dist::{
 
 use crate::capacity::{TooFewRows, TooLarge, Unfit};
 use crate::checkpoints::SaveFailed;
-use crate::cli::{MeshArgs, Strategy};
+use crate::cli::{Backend, MeshArgs, Strategy};
 use crate::model::Llama;
 use crate::processes::{Elsewhere, Processes};
 use crate::report::{PlanStats, RankMemory, Traffic};
 use crate::stages;
 use burn_dist::train::files::{Unwritten, write_whole};
-
-/// What each rank computes with: the CPU's Flex, unless a feature of this package says otherwise (`cuda` before
-/// `wgpu`).
-#[cfg(not(any(feature = "wgpu", feature = "cuda")))]
-type Inner = burn::backend::flex::Flex;
-#[cfg(all(feature = "wgpu", not(feature = "cuda")))]
-type Inner = burn_dist::backend::Wgpu;
-#[cfg(feature = "cuda")]
-type Inner = burn_dist::backend::Cuda;
-
-/// Whether tensors of the ranks are in the memory of this machine, rather than in that of a GPU.
-pub const IN_HOST_MEMORY: bool = cfg!(not(any(feature = "wgpu", feature = "cuda")));
 
 /// What a training step would do on the mesh.
 #[derive(Debug, Clone)]
@@ -287,6 +275,13 @@ impl Mesh {
             .gpu_transport(forward.gpu_transport.into())
             .nodes(forward.axes.ranks_per_node.clone().unwrap_or_default())
             .account_memory(true);
+        builder = match forward.backend {
+            Backend::Flex => builder,
+            #[cfg(feature = "wgpu")]
+            Backend::Wgpu => builder.backend::<burn_dist::backend::Wgpu>(),
+            #[cfg(feature = "cuda")]
+            Backend::Cuda => builder.backend::<burn_dist::backend::Cuda>(),
+        };
         if let Some(hardware) = &args.hardware {
             builder = builder.hardware(hardware);
         }
@@ -336,6 +331,11 @@ impl Mesh {
     /// The fault that has stopped the mesh, if one has.
     pub fn fault(&self) -> Option<Fault> {
         self.device.fault()
+    }
+
+    /// Whether tensors of the ranks are in the memory of this machine, rather than in that of a GPU.
+    pub fn in_host_memory(&self) -> bool {
+        self.args.forward.backend.in_host_memory()
     }
 
     /// Number of ranks.

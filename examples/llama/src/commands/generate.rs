@@ -7,7 +7,7 @@ use crate::cli::{GenerateArgs, ModelArgs};
 use crate::data::tokenizer::Wrap;
 use crate::generate::{Decoding, answer, extent};
 use crate::hf;
-use crate::mesh::{IN_HOST_MEMORY, Mesh};
+use crate::mesh::Mesh;
 use crate::model::Size;
 use crate::note;
 use crate::say;
@@ -51,7 +51,7 @@ pub(super) fn run(args: &GenerateArgs) -> anyhow::Result<End> {
     if !args.force {
         check_parameters(&shape.config, &mesh, WAYS_OUT)?;
     }
-    if IN_HOST_MEMORY {
+    if mesh.in_host_memory() {
         let plan = predict::token(&Mesh::dry(&devices)?, &shape, extent(&lens, &decoding))?;
         check_memory(&Needs::new(&[&plan.memory], WAYS_OUT), &mesh, args.force)?;
     }

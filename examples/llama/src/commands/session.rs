@@ -27,7 +27,7 @@ use crate::data::held_out::HeldOut;
 use crate::data::rng::Rng;
 use crate::data::tokenizer::Text;
 use crate::hf::{self, Origin};
-use crate::mesh::{Explanation, IN_HOST_MEMORY, Mesh};
+use crate::mesh::{Explanation, Mesh};
 use crate::metrics::{RunMetrics, Wanted};
 use crate::model::{Llama, LlamaConfig, Size};
 use crate::note;
@@ -236,7 +236,7 @@ impl<'a> Session<'a> {
             hardware: args.chart.is_some().then_some(hardware),
             ..Ask::default()
         };
-        let predicted = match IN_HOST_MEMORY || args.memory.is_some() || args.chart.is_some() {
+        let predicted = match mesh.in_host_memory() || args.memory.is_some() || args.chart.is_some() {
             true => {
                 let dry = Mesh::dry(&devices)?;
                 let rows = predict::Rows {
@@ -780,7 +780,7 @@ pub(super) fn non_finite(
 /// # Communication
 /// Waits for the other processes.
 pub(super) fn check_memory(needs: &Needs, mesh: &Mesh, force: bool) -> anyhow::Result<()> {
-    if !IN_HOST_MEMORY {
+    if !mesh.in_host_memory() {
         return Ok(());
     }
     match capacity::check(needs, mesh.world_size(), mesh.processes()) {
