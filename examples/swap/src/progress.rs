@@ -104,6 +104,7 @@ impl MetricsRenderer for Lines {
     fn manual_close(&mut self) {}
 
     fn register_metric(&mut self, definition: MetricDefinition) {
-        self.names.insert(definition.metric_id, definition.name);
+        self.names
+            .insert(definition.metric_id, definition.name.to_string());
     }
 }

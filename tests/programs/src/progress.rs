@@ -114,6 +114,7 @@ impl MetricsRenderer for Log {
     fn manual_close(&mut self) {}
 
     fn register_metric(&mut self, definition: MetricDefinition) {
-        self.names.insert(definition.metric_id, definition.name);
+        self.names
+            .insert(definition.metric_id, definition.name.to_string());
     }
 }

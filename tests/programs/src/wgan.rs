@@ -9,7 +9,7 @@ use burn::nn::{
     BatchNorm, BatchNormConfig, LeakyRelu, LeakyReluConfig, Linear, LinearConfig, Tanh,
 };
 use burn::optim::{GradientsParams, RmsPropConfig};
-use burn::tensor::{Device, Distribution, ElementConversion, Int, Tensor, TensorData};
+use burn::tensor::{Device, Distribution, Int, Tensor, TensorData};
 
 use crate::data::{Picture, SIDE, Source, pictures};
 use crate::{Numbers, Program, Randomness, Setup, start};
