@@ -1,15 +1,23 @@
 //! Burn 0.21, and repairs of its faults that would be wrong values: reshapes of some views, and reductions of Flex that
 //! take some views for their whole buffer.
 
+use std::mem::MaybeUninit;
+
+use burn_autodiff::Autodiff;
+use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn_backend::backend::DeviceSettings;
 use burn_backend::quantization::QuantizationParametersPrimitive;
 use burn_backend::tensor::{FloatTensor, IndexingUpdateOp, IntTensor};
-use burn_backend::backend::DeviceSettings;
-use burn_backend::{Backend, DType, Element, Shape, TensorMetadata, get_device_settings};
+use burn_backend::{
+    Backend, DType, DataError, Element, Shape, TensorData, TensorMetadata, get_device_settings,
+};
 use burn_dist_door::Elements;
 use burn_flex::{Flex, FlexTensor, Layout};
 use burn_ir::{BackendIr, QuantizationParametersIr, TensorIr};
+use burn_std::{AllocationController, AllocationError, AllocationProperty};
 
 use super::downcast;
+use crate::comm::PoolMemory;
 use crate::record::Ranks;
 
 /// A backend whose tensors live on a device mesh: records the program, partitions it, and runs each rank's part on `B`.
@@ -65,6 +73,21 @@ pub(crate) fn global_scale_mut(_: &mut QuantizationParametersIr) -> Option<&mut 
     None
 }
 
+/// Returns the elements of data, which are of this type.
+///
+/// # Errors
+/// If they are of another type.
+pub(crate) fn into_vec<T: Element>(data: TensorData) -> Result<Vec<T>, DataError> {
+    data.into_vec()
+}
+
+/// Returns a tensor without its part of the graph of gradients.
+pub(crate) fn primitive<B: Backend, C: CheckpointStrategy>(
+    tensor: FloatTensor<Autodiff<B, C>>,
+) -> FloatTensor<B> {
+    tensor.primitive
+}
+
 /// Writes at indices along a dim, with every update.
 ///
 /// Backends offer addition only along one dim, but every update for nd scatters. So the other updates become nd
@@ -118,7 +141,12 @@ pub(crate) trait Write: BackendIr {
             _ => Self::float_swap_dims(tensor, 0, dim),
         };
         let indices = places::<Self>(indices);
-        rows(Self::float_scatter_nd(rows(data), indices, rows(values), update))
+        rows(Self::float_scatter_nd(
+            rows(data),
+            indices,
+            rows(values),
+            update,
+        ))
     }
 
     /// Writes ints to the rows of `dim`.
@@ -137,7 +165,12 @@ pub(crate) trait Write: BackendIr {
             _ => Self::int_swap_dims(tensor, 0, dim),
         };
         let indices = places::<Self>(indices);
-        rows(Self::int_scatter_nd(rows(data), indices, rows(values), update))
+        rows(Self::int_scatter_nd(
+            rows(data),
+            indices,
+            rows(values),
+            update,
+        ))
     }
 }
 
@@ -280,6 +313,38 @@ pub(crate) trait MaxPool: BackendIr {
 
 impl<B: BackendIr> MaxPool for B {}
 
+/// The alignment that Burn's bytes report: their clones use it, and they support at most 16.
+const REPORTED_ALIGN: usize = 16;
+
+/// The owner behind bytes in memory of a pool.
+pub(crate) struct Pooled(pub(crate) PoolMemory);
+
+impl AllocationController for Pooled {
+    fn alloc_align(&self) -> usize {
+        REPORTED_ALIGN
+    }
+
+    fn property(&self) -> AllocationProperty {
+        AllocationProperty::Native
+    }
+
+    fn grow(&mut self, size: usize, align: usize) -> Result<(), AllocationError> {
+        if align > PoolMemory::ALIGN {
+            return Err(AllocationError::UnsupportedOperation);
+        }
+        self.0.grow(size);
+        Ok(())
+    }
+
+    unsafe fn memory_mut(&mut self) -> &mut [MaybeUninit<u8>] {
+        self.0.as_uninit_mut()
+    }
+
+    fn memory(&self) -> &[MaybeUninit<u8>] {
+        self.0.as_uninit()
+    }
+}
+
 /// Returns the shape `[N]` if a reshape between these shapes must pass through it.
 ///
 /// Where the last dim has size 1 and dims are added, `split_strides` of burn-std 0.21 derives all strides from that
@@ -346,8 +411,8 @@ fn is_permutation(layout: &Layout) -> bool {
 /// Parts of tests that differ.
 #[cfg(test)]
 pub(crate) mod test {
-    use burn_backend::QTensorPrimitive;
     use burn_backend::quantization::QuantScheme;
+    use burn_backend::{QTensorPrimitive, Shape};
     use burn_flex::{Flex, FlexQTensor};
     use burn_ir::{OperationIr, QuantizationParametersIr, TensorIr, TensorStatus};
     use burn_router::{Runner, RunnerClient};
@@ -364,6 +429,16 @@ pub(crate) mod test {
         QuantizationParametersIr { scales }
     }
 
+    /// Returns quantized data with one scale.
+    pub(crate) fn quantized(
+        values: Vec<i8>,
+        shape: Shape,
+        scheme: QuantScheme,
+        scale: f32,
+    ) -> TensorData {
+        TensorData::quantized(values, shape, scheme, &[scale])
+    }
+
     /// Returns the padding of a convolution, the same at both ends.
     pub(crate) fn padding<const N: usize>(padding: [usize; N]) -> [usize; N] {
         padding
@@ -378,7 +453,10 @@ pub(crate) mod test {
         runner.register_op(op.clone());
         let read = |out: &TensorIr| {
             let status = TensorStatus::ReadOnly;
-            let out = TensorIr { status, ..out.clone() };
+            let out = TensorIr {
+                status,
+                ..out.clone()
+            };
             burn_std::future::block_on(runner.read_tensor_async(out)).unwrap()
         };
         op.outputs().map(read).collect()

@@ -1,11 +1,22 @@
 //! Burn 0.22.
 
+use std::mem::MaybeUninit;
+
+use burn_autodiff::Autodiff;
+use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn_backend::backend::DeviceSettings;
 use burn_backend::quantization::QuantizationParametersPrimitive;
 use burn_backend::tensor::{FloatTensor, IndexingUpdateOp, IntTensor};
-use burn_backend::backend::DeviceSettings;
-use burn_backend::{Backend, DType, DeviceOps, Shape, get_or_init_device_settings};
+use burn_backend::{
+    Backend, DType, DataError, DeviceOps, Element, Shape, TensorData, get_or_init_device_settings,
+};
 use burn_dist_door::Registered;
 use burn_ir::{BackendIr, QuantizationParametersIr, TensorIr};
+use burn_std::{
+    AccessError, AccessPolicy, AllocationController, AllocationError, AllocationProperty,
+};
+
+use crate::comm::PoolMemory;
 
 /// The backend of programs on device meshes: records the program, partitions it, and runs each rank's part on the backend
 /// that was chosen when the mesh was built.
@@ -49,6 +60,21 @@ pub(crate) fn global_scale(parameters: &QuantizationParametersIr) -> Option<&Ten
 /// Returns [`global_scale`], to change it.
 pub(crate) fn global_scale_mut(parameters: &mut QuantizationParametersIr) -> Option<&mut TensorIr> {
     parameters.global.as_mut()
+}
+
+/// Returns the elements of data, which are of this type.
+///
+/// # Errors
+/// If they are of another type.
+pub(crate) fn into_vec<T: Element>(data: TensorData) -> Result<Vec<T>, DataError> {
+    data.try_into_vec()
+}
+
+/// Returns a tensor without its part of the graph of gradients.
+pub(crate) fn primitive<B: Backend, C: CheckpointStrategy>(
+    tensor: FloatTensor<Autodiff<B, C>>,
+) -> FloatTensor<B> {
+    tensor.into_primitive()
 }
 
 /// Writes at indices along a dim, with every update.
@@ -198,6 +224,41 @@ pub(crate) trait MaxPool: BackendIr {
 
 impl<B: BackendIr> MaxPool for B {}
 
+/// The alignment that Burn's bytes report: their clones use it, and they support at most 16.
+const REPORTED_ALIGN: usize = 16;
+
+/// The owner behind bytes in memory of a pool.
+pub(crate) struct Pooled(pub(crate) PoolMemory);
+
+impl AllocationController for Pooled {
+    fn alloc_align(&self) -> usize {
+        REPORTED_ALIGN
+    }
+
+    fn property(&self) -> AllocationProperty {
+        AllocationProperty::Native
+    }
+
+    fn grow(&mut self, size: usize, align: usize) -> Result<(), AllocationError> {
+        if align > PoolMemory::ALIGN {
+            return Err(AllocationError::UnsupportedOperation);
+        }
+        self.0.grow(size);
+        Ok(())
+    }
+
+    unsafe fn memory_mut(
+        &mut self,
+        _: AccessPolicy,
+    ) -> Result<&mut [MaybeUninit<u8>], AccessError> {
+        Ok(self.0.as_uninit_mut())
+    }
+
+    fn memory(&self, _: AccessPolicy) -> Result<&[MaybeUninit<u8>], AccessError> {
+        Ok(self.0.as_uninit())
+    }
+}
+
 /// Returns the shape `[N]` if a reshape between these shapes must pass through it: none must.
 pub(crate) fn flat_between(_: &Shape, _: &Shape) -> Option<Shape> {
     None
@@ -211,6 +272,7 @@ pub(crate) fn reducible<T>(tensor: T, _: Option<usize>) -> T {
 /// Parts of tests that differ.
 #[cfg(test)]
 pub(crate) mod test {
+    use burn_backend::Shape;
     use burn_backend::quantization::{QuantScheme, QuantStore};
     use burn_flex::Flex;
     use burn_ir::{OperationIr, QuantizationParametersIr, TensorIr, TensorStatus};
@@ -229,6 +291,16 @@ pub(crate) mod test {
         QuantizationParametersIr { scales, global }
     }
 
+    /// Returns quantized data with one scale.
+    pub(crate) fn quantized(
+        values: Vec<i8>,
+        shape: Shape,
+        scheme: QuantScheme,
+        scale: f32,
+    ) -> TensorData {
+        TensorData::quantized(values, shape, scheme, &[scale], None)
+    }
+
     /// Returns the padding of a convolution, the same at both ends.
     pub(crate) fn padding<const N: usize>(padding: [usize; N]) -> [(usize, usize); N] {
         padding.map(|at_end| (at_end, at_end))
@@ -243,7 +315,10 @@ pub(crate) mod test {
         interpreter.register_op(op.clone());
         let mut read = |out: &TensorIr| {
             let status = TensorStatus::ReadOnly;
-            let out = TensorIr { status, ..out.clone() };
+            let out = TensorIr {
+                status,
+                ..out.clone()
+            };
             burn_std::future::block_on(interpreter.read_tensor_async(out)).unwrap()
         };
         op.outputs().map(&mut read).collect()

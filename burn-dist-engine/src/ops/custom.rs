@@ -382,15 +382,20 @@ impl<O: CustomOp> Kernels<O> {
     ///
     /// # Errors
     /// [`CustomError::NoKernel`].
-    pub(crate) fn find(self, (id, backend): (TypeId, &'static str)) -> Result<AnyKernel, CustomError> {
+    pub(crate) fn find(
+        self,
+        (id, backend): (TypeId, &'static str),
+    ) -> Result<AnyKernel, CustomError> {
         let names: Vec<_> = self.of.iter().map(|(_, name, _)| *name).collect();
         let mut kernels = self.of.into_iter();
         let found = kernels.find(|(of, _, _)| *of == id);
-        found.map(|(_, _, kernel)| kernel).ok_or_else(|| CustomError::NoKernel {
-            id: O::ID,
-            kernels: names.join(", "),
-            backend,
-        })
+        found
+            .map(|(_, _, kernel)| kernel)
+            .ok_or_else(|| CustomError::NoKernel {
+                id: O::ID,
+                kernels: names.join(", "),
+                backend,
+            })
     }
 }
 

@@ -18,12 +18,12 @@ use burn_backend::{DType, ExecutionError, Scalar, Shape, TensorMetadata};
 use burn_ir::{BackendIr, OperationIr, ScalarIr, TensorHandle, TensorIr};
 use burn_std::future::DynFut;
 
-use crate::burn::data::*;
 use super::convert::{bool_of_int, int_of_bool};
 use super::family::{Family, Run};
 use super::kinds::{Kind, Tensors};
 use super::table::family_of;
 use super::{Recorded, quantized};
+use crate::burn::data::*;
 
 /// Where the tensors and scalars of ops live while they run.
 pub trait Env<B: BackendIr> {

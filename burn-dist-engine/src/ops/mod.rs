@@ -23,7 +23,7 @@
 //! | `pointwise` | what functions of single elements share |
 //! | [`execute`] | runs one operation: where its tensors come from, and errors |
 //! | `kinds` | floats, ints and bools, with the kernels that each has |
-//! | `dtype` | element types in Burn's terms and in ours |
+//! | `dtype`, `scheme` | element types in Burn's terms and in ours; quantization schemes |
 
 #[cfg_attr(burn_021, path = "activation_021.rs")]
 mod activation;
@@ -64,6 +64,8 @@ pub mod rules;
 #[cfg(test)]
 pub(crate) mod samples;
 mod scan;
+#[cfg_attr(burn_021, path = "scheme_021.rs")]
+mod scheme;
 #[cfg(not(burn_021))]
 mod signed;
 #[cfg(not(burn_021))]

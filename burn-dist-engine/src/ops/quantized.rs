@@ -4,8 +4,8 @@
 use burn_backend::DType;
 
 use super::family::prelude::*;
-use crate::burn::{global_scale, quantization};
 use super::visit::{OpReader, kind_name, visit_ref};
+use crate::burn::{global_scale, quantization};
 
 family! {
     Quantized |cx, op| {

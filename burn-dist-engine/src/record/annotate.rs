@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use burn_autodiff::Autodiff;
 use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
-use burn_backend::tensor::FloatTensor;
 use burn_backend::DType;
+use burn_backend::tensor::FloatTensor;
 use burn_dist_door::{Dist, MeshTensor, RouterClient};
 use burn_dist_plan::op::Mark;
 use burn_dist_plan::{ParamSpec, Role};
@@ -16,8 +16,9 @@ use super::any::{client, with};
 use super::noted;
 use super::parts::Placement;
 use super::{MeshDevice, OnRanks, local_ranks};
-use crate::burn::data::*;
 use crate::annotate::Annotate;
+use crate::burn::data::*;
+use crate::burn::primitive;
 use crate::layout::{Layout, Rows};
 use crate::mesh::{MeshShape, Rank};
 use crate::ops::{Marked, Recorded};
@@ -55,7 +56,7 @@ impl<E: OnRanks> Annotate for Dist<E> {
 impl<B: Annotate, C: CheckpointStrategy> Annotate for Autodiff<B, C> {
     fn annotate(tensor: FloatTensor<Self>, spec: &ParamSpec) -> FloatTensor<Self> {
         // Not through `AutodiffBackend`: with Burn's feature `distributed`, that asks more of `B`.
-        <FloatTensor<Self>>::new(B::annotate(tensor.primitive, spec))
+        <FloatTensor<Self>>::new(B::annotate(primitive::<B, C>(tensor), spec))
     }
 
     fn mesh_shape(device: &<Self as burn_backend::BackendTypes>::Device) -> Option<MeshShape> {
@@ -108,7 +109,9 @@ pub fn from_process_local<E: OnRanks>(
         *batch = rows;
     }
     let (dtype, here) = (data.dtype(), local_ranks(device));
-    with(&client, |recorder| recorder.add_rows(id, data, &shape, here))?;
+    with(&client, |recorder| {
+        recorder.add_rows(id, data, &shape, here)
+    })?;
     Ok(RouterTensor::new(id, shape.into(), dtype, client))
 }
 

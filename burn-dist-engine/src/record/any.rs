@@ -27,7 +27,7 @@ use crate::plan::explain::{Ask, Explanation};
 use crate::run::{Fault, StatsTicket, Trace, block_of};
 
 /// Moves parts to the devices of ranks; made for the backend that these compute on.
-pub(crate) type Upload = fn(TensorParts, &MeshDevice) -> Result<Uploaded, Fault>;
+pub(super) type Upload = fn(TensorParts, &MeshDevice) -> Result<Uploaded, Fault>;
 
 /// A recorder of a mesh, of which is not known what its ranks compute on.
 #[allow(missing_docs)] // Functions of `Recorder`.

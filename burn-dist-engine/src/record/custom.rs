@@ -72,7 +72,9 @@ pub fn call<E: Callable<O>, O: CustomOp>(
     });
     let results = results.collect();
     let op = Custom::new(op, kernel, inputs, outputs);
-    with(&client, |recorder| recorder.record_any(Recorded::Custom(Box::new(op))));
+    with(&client, |recorder| {
+        recorder.record_any(Recorded::Custom(Box::new(op)))
+    });
     drop(recording);
     Ok(results)
 }

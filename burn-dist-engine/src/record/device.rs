@@ -242,7 +242,12 @@ impl DeviceMesh {
     /// form.
     pub fn parse(text: &str) -> Result<Self, MeshError> {
         let shape = MeshShape::parse(text)?;
-        register(shape, Vec::new(), MeshOptions::default(), ranks_on::<Flex>())
+        register(
+            shape,
+            Vec::new(),
+            MeshOptions::default(),
+            ranks_on::<Flex>(),
+        )
     }
 
     /// Returns the Burn device that stands for the whole mesh.

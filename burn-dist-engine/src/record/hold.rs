@@ -4,9 +4,9 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::{MeshDevice, OnRanks};
-use super::log::this_thread;
 use super::any::{client, with};
+use super::log::this_thread;
+use super::{MeshDevice, OnRanks};
 
 /// Keeps the window of a mesh open until it is dropped: see `MeshBackend::hold`.
 #[must_use = "the window is held until this is dropped"]
@@ -17,7 +17,7 @@ pub struct Hold {
 
 /// The caller that holds a window, for a warning.
 #[derive(Debug)]
-pub(crate) struct HoldNote {
+pub struct HoldNote {
     place: &'static Location<'static>,
     thread: u64,
     /// The microbatch that is being recorded, from 1, of how many; 0 if none is known.

@@ -15,10 +15,10 @@ mod recorder;
 mod repeat;
 mod report;
 
-pub use any::OnRanks;
-pub use annotate::{from_local, from_process_local, layout_of, local_of, redistribute};
-pub use burn_dist_door::{MeshDevice, MeshTensor};
 pub use crate::burn::Dist;
+pub use annotate::{from_local, from_process_local, layout_of, local_of, redistribute};
+pub use any::OnRanks;
+pub use burn_dist_door::{MeshDevice, MeshTensor};
 pub use custom::{Callable, call};
 pub use device::{DeviceMesh, DeviceMeshBuilder, local_ranks};
 pub use hold::Hold;

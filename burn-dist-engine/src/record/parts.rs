@@ -19,6 +19,7 @@ use super::any::{client, with};
 use super::device::{details, device_of};
 use super::{MeshDevice, OnRanks, local_ranks};
 use crate::burn::data::*;
+use crate::burn::primitive;
 use crate::comm::{Block, CommError, Votes};
 use crate::layout::Layout;
 use crate::mesh::{DType, Rank};
@@ -93,12 +94,15 @@ impl<E: OnRanks> Taken for MeshTensor<E> {
     fn part(&self, rank: Rank, layout: &Layout) -> PendingPart {
         let id = self.clone().into_ir().id;
         let dtype = TensorMetadata::dtype(self);
-        with(&self.client, |recorder| recorder.part(id, dtype, rank, layout))
+        with(&self.client, |recorder| {
+            recorder.part(id, dtype, rank, layout)
+        })
     }
 }
 
 /// Parts on the devices of ranks.
-pub(crate) struct Uploaded {
+#[doc(hidden)]
+pub struct Uploaded {
     /// A handle of the ranks' backend for each rank of this process, `None` if it is of another stage.
     pub(super) handles: Box<dyn Any>,
     pub(super) placement: Placement,
@@ -241,7 +245,9 @@ impl<E: OnRanks> Parts for Dist<E> {
     }
 
     fn set_random_state(device: &MeshDevice, state: (u64, u64)) {
-        with(&client::<E>(device), |recorder| recorder.set_random_state(state));
+        with(&client::<E>(device), |recorder| {
+            recorder.set_random_state(state)
+        });
     }
 
     fn votes(device: &MeshDevice) -> Result<Option<(Votes, usize)>, CommError> {
@@ -268,7 +274,7 @@ impl<E: OnRanks> Parts for Dist<E> {
 
 impl<B: Parts, C: CheckpointStrategy> Parts for Autodiff<B, C> {
     fn take_float(tensor: FloatTensor<Self>) -> Box<dyn Taken> {
-        B::take_float(tensor.primitive)
+        B::take_float(primitive::<B, C>(tensor))
     }
 
     fn take_int(tensor: IntTensor<Self>) -> Box<dyn Taken> {

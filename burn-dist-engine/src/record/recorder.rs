@@ -20,8 +20,8 @@ use super::hold::HoldNote;
 use super::log::Log;
 use super::parts::Placement;
 use super::repeat::Repeats;
-use crate::burn::data::*;
 use crate::burn::bool_type;
+use crate::burn::data::*;
 use crate::comm::LocalHub;
 use crate::layout::{Layout, Rows, of_batch};
 use crate::mesh::{BoolStore, MeshShape, Rank, Topology};
@@ -82,7 +82,7 @@ enum ValueName {
 
 /// The work of a recorder so far.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct RecorderStats {
+pub struct RecorderStats {
     /// Windows, and how often their plan was known.
     pub cache: CacheStats,
     /// Time spent bringing windows into canonical form, looking plans up and making them.

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::{MeshDevice, OnRanks};
 use super::any::{client, with};
+use super::{MeshDevice, OnRanks};
 use crate::plan::CacheStats;
 use crate::plan::Redundancy;
 use crate::plan::explain::{Ask, Explanation};
@@ -57,6 +57,5 @@ pub fn start_explaining<E: OnRanks>(device: &MeshDevice, ask: Ask) {
 
 /// Returns what was collected since [`start_explaining`], closing the window.
 pub fn explained<E: OnRanks>(device: &MeshDevice) -> Explanation {
-    with(&client::<E>(device), |recorder| recorder.explained())
-        .unwrap_or_default()
+    with(&client::<E>(device), |recorder| recorder.explained()).unwrap_or_default()
 }

@@ -20,13 +20,13 @@ use super::bytes;
 use super::device_comm::Operand;
 use super::device_exchange::failed;
 use super::turn::Turn;
+use crate::burn::downcast;
 use crate::comm::{
     AllToAll, Block, Call, CallInfo, Collective, CommError, Communicator, Group, Kind, Payload,
     Pending, SharedBuffer, Strided,
 };
 use crate::mesh::Rank;
 use crate::ops::execute::{from_data, into_data};
-use crate::burn::downcast;
 use crate::plan::task::{CollectiveKind, CollectiveTask, TransferTask};
 
 /// Groups by their members; making one validates it, so it is done once.

@@ -22,10 +22,10 @@ use burn_ir::{BackendIr, TensorHandle};
 use burn_std::BoolDType;
 
 use super::turn::Turn;
+use crate::burn::{flat_between, settings};
 use crate::comm::{Call, CommError, Communicator, Exchange, Kind, Payload, Pending};
 use crate::mesh::ReduceOp;
 use crate::ops::dtype::to_burn;
-use crate::burn::{flat_between, settings};
 use crate::plan::task::{CollectiveKind, CollectiveTask};
 
 #[cfg(test)]

@@ -169,6 +169,7 @@ impl Fault {
             | Self::Ended { .. }
             | Self::Thread { .. }
             | Self::ElsewhereRank { .. }
+            | Self::OtherBackend { .. }
             | Self::UnknownTensor { .. } => EXIT_CONFIG,
         }
     }

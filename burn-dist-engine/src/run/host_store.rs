@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-
 use crate::burn::data::*;
 use crate::plan::task::Slot;
 

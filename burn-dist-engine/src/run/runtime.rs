@@ -144,7 +144,7 @@ impl RankStats {
 }
 
 /// Answers of the workers, not yet received.
-pub(crate) struct StatsTicket {
+pub struct StatsTicket {
     answers: Receiver<RankStats>,
     asked: usize,
 }

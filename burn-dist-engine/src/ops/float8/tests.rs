@@ -9,7 +9,6 @@ use burn_flex::Flex;
 use burn_ir::TensorId;
 
 use super::*;
-use crate::burn::data::*;
 use crate::ops::dtype::of_burn;
 use crate::ops::execute::execute_recorded;
 use crate::ops::tests::execute::Map;

@@ -3,7 +3,7 @@
 use burn_backend::DType;
 use burn_ir::*;
 
-use super::{BOOL, FLOAT, INT, Make, scalar};
+use super::{BOOL, INT, Make, scalar};
 
 pub(super) fn base(m: &Make, dtype: DType) -> Vec<BaseOperationIr> {
     use BaseOperationIr::*;
@@ -47,13 +47,7 @@ pub(super) fn numeric(m: &Make, dtype: DType) -> Vec<NumericOperationIr> {
         ClampMax(with_scalar()),
         Sort(sort(false)),
         Sort(sort(true)),
-        SortWithIndices(SortWithIndicesOpIr::create(
-            t(&[3, 5]),
-            1,
-            false,
-            INT,
-            id,
-        )),
+        SortWithIndices(SortWithIndicesOpIr::create(t(&[3, 5]), 1, false, INT, id)),
         ArgSort(SortOpIr::create_arg(t(&[3, 5]), 1, true, INT, id)),
         Pad(pad(PadModeIr::Constant(scalar(dtype)))),
         Pad(pad(PadModeIr::Constant(zero(dtype)))),
@@ -89,7 +83,15 @@ pub(super) fn modules(m: &Make) -> Vec<ModuleOperationIr> {
     use ModuleOperationIr::*;
     let t = |dims: &[usize]| m.float(dims);
     let id = || m.id();
-    let layer_norm = |beta| LayerNorm(LayerNormOpIr::create(t(&[2, 3, 5]), t(&[5]), beta, 1e-5, id));
+    let layer_norm = |beta| {
+        LayerNorm(LayerNormOpIr::create(
+            t(&[2, 3, 5]),
+            t(&[5]),
+            beta,
+            1e-5,
+            id,
+        ))
+    };
     let mut ops = vec![
         layer_norm(Some(t(&[5]))),
         layer_norm(None),
