@@ -134,6 +134,16 @@ pub struct MeshDevice {
     mesh: Option<Arc<Mesh>>,
 }
 
+#[cfg(not(burn_021))]
+#[allow(non_upper_case_globals, reason = "Burn's dispatch asks a device of this name for it")]
+impl MeshDevice {
+    /// The device that Burn names where it lists those that there are: of a mesh that has ended.
+    pub const Cpu: Self = Self {
+        id: u16::MAX,
+        mesh: None,
+    };
+}
+
 impl MeshDevice {
     /// Returns the device of the mesh with that number, whether it has ended or not.
     pub fn find(id: u16) -> Self {

@@ -92,6 +92,17 @@ pub enum ParallelError {
         /// The style.
         style: Style,
     },
+    /// An entry of a plan gives a style to the base of an adapter.
+    #[error(
+        "{place}: {path} is the frozen base of an adapter, which no entry splits alone: name the module that holds it, \
+         and base and factors are split alike"
+    )]
+    AdaptedBase {
+        /// The entry of the plan.
+        place: String,
+        /// The base.
+        path: String,
+    },
     /// A layout in text cannot be read.
     #[error("{place}: {source}")]
     MalformedLayout {

@@ -2,9 +2,10 @@
 
 use super::fit::{self, Relation};
 use super::pattern::{Pattern, closest_first};
+use burn_dist_plan::policy::PatternSegment;
 use super::plan::{Action, DEFAULT_AXIS, Entry, Plan, StyleEntry, Target};
 use super::stages;
-use super::tree::{ModuleTree, Node, Parameter};
+use super::tree::{ModuleTree, Node, Parameter, decisive};
 use super::{LayoutText, ParallelError, ParamRole, ParamSpec, Style};
 use crate::layout::{Layout, LayoutError};
 use crate::mesh::{AxisIndex, MeshShape};
@@ -39,6 +40,7 @@ pub(super) fn resolve<L>(
             check_policy(&entry.place(), policy, mesh)?;
         }
         let nodes = nodes(entry, tree)?;
+        check_bases(entry, &nodes, tree)?;
         let found = matching(&nodes, tree);
         if found.is_empty() {
             check_may_be_empty(entry, &nodes, tree)?;
@@ -95,6 +97,26 @@ fn nodes(entry: &Entry, tree: &ModuleTree) -> Result<Vec<Node>, ParallelError> {
     }
 }
 
+/// A style is not for the base of an adapter alone.
+fn check_bases(entry: &Entry, nodes: &[Node], tree: &ModuleTree) -> Result<(), ParallelError> {
+    let (Target::Pattern { pattern: Ok(pattern), .. }, Action::Style(_)) =
+        (&entry.target, &entry.action)
+    else {
+        return Ok(());
+    };
+    // `**` names all that there is.
+    if matches!(pattern.segments().last(), Some(PatternSegment::Any)) {
+        return Ok(());
+    }
+    match nodes.iter().find(|node| tree.is_adapted(**node)) {
+        Some(node) => Err(ParallelError::AdaptedBase {
+            place: entry.place(),
+            path: tree.path(*node),
+        }),
+        None => Ok(()),
+    }
+}
+
 /// Returns the parameters in nodes, in order, each with the node that is nearest to it: `**` may name several above
 /// it.
 fn matching(nodes: &[Node], tree: &ModuleTree) -> Vec<Match> {
@@ -102,7 +124,7 @@ fn matching(nodes: &[Node], tree: &ModuleTree) -> Vec<Match> {
     for node in nodes {
         let len = tree.depth(*node);
         for parameter in tree.parameters_in(*node) {
-            let found = (fit::relation(&tree.parameters[parameter], len), len);
+            let found = (fit::relation(tree.decisive(parameter, len), len), len);
             let known = nearest.entry(parameter).or_insert(found);
             *known = found.max(*known);
         }
@@ -371,7 +393,15 @@ impl<L> Resolver<'_, L> {
         };
         let named = parameter.prefix(len);
         let others = || self.described(e, &named);
-        let (dim, role) = fit::fit(parameter, entry.style, relation, &named, &others)?;
+        let decisive = decisive(self.parameters, i, len);
+        let (dim, role) = fit::fit(decisive, entry.style, relation, &named, &others)?;
+        // A factor is split as its base is, where it has the dim.
+        let (dim, role) = match parameter.factor {
+            Some(factor) if decisive.names != parameter.names => {
+                (dim.filter(|_| dim == factor.dim), ParamRole::Other)
+            }
+            _ => (dim, role),
+        };
         let axes = self.axes(entry);
         spec.style = entry.style;
         spec.role = role;

@@ -67,6 +67,17 @@ pub(super) struct Parameter {
     /// Its global shape. For a parameter still to be initialised, the shape Burn states before its mappers run, which
     /// transposes the weight of a `LinearLayout::Col`.
     pub(super) shape: Vec<usize>,
+    /// Set if it is a factor of an adapter.
+    pub(super) factor: Option<Factor>,
+}
+
+/// A factor of an adapter: a parameter from which, and from a frozen base, the value of another one is made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Factor {
+    /// The base, by number.
+    pub(super) base: usize,
+    /// The dim that it has in common with the base, at the same place.
+    pub(super) dim: Option<usize>,
 }
 
 impl Parameter {
@@ -79,6 +90,13 @@ impl Parameter {
     pub(super) fn prefix(&self, len: usize) -> String {
         self.names[..len].join(".")
     }
+}
+
+/// Returns the parameter that decides for another one: see [`ModuleTree::decisive`].
+pub(super) fn decisive(parameters: &[Parameter], parameter: usize, len: usize) -> &Parameter {
+    let base = parameters[parameter].factor.map(|factor| &parameters[factor.base]);
+    base.filter(|base| len <= base.names.len())
+        .unwrap_or(&parameters[parameter])
 }
 
 /// A module, a list or a parameter in a [`ModuleTree`], by number: in the order of the walk, the whole module first.
@@ -119,6 +137,19 @@ impl ModuleTree {
     /// Returns the float parameters in a node, by number.
     pub(super) fn parameters_in(&self, node: Node) -> Range<usize> {
         self.nodes[node.0].parameters.clone()
+    }
+
+    /// Returns whether a node is the base of an adapter, itself.
+    pub(super) fn is_adapted(&self, node: Node) -> bool {
+        let parameters = self.parameters_in(node);
+        let first = self.parameters.get(parameters.start);
+        parameters.len() > 1 && first.is_some_and(|first| first.names.len() == self.depth(node))
+    }
+
+    /// Returns the parameter whose place in a module says how a parameter is split by an entry that names `len` of its
+    /// segments: the base, of a factor.
+    pub(super) fn decisive(&self, parameter: usize, len: usize) -> &Parameter {
+        decisive(&self.parameters, parameter, len)
     }
 
     /// Returns the number of elements of the list at a path.
@@ -182,6 +213,8 @@ pub struct TreeBuilder {
     /// The nodes from the root to where the walk is.
     open: Vec<Node>,
     tree: ModuleTree,
+    /// The base of the adapter that the walk is in, and how many modules were open before.
+    adapted: Option<(usize, usize)>,
 }
 
 impl Default for TreeBuilder {
@@ -199,6 +232,7 @@ impl Default for TreeBuilder {
                 parameters: Vec::new(),
                 nodes: vec![root],
             },
+            adapted: None,
         }
     }
 }
@@ -225,22 +259,38 @@ impl TreeBuilder {
         self.open.push(node);
     }
 
+    /// Notes that the walk enters the adapter of the parameter that was noted last; the module that it enters next is
+    /// that one.
+    pub fn adapter(&mut self) {
+        let base = self.tree.parameters.len().checked_sub(1);
+        self.adapted = base.map(|base| (base, self.open.len()));
+    }
+
     /// Notes that the walk leaves the module that it entered last.
     pub fn exit(&mut self) {
         self.path.exit();
         if let Some(node) = self.open.pop() {
             self.close(node);
         }
+        // The adapter itself was left.
+        self.adapted = self.adapted.filter(|(_, open)| self.open.len() > *open);
     }
 
     /// Notes a float parameter where the walk is, with its global shape: of one that is still to be initialised, the
     /// shape that Burn states before its mappers run.
     pub fn parameter(&mut self, shape: &[usize]) {
+        self.factor(shape, None);
+    }
+
+    /// Notes a float parameter of an adapter, as [`Self::parameter`] does, and the dim that it has in common with the
+    /// base, at the same place.
+    pub fn factor(&mut self, shape: &[usize], dim: Option<usize>) {
         let segments = self.path.segments.clone();
         self.tree.parameters.push(Parameter {
             names: segments.iter().map(|s| s.name.clone()).collect(),
             segments,
             shape: shape.to_vec(),
+            factor: self.adapted.map(|(base, _)| Factor { base, dim }),
         });
     }
 
