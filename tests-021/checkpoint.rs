@@ -2,6 +2,7 @@
 
 use std::num::NonZeroUsize;
 
+use crate::llama::Size;
 use crate::planned;
 use burn::backend::{Autodiff, Flex};
 use burn::module::{Module, ModuleVisitor, Param};
@@ -385,7 +386,7 @@ fn a_model_without_units_says_so() {
 }
 
 fn llama_m(policy: ActivationCheckpoint) -> Explanation {
-    let (size, mesh) = (llama::model::Size::M, DeviceMesh::builder());
+    let (size, mesh) = (Size::M, DeviceMesh::builder());
     let amend = |plan: Plan| plan.checkpoint(policy);
     planned::llama_step(size, mesh, amend, size.default_seq_and_batch())
 }

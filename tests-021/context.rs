@@ -10,9 +10,9 @@ use burn_dist::nn::{AttentionBackend, AttentionOptions, attention};
 use burn_dist::{
     ContextParallel, DTensor, DeviceMesh, Dist, MeshDevice, Parallelize, ParallelizeWith, Plan,
 };
-use llama::model::Size;
 use proptest::prelude::*;
 
+use crate::llama::Size;
 use crate::planned::llama_step;
 
 type B = Autodiff<Dist<Flex>>;

@@ -2,8 +2,8 @@
 
 use burn_dist::explanation::Redundancy;
 use burn_dist::{ActivationCheckpoint, DeviceMesh, Plan};
-use llama::model::{LlamaConfig, Size};
 
+use crate::llama::{LlamaConfig, Size};
 use crate::planned;
 
 /// What a step takes, by formula.
@@ -73,7 +73,7 @@ fn counted_flops_are_the_closed_form() {
             ("full", form.of_hardware_again()),
         ] {
             let work = counted(size, "fsdp=2", shape, policy);
-            let what = format!("{}, {policy}", size.name());
+            let what = format!("{size:?}, {policy}");
             assert_near(work.model_flops, form.of_model(), &format!("{what}, model"));
             assert_near(work.hardware_flops, hardware, &format!("{what}, hardware"));
         }

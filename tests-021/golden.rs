@@ -10,11 +10,8 @@ use burn::optim::{GradientsParams, Optimizer, SgdConfig};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor, TensorData};
 use burn_dist::{DeviceMesh, Dist, MeshDevice, Parallelize};
-use llama::data::batch::{BatchSource, RandomTokens};
-use llama::data::rng::Rng;
-use llama::model::{LlamaConfig, Size};
-use llama::optimizer::optimizer;
-use llama::train;
+
+use crate::llama::{self, LlamaConfig, RandomTokens, Size, optimizer};
 
 type B = Autodiff<Dist<Flex>>;
 
@@ -60,17 +57,16 @@ fn a_llama_block() {
         batch: 4,
         seq: 16,
         vocab: config.vocab,
-        rng: Rng::new(0, 2),
-        held: burn_dist::layout::Rows::all(4),
+        state: 0,
     };
     let shape = device.shape().expect("a mesh").clone();
     let model = config.init::<B>(&device).parallelize(&shape);
     let mut optimizer = optimizer::<B>();
     let mut model = Some(model.expect("it fits"));
     let mut step = || {
-        let batch = source.next_batch().expect("random tokens");
+        let batch = source.next_batch();
         let before = model.take().expect("a model");
-        let (after, loss) = train::step(before, &mut optimizer, &batch, 1e-4, &device);
+        let (after, loss) = llama::step(before, &mut optimizer, &batch, 1e-4, &device);
         loss.into_data();
         model = Some(after);
     };

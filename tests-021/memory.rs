@@ -12,10 +12,7 @@ use burn_dist::{
     Parallelize, ParallelizeWith, Plan, Precision, Reshard, Scaling, ShardStrategy,
 };
 
-use llama::data::batch::{BatchSource, RandomTokens};
-use llama::data::rng::Rng;
-use llama::train::{self, Recipe};
-
+use crate::llama::{self, RandomTokens, Size, optimizer};
 use crate::planned;
 use crate::transformer::{DIM, Net, Training, megatron, sequence_parallel};
 
@@ -181,7 +178,7 @@ fn every_checkpoint_policy_holds_what_its_plan_says() {
 /// than what is under way later.
 #[test]
 fn adam_under_fsdp_takes_sixteen_bytes_a_parameter_over_the_ranks() {
-    let size = llama::model::Size::M;
+    let size = Size::M;
     let mesh = DeviceMesh::builder().axes(&"fsdp=4".parse().expect("a mesh"));
     let plan = planned::llama_step(size, mesh, |plan| plan, size.default_seq_and_batch());
     let config = size.config();
@@ -226,7 +223,7 @@ fn adam_under_fsdp_takes_sixteen_bytes_a_parameter_over_the_ranks() {
 
 /// Plans a steady step of so many microbatches.
 fn accumulating(axes: &str, microbatches: usize) -> Explanation {
-    let size = llama::model::Size::Tiny;
+    let size = Size::Tiny;
     let config = size.config();
     let (seq, batch) = size.default_seq_and_batch();
     let mesh = builder(axes).dry_run().build().expect("a mesh");
@@ -235,22 +232,23 @@ fn accumulating(axes: &str, microbatches: usize) -> Explanation {
         batch,
         seq,
         vocab: config.vocab,
-        rng: Rng::new(0, 2),
-        held: burn_dist::layout::Rows::all(batch),
-    };
-    let recipe = Recipe {
-        accumulate: microbatches,
-        ..Recipe::default()
+        state: 0,
     };
     let mut model = config
         .init::<B>(&device)
         .parallelize(&mesh)
         .expect("it fits");
-    let mut optimizer = llama::optimizer::optimizer::<B>();
+    let mut optimizer = optimizer::<B>();
     let mut step = || {
-        let batch = source.next_batch().expect("random tokens");
+        let batch = source.next_batch();
         let hold = B::hold(&device);
-        let step = train::step_with(model.clone(), &mut optimizer, &batch, recipe, 1e-4, &device);
+        let step = llama::step_of(
+            model.clone(),
+            &mut optimizer,
+            (&batch, microbatches),
+            1e-4,
+            &device,
+        );
         drop(hold);
         model = step.0;
         let _ = step.1.into_data();
@@ -263,7 +261,7 @@ fn accumulating(axes: &str, microbatches: usize) -> Explanation {
 /// is made of them first.
 #[test]
 fn gradients_and_moments_are_held_as_such() {
-    let config = llama::model::Size::Tiny.config();
+    let config = Size::Tiny.config();
     let bytes = 4 * config.num_params() as u64;
     // On one rank the gradient of a table is made where it is needed, of those of the rows that were read.
     let table = 4 * (config.vocab * config.dim) as u64;

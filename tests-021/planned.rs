@@ -1,13 +1,10 @@
-//! What a training step of the example's Llama does, planned and not run.
+//! What a training step of a Llama does, planned and not run.
 
 use burn::backend::{Autodiff, Flex};
 use burn_dist::explanation::Explanation;
 use burn_dist::{DeviceMeshBuilder, Dist, Parallelize, ParallelizeWith, Plan};
-use llama::data::batch::{BatchSource, RandomTokens};
-use llama::data::rng::Rng;
-use llama::model::Size;
-use llama::optimizer::optimizer;
-use llama::train;
+
+use crate::llama::{self, RandomTokens, Size, optimizer};
 
 type B = Autodiff<Dist<Flex>>;
 
@@ -25,19 +22,18 @@ pub(crate) fn llama_step(
         batch,
         seq,
         vocab: config.vocab,
-        rng: Rng::new(0, 2),
-        held: burn_dist::layout::Rows::all(batch),
+        state: 0,
     };
     let shape = device.shape().expect("a mesh").clone();
     let model = config.init::<B>(&device);
     let plan = amend(model.plan());
     let model = model.parallelize_with(&shape, &plan).expect("it fits");
     let mut optimizer = optimizer::<B>();
-    let first = source.next_batch().expect("random tokens");
-    let (model, _) = train::step(model, &mut optimizer, &first, 1e-4, &device);
+    let first = source.next_batch();
+    let (model, _) = llama::step(model, &mut optimizer, &first, 1e-4, &device);
     let (_, explanation) = burn_dist::explain::<B, _>(&device, || {
-        let batch = source.next_batch().expect("random tokens");
-        let (model, loss) = train::step(model, &mut optimizer, &batch, 1e-4, &device);
+        let batch = source.next_batch();
+        let (model, loss) = llama::step(model, &mut optimizer, &batch, 1e-4, &device);
         (model, loss.into_data())
     });
     explanation

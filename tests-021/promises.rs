@@ -42,7 +42,7 @@ mod training;
 
 use std::process::Command;
 
-use promises::{transformer, weights};
+use promises::{llama, transformer, weights};
 
 one_thread::one_thread!();
 

@@ -17,6 +17,7 @@ use burn_dist::{
     DTensor, DeviceMesh, Dist, MeshBackend, MeshDevice, ParallelizeWith, Plan, ShardStrategy,
 };
 
+use crate::llama::Size;
 use crate::planned;
 use crate::weights::deterministic;
 
@@ -421,7 +422,7 @@ fn state_rests_after_clipping_and_accumulation() {
 fn moments_of_a_planned_model_take_the_same_at_every_length() {
     let moments = |seq: usize, batch: usize| {
         let mesh = DeviceMesh::builder().axes(&"fsdp=4".parse().expect("a mesh"));
-        let plan = planned::llama_step(llama::model::Size::Tiny, mesh, |plan| plan, (seq, batch));
+        let plan = planned::llama_step(Size::Tiny, mesh, |plan| plan, (seq, batch));
         let peaks = plan.memory.iter().map(|rank| {
             let of = |class| rank.class_peaks.get(&class).copied().unwrap_or(0);
             (of(MemoryClass::Optimizer), of(MemoryClass::AtRest))

@@ -51,7 +51,7 @@ pub use burn_dist_engine::run::Fault;
 #[doc(inline)]
 pub use burn_dist_engine::{DeviceMesh, DeviceMeshBuilder, Hold, InputPolicy, MeshDevice};
 #[doc = include_str!("parallel/derive.md")]
-pub use burn_dist_macros::Parallelize;
+pub use burn_dist_macros::Parallelize021 as Parallelize;
 #[doc(inline)]
 pub use burn_dist_plan::clock;
 #[doc(inline)]

@@ -1,15 +1,22 @@
-//! Names of Burn that differ by its line, and what its router asks of a channel and its client: Burn 0.21.
+//! Names of Burn that differ by its line, and what its router asks of a channel and its client: Burn 0.21 and 0.22.
 
 use std::marker::PhantomData;
 
-use burn_backend::backend::ExecutionError;
+use burn_backend::backend::{DeviceOps, ExecutionError};
 use burn_backend::{DType, DTypeUsageSet, Shape, TensorData};
 use burn_ir::{OperationIr, TensorId, TensorIr};
 use burn_router::{MultiBackendBridge, RouterTensor, get_client};
 use burn_std::future::DynFut;
 
+#[cfg(not(burn_021))]
+pub(crate) use burn_router::RouterChannel;
+/// The trait that burn-router asks of a client.
+#[cfg(not(burn_021))]
+pub use burn_router::RouterClient;
+#[cfg(burn_021)]
 pub(crate) use burn_router::RunnerChannel as RouterChannel;
 /// The trait that burn-router asks of a client.
+#[cfg(burn_021)]
 pub use burn_router::RunnerClient as RouterClient;
 
 use crate::{Inner, MeshClient, MeshDevice, Origin, Recorder, Ticket};
@@ -17,6 +24,17 @@ use crate::{Inner, MeshClient, MeshDevice, Origin, Recorder, Ticket};
 /// Returns what Burn's functions answer with where the mesh says no.
 pub(crate) fn refused(reason: String) -> ExecutionError {
     ExecutionError::WithContext { reason }
+}
+
+#[cfg(not(burn_021))]
+impl<E: Inner> crate::Argument<E> for burn_backend::ops::PadMode {}
+
+impl DeviceOps for MeshDevice {
+    /// Returns what tensors are made of where a program does not say: what the ranks' backend says.
+    #[cfg(not(burn_021))]
+    fn defaults(&self) -> burn_backend::DeviceSettings {
+        crate::registered::settings(self)
+    }
 }
 
 /// The channel between recorded operations and the ranks of a mesh.
@@ -32,8 +50,12 @@ impl<E: Inner> RouterChannel for MeshChannel<E> {
     type Device = MeshDevice;
     type Bridge = HostBridge;
     type Client = MeshClient<E>;
+
+    #[cfg(burn_021)]
     type FloatElem = E::FloatElem;
+    #[cfg(burn_021)]
     type IntElem = E::IntElem;
+    #[cfg(burn_021)]
     type BoolElem = E::BoolElem;
 
     fn name(device: &Self::Device) -> String {
@@ -74,6 +96,10 @@ fn fetched(ticket: Ticket<TensorData>) -> TensorData {
     }
 }
 
+/// Graphs are registered by burn-fusion over burn-router, which `Dist` is not.
+#[cfg(not(burn_021))]
+const NO_FUSION: &str = "no fusion is between a program and `Dist`";
+
 impl<E: Inner> RouterClient for MeshClient<E> {
     type Device = MeshDevice;
 
@@ -110,6 +136,30 @@ impl<E: Inner> RouterClient for MeshClient<E> {
     fn dtype_usage(&self, dtype: DType) -> DTypeUsageSet {
         self.with(|recorder| recorder.dtype_usage(dtype))
     }
+
+    /// Does nothing: a window is handed to the ranks when it is read, or as long as a step.
+    #[cfg(not(burn_021))]
+    fn flush(&self) {}
+
+    #[cfg(not(burn_021))]
+    fn register_and_execute_graph(
+        &self,
+        _: burn_ir::GraphId,
+        _: Vec<OperationIr>,
+        _: burn_ir::GraphBindings,
+    ) {
+        unreachable!("{NO_FUSION}")
+    }
+
+    #[cfg(not(burn_021))]
+    fn execute_graph(&self, _: burn_ir::GraphId, _: burn_ir::GraphBindings) {
+        unreachable!("{NO_FUSION}")
+    }
+
+    #[cfg(not(burn_021))]
+    fn register_alias(&self, _: TensorId, _: TensorId) {
+        unreachable!("{NO_FUSION}")
+    }
 }
 
 /// Moves tensors between meshes through the host.
@@ -130,4 +180,17 @@ impl MultiBackendBridge for HostBridge {
     fn change_backend_bool(data: TensorData, _: Shape, _: &MeshDevice) -> TensorData {
         data
     }
+}
+
+/// Settings of backends of the host, for tests.
+#[cfg(all(test, burn_021))]
+pub(crate) fn host_settings(device: &MeshDevice) -> burn_backend::backend::DeviceSettings {
+    burn_backend::backend::get_device_settings::<crate::Dist<crate::Registered>>(device)
+}
+
+/// Settings of backends of the host, for tests.
+#[cfg(all(test, not(burn_021)))]
+pub(crate) fn host_settings(_: &MeshDevice) -> burn_backend::DeviceSettings {
+    use burn_std::{BoolDType, FloatDType, IntDType};
+    burn_backend::DeviceSettings::with_dtypes(FloatDType::F32, IntDType::I32, BoolDType::Native)
 }

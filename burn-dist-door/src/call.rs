@@ -7,7 +7,7 @@
 
 use burn_backend::ops::{
     AttentionModuleOptions, ConvOptions, ConvTransposeOptions, DeformConvOptions,
-    InterpolateOptions,
+    InterpolateOptions, UnfoldOptions,
 };
 use burn_backend::tensor::IndexingUpdateOp;
 use burn_backend::{DType, Distribution, FloatDType, IntDType, Scalar, Shape, TensorData};
@@ -129,8 +129,11 @@ no_tensors!(
     Scalar,
     Shape,
     TensorData,
+    UnfoldOptions,
     [usize; 2],
+    [usize; 3],
     bool,
+    f64,
     u16,
     u64,
     usize,

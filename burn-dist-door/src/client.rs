@@ -5,13 +5,13 @@ use std::panic::RefUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use burn_backend::TensorData;
 use burn_ir::{OperationIr, TensorId, TensorIr};
 use burn_router::RouterTensor;
 use burn_std::device::Device;
 use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 
-use crate::{DataParts, Inner, MeshDevice, Origin, Queue, Recorder, Ticket};
+use crate::data::*;
+use crate::{Inner, MeshDevice, Origin, Queue, Recorder, Ticket};
 
 /// A recorder behind the lock of its mesh. The thread that holds the lock may take it again: a call holds it around the
 /// recording of its operation, and of what is dropped meanwhile.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use burn_backend::backend::{DeviceId, DeviceOps};
+use burn_backend::backend::DeviceId;
 use burn_dist_mesh::{MeshError, MeshShape};
 use burn_std::device::Device;
 
@@ -220,5 +220,3 @@ impl Device for MeshDevice {
         DeviceId::new(MESH_TYPE_ID, self.id)
     }
 }
-
-impl DeviceOps for MeshDevice {}

@@ -1,13 +1,26 @@
-//! The types of elements that a backend names: those of Burn 0.21; from 0.22 on a backend names none.
-
-use burn_backend::Element;
+//! The types of elements that a backend names: those of Burn 0.21. From 0.22 on a backend names none.
 
 /// The types of elements that a backend names.
+#[cfg(burn_021)]
 pub trait Elements {
     /// The default float.
-    type FloatElem: Element;
+    type FloatElem: burn_backend::Element;
     /// The default int.
-    type IntElem: Element;
+    type IntElem: burn_backend::Element;
     /// The default bool.
-    type BoolElem: Element;
+    type BoolElem: burn_backend::Element;
 }
+
+#[cfg(burn_021)]
+impl Elements for crate::Registered {
+    type FloatElem = f32;
+    type IntElem = i64;
+    type BoolElem = bool;
+}
+
+/// The types of elements that a backend names: none.
+#[cfg(not(burn_021))]
+pub trait Elements {}
+
+#[cfg(not(burn_021))]
+impl<T: ?Sized> Elements for T {}

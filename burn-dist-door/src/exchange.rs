@@ -9,9 +9,9 @@ use std::any::Any;
 use std::cell::RefCell;
 use std::hash::{BuildHasher, RandomState};
 
-use burn_backend::{DType, TensorData};
+use burn_backend::DType;
 
-use crate::DataParts;
+use crate::data::*;
 
 /// A tensor of a mesh, without its kind.
 pub type AnyTensor = Box<dyn Any + Send>;

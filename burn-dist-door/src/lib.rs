@@ -14,13 +14,15 @@
 //! | `client`, `call` | a handle on the recorder, and its lock; a call of a function, recorded under it |
 //! | `queue` | how far a program may be ahead of the ranks |
 //! | `exchange` | tensors that a thread takes out of Burn's records, and puts into them |
-//! | `activation` | functions that burn-ir has no operation for |
+//! | `activation` | functions that the burn-ir of Burn 0.21 has no operation for |
 //! | `backend` | Burn's functions: forwarded to burn-router, or recorded here |
 //! | `burn` | names of Burn that differ by its line, and what its router asks for |
 //! | `elements`, `data` | types of elements that a backend names; the parts of data of the host |
 //!
-//! Differences between lines of Burn are in `burn`, `elements`, `data` and `backend` alone.
+//! Differences between lines of Burn are in `burn`, `elements`, `data` and `backend` alone; `cfg(burn_021)` is the line
+//! before.
 
+#[cfg(burn_021)]
 mod activation;
 mod backend;
 mod burn;
@@ -36,15 +38,17 @@ mod registered;
 #[cfg(test)]
 mod tests;
 
+#[cfg(burn_021)]
 pub use activation::Activation;
 pub use backend::{Dist, MeshTensor};
 pub use burn::{HostBridge, MeshChannel, RouterClient};
 pub use call::{Argument, Call};
 pub use client::{MeshClient, Recording};
+#[cfg(burn_021)]
 pub use data::DataParts;
 pub use device::{Mesh, MeshDevice};
 pub use elements::Elements;
 pub use exchange::{AnyTensor, Nonce, giving, taking};
 pub use queue::{InFlight, Queue};
 pub use recorder::{Inner, Origin, Recorder, Ticket};
-pub use registered::{Registered, register};
+pub use registered::{Engine, Registered, register};

@@ -58,6 +58,8 @@ pub trait Recorder: Send + 'static {
     fn queue(&self) -> Arc<Queue>;
     /// Ends the mesh. What it returns is dropped without the lock, and may wait for what still runs.
     fn close(&mut self) -> Box<dyn Any + Send>;
+    /// Returns the engine's own recorder, for what the door does not ask of it.
+    fn as_any(&mut self) -> &mut dyn Any;
 }
 
 impl Recorder for Box<dyn Recorder> {
@@ -103,5 +105,9 @@ impl Recorder for Box<dyn Recorder> {
 
     fn close(&mut self) -> Box<dyn Any + Send> {
         (**self).close()
+    }
+
+    fn as_any(&mut self) -> &mut dyn Any {
+        (**self).as_any()
     }
 }

@@ -2,17 +2,45 @@
 
 use std::sync::OnceLock;
 
-use crate::{Elements, Inner, MeshDevice, Recorder};
+use burn_backend::backend::DeviceSettings;
 
-/// Makes the recorder of a mesh.
-type Open = fn(&MeshDevice) -> Box<dyn Recorder>;
+use crate::{Inner, MeshDevice, Recorder};
 
-static OPEN: OnceLock<Open> = OnceLock::new();
+/// An engine, as far as a program knows it whose tensors name no backend.
+#[derive(Clone, Copy, Debug)]
+pub struct Engine {
+    /// Makes the recorder of a mesh.
+    pub open: fn(&MeshDevice) -> Box<dyn Recorder>,
+    /// Returns what tensors on a mesh are made of where a program does not say.
+    pub settings: fn(&MeshDevice) -> DeviceSettings,
+}
 
-/// Registers what makes the recorders of meshes for [`Registered`]. The first one that is registered stays.
-pub fn register(open: fn(&MeshDevice) -> Box<dyn Recorder>) {
+static ENGINE: OnceLock<Engine> = OnceLock::new();
+
+/// Registers the engine of [`Registered`]. The first one that is registered stays.
+pub fn register(engine: Engine) {
     // One engine is linked into a program, and it registers itself each time that it makes a mesh.
-    let _ = OPEN.set(open);
+    let _ = ENGINE.set(engine);
+}
+
+/// Returns the engine of the program.
+///
+/// # Panics
+/// If none is registered: Burn's functions return tensors, so an error cannot be returned.
+fn engine(device: &MeshDevice) -> &'static Engine {
+    match ENGINE.get() {
+        Some(engine) => engine,
+        None => panic!(
+            "{device:?} has no ranks: the program was built with a door into burn-dist and has made no mesh with it; \
+             make one (`DeviceMesh`), and tensors on its device"
+        ),
+    }
+}
+
+/// Returns what tensors on a mesh are made of where a program does not say.
+#[cfg(not(burn_021))]
+pub(crate) fn settings(device: &MeshDevice) -> DeviceSettings {
+    (engine(device).settings)(device)
 }
 
 /// The ranks of a program whose tensors name no backend: their recorders are [registered](register) when the program
@@ -20,25 +48,11 @@ pub fn register(open: fn(&MeshDevice) -> Box<dyn Recorder>) {
 #[derive(Clone, Copy, Debug)]
 pub struct Registered;
 
-impl Elements for Registered {
-    type FloatElem = f32;
-    type IntElem = i64;
-    type BoolElem = bool;
-}
-
 impl Inner for Registered {
     type Recorder = Box<dyn Recorder>;
 
-    /// # Panics
-    /// If nothing is registered: Burn's functions return tensors, so an error cannot be returned.
     fn open(device: &MeshDevice) -> Box<dyn Recorder> {
-        match OPEN.get() {
-            Some(open) => open(device),
-            None => panic!(
-                "{device:?} has no ranks: the program was built with a door into burn-dist and has made no mesh with \
-                 it; make one (`DeviceMesh`), and tensors on its device"
-            ),
-        }
+        (engine(device).open)(device)
     }
 
     fn has_ctc_loss_backward() -> bool {

@@ -12,8 +12,8 @@ use burn_ir::{OperationIr, TensorId, TensorIr};
 use burn_std::future::block_on;
 
 use crate::{
-    Dist, Mesh, MeshDevice, Nonce, Origin, Queue, Recorder, Registered, Ticket, giving, register,
-    taking,
+    Dist, Engine, Mesh, MeshDevice, Nonce, Origin, Queue, Recorder, Registered, Ticket, giving,
+    register, taking,
 };
 
 type B = Dist<Registered>;
@@ -86,19 +86,26 @@ impl Recorder for Notes {
         lock(&self.noted).closed = true;
         Box::new(())
     }
+
+    fn as_any(&mut self) -> &mut dyn Any {
+        self
+    }
 }
 
 type Details = Arc<Mutex<Noted>>;
 
 /// Returns a mesh whose recorder notes what a program does.
 pub(crate) fn mesh() -> Arc<Mesh> {
-    register(|device| {
-        let mesh = device.mesh().expect("it lives");
-        Box::new(Notes {
-            mesh: mesh.shape().to_string(),
-            noted: mesh.details(Details::default).clone(),
-            data: HashMap::new(),
-        })
+    register(Engine {
+        open: |device| {
+            let mesh = device.mesh().expect("it lives");
+            Box::new(Notes {
+                mesh: mesh.shape().to_string(),
+                noted: mesh.details(Details::default).clone(),
+                data: HashMap::new(),
+            })
+        },
+        settings: crate::burn::host_settings,
     });
     let shape = MeshShape::parse("dp=2").expect("a mesh");
     Mesh::new(shape, Details::default()).expect("a mesh more")

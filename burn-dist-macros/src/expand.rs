@@ -7,14 +7,33 @@ use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{GenericArgument, Generics, PathArguments, Type, parse_quote_spanned};
 
+/// A line of Burn.
+#[derive(Clone, Copy)]
+pub(crate) enum Line {
+    /// Tensors and modules name no backend.
+    Current,
+    /// Modules are generic over a backend, which Burn's `Module` derive requires to be called `B`.
+    Burn021,
+}
+
+impl Line {
+    /// Returns whether a type parameter stands for the backend, whose types are known.
+    fn is_backend(self, param: &Ident) -> bool {
+        match self {
+            Self::Current => false,
+            Self::Burn021 => param == "B",
+        }
+    }
+}
+
 /// Expands to the impl of `Parallelize`.
-pub(crate) fn expand(module: &Module) -> TokenStream {
+pub(crate) fn expand(module: &Module, line: Line) -> TokenStream {
     let ident = &module.ident;
     let mut generics = module.generics.clone();
     let generic: Vec<&Type> = module
         .required()
         .into_iter()
-        .filter(|ty| is_generic(ty, &module.generics))
+        .filter(|ty| is_generic(ty, &module.generics, line))
         .collect();
     if !generic.is_empty() {
         let predicates = &mut generics.make_where_clause().predicates;
@@ -43,19 +62,21 @@ pub(crate) fn expand(module: &Module) -> TokenStream {
 }
 
 /// Returns whether only the user of the module knows the type: it mentions a type parameter that is not the backend.
-///
-/// Burn's `Module` derive requires that the backend is called `B`.
-fn is_generic(ty: &Type, generics: &Generics) -> bool {
-    fn mentions(tokens: TokenStream, generics: &Generics) -> bool {
-        tokens.into_iter().any(|token| match token {
-            TokenTree::Ident(ident) => generics
-                .type_params()
-                .any(|param| param.ident == ident && ident != "B"),
-            TokenTree::Group(group) => mentions(group.stream(), generics),
-            _ => false,
-        })
-    }
-    mentions(ty.to_token_stream(), generics)
+fn is_generic(ty: &Type, generics: &Generics, line: Line) -> bool {
+    let params: Vec<&Ident> = generics
+        .type_params()
+        .map(|param| &param.ident)
+        .filter(|param| !line.is_backend(param))
+        .collect();
+    mentions(ty.to_token_stream(), &params)
+}
+
+fn mentions(tokens: TokenStream, params: &[&Ident]) -> bool {
+    tokens.into_iter().any(|token| match token {
+        TokenTree::Ident(ident) => params.contains(&&ident),
+        TokenTree::Group(group) => mentions(group.stream(), params),
+        _ => false,
+    })
 }
 
 fn field(field: &Field) -> TokenStream {

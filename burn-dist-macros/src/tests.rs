@@ -1,5 +1,6 @@
 //! The derive on tokens: what attributes mean, which mistakes are found, and what is emitted.
 
+use crate::expand::Line;
 use crate::model::{Body, Mark, Module, Rule, Style};
 use crate::{check, derive};
 use burn_dist_plan::{Float, Precision, ShardStrategy, UnitPolicy};
@@ -44,9 +45,13 @@ fn field_mistakes(attribute: TokenStream) -> Vec<String> {
     ))
 }
 
+fn expansion_for(line: Line, input: TokenStream) -> String {
+    let input = syn::parse2(input).expect("an item");
+    prettyplease::unparse(&syn::parse2(derive(&input, line)).expect("items"))
+}
+
 fn expansion(input: TokenStream) -> String {
-    let file = syn::parse2(derive(&syn::parse2(input).expect("an item"))).expect("items");
-    prettyplease::unparse(&file)
+    expansion_for(Line::Current, input)
 }
 
 #[test]
@@ -372,14 +377,15 @@ fn all_mistakes_are_reported_at_once() {
 #[test]
 fn a_mistake_still_leaves_an_impl() {
     let out = expansion(quote!(
-        struct M<B: Backend> {
+        struct M<T: Block> {
             #[parallel(colwize)]
-            a: Linear<B>,
+            a: Linear,
+            b: T,
         }
     ));
     assert_eq!(out.matches("compile_error!").count(), 1, "{out}");
     assert!(
-        out.contains("impl<B: Backend> ::burn_dist::__private::Parallelize for M<B>"),
+        out.contains("impl<T: Block> ::burn_dist::__private::Parallelize for M<T>"),
         "{out}"
     );
 }
@@ -423,30 +429,53 @@ fn nothing_panics_on_odd_input() {
             }
         ),
     ] {
-        expansion(input);
+        for line in [Line::Current, Line::Burn021] {
+            expansion_for(line, input.clone());
+        }
     }
+}
+
+#[test]
+fn a_parameter_named_b_is_the_backend_of_021_alone() {
+    let input = quote!(
+        struct Net<B: Block> {
+            #[parallel(nested)]
+            body: B,
+            #[parallel(nested)]
+            head: Head<B>,
+        }
+    );
+    let bounds = |line| {
+        let out = expansion_for(line, input.clone());
+        ["B", "Head<B>"]
+            .map(|ty| out.contains(&format!("{ty}: ::burn_dist::__private::Parallelize,")))
+    };
+    assert_eq!(bounds(Line::Current), [true, true]);
+    assert_eq!(bounds(Line::Burn021), [false, false]);
 }
 
 #[test]
 fn expansion_of_a_struct() {
     insta::assert_snapshot!(expansion(quote!(
         #[parallel(unit)]
-        struct Block<B: Backend, M> {
+        struct Block<B: Projection, M> {
             #[parallel(sequence)]
-            norm: RmsNorm<B>,
+            norm: RmsNorm,
             #[parallel(colwise, heads = self.n_heads, input = "[-, {tp}, -]", output = "[(2 . 4{dp}), -] + sum{tp}")]
-            wq: Linear<B>,
+            wq: Linear,
             #[parallel(unit, checkpoint, precision = "param=f16,float8=rowwise,output=f32")]
-            attention: Attention<B>,
+            attention: Attention,
             #[parallel(nested, unit, strategy = "zero2", precision = "bf16", context = "ring")]
             inner: M,
-            pairs: Vec<(Linear<B>, Attention<B>)>,
+            #[parallel(nested)]
+            output: B,
+            pairs: Vec<(Linear, Attention)>,
             #[parallel(skip, first)]
-            frozen: Linear<B>,
+            frozen: Linear,
             #[parallel(stages, unit)]
-            blocks: Vec<Attention<B>>,
+            blocks: Vec<Attention>,
             #[parallel(stages = self.costs)]
-            others: [Attention<B>; 4],
+            others: [Attention; 4],
             #[module(skip)]
             note: String,
             n_heads: usize,
@@ -457,10 +486,54 @@ fn expansion_of_a_struct() {
 #[test]
 fn expansion_of_an_enum() {
     insta::assert_snapshot!(expansion(quote!(
-        enum Projection<B: Backend> {
+        enum Projection {
             #[parallel(vocab, axis = "model", last)]
-            Head(Linear<B>),
-            Block(Block<B>),
+            Head(Linear),
+            Block(Block),
         }
     )));
+}
+
+#[test]
+fn expansion_of_a_struct_021() {
+    insta::assert_snapshot!(expansion_for(
+        Line::Burn021,
+        quote!(
+            #[parallel(unit)]
+            struct Block<B: Backend, M> {
+                #[parallel(sequence)]
+                norm: RmsNorm<B>,
+                #[parallel(colwise, heads = self.n_heads, input = "[-, {tp}, -]", output = "[(2 . 4{dp}), -] + sum{tp}")]
+                wq: Linear<B>,
+                #[parallel(unit, checkpoint, precision = "param=f16,float8=rowwise,output=f32")]
+                attention: Attention<B>,
+                #[parallel(nested, unit, strategy = "zero2", precision = "bf16", context = "ring")]
+                inner: M,
+                pairs: Vec<(Linear<B>, Attention<B>)>,
+                #[parallel(skip, first)]
+                frozen: Linear<B>,
+                #[parallel(stages, unit)]
+                blocks: Vec<Attention<B>>,
+                #[parallel(stages = self.costs)]
+                others: [Attention<B>; 4],
+                #[module(skip)]
+                note: String,
+                n_heads: usize,
+            }
+        )
+    ));
+}
+
+#[test]
+fn expansion_of_an_enum_021() {
+    insta::assert_snapshot!(expansion_for(
+        Line::Burn021,
+        quote!(
+            enum Projection<B: Backend> {
+                #[parallel(vocab, axis = "model", last)]
+                Head(Linear<B>),
+                Block(Block<B>),
+            }
+        )
+    ));
 }

@@ -11,7 +11,6 @@ use crate::{Call, Inner};
 
 impl<E: Inner> BoolTensorOps<Self> for Dist<E> {
     forward! {
-        fn bool_device(tensor: &BoolTensor<Self>) -> Device<Self>;
         fn bool_to_device(tensor: BoolTensor<Self>, device: &Device<Self>) -> BoolTensor<Self>;
     }
 
@@ -41,6 +40,22 @@ impl<E: Inner> BoolTensorOps<Self> for Dist<E> {
         fn bool_equal_elem(lhs: BoolTensor<Self>, rhs: Scalar) -> BoolTensor<Self>;
         fn bool_select(tensor: BoolTensor<Self>, dim: usize, indices: IntTensor<Self>) -> BoolTensor<Self>;
         fn bool_select_or(tensor: BoolTensor<Self>, dim: usize, indices: IntTensor<Self>, value: BoolTensor<Self>) -> BoolTensor<Self>;
+    }
+
+    #[cfg(burn_021)]
+    forward! {
+        fn bool_device(tensor: &BoolTensor<Self>) -> Device<Self>;
+    }
+
+    #[cfg(not(burn_021))]
+    delegate! {
+        fn bool_not_equal(lhs: BoolTensor<Self>, rhs: BoolTensor<Self>) -> BoolTensor<Self>;
+        fn bool_not_equal_elem(lhs: BoolTensor<Self>, rhs: Scalar) -> BoolTensor<Self>;
+        fn bool_xor(lhs: BoolTensor<Self>, rhs: BoolTensor<Self>) -> BoolTensor<Self>;
+        fn bool_any(tensor: BoolTensor<Self>) -> BoolTensor<Self>;
+        fn bool_any_dim(tensor: BoolTensor<Self>, dim: usize) -> BoolTensor<Self>;
+        fn bool_all(tensor: BoolTensor<Self>) -> BoolTensor<Self>;
+        fn bool_all_dim(tensor: BoolTensor<Self>, dim: usize) -> BoolTensor<Self>;
     }
 
     fn bool_reshape(tensor: BoolTensor<Self>, shape: Shape) -> BoolTensor<Self> {

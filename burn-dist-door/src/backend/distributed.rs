@@ -1,20 +1,24 @@
 //! Burn's own data parallelism over several devices, where a program turns it on.
 //!
-//! It is a feature of burn-backend (`distributed`) that any crate of a program may turn on, and with it
-//! `Autodiff<Dist<E>>` trains only if `Dist<E>` implements `DistributedBackend`. No crate can ask which features of
-//! another are on; but a path in a block is looked up in what the block imports before it is looked up around the
-//! block. So what is implemented below is Burn's trait where Burn has it, and the stand-in elsewhere.
+//! Every backend has it from Burn 0.22 on. In 0.21 it is a feature of burn-backend (`distributed`) that any crate of a
+//! program may turn on, and with it `Autodiff<Dist<E>>` trains only if `Dist<E>` implements `DistributedBackend`. No
+//! crate can ask which features of another are on; but a path in a block is looked up in what the block imports before
+//! it is looked up around the block. So what is implemented below for 0.21 is Burn's trait where Burn has it, and the
+//! stand-in elsewhere.
 //!
 //! Left out on purpose: reductions over several devices. A device of `Dist` is a mesh, and reduces gradients over its
 //! own ranks.
 
 use burn_backend::DeviceId;
+#[cfg(not(burn_021))]
+use burn_backend::distributed::{CollectiveTensor, DistributedOps, ReduceOperation};
 use burn_backend::tensor::FloatTensor;
 
 use super::Dist;
 use crate::{Inner, MeshDevice};
 
 /// The parts of `burn_backend::distributed` that the implementation names.
+#[cfg(burn_021)]
 #[allow(
     clippy::module_inception,
     reason = "it stands in for a module of that name"
@@ -60,7 +64,8 @@ struct SeveralMeshes {
 
 burn_dist_mesh::debug_by_message!(SeveralMeshes);
 
-/// Returns what the reduction of `tensor` over the meshes of `device_ids` is: itself, where there is one.
+/// Returns what the reduction of `tensor` over the meshes of `device_ids` is: itself, where there is one, because sum and
+/// mean of one term are the term.
 fn reduced<E: Inner>(
     tensor: FloatTensor<Dist<E>>,
     device_ids: &[DeviceId],
@@ -71,6 +76,29 @@ fn reduced<E: Inner>(
     }
 }
 
+/// # Panics
+/// If there are several: Burn's functions return tensors, so an error cannot be returned.
+fn reduced_or_panic<E: Inner>(
+    tensor: FloatTensor<Dist<E>>,
+    device_ids: &[DeviceId],
+) -> FloatTensor<Dist<E>> {
+    reduced::<E>(tensor, device_ids).unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[cfg(not(burn_021))]
+impl<E: Inner> DistributedOps<Self> for Dist<E> {
+    fn all_reduce(
+        tensor: FloatTensor<Self>,
+        _op: ReduceOperation,
+        device_ids: Vec<DeviceId>,
+    ) -> CollectiveTensor<Self> {
+        CollectiveTensor::new(reduced_or_panic::<E>(tensor, &device_ids))
+    }
+
+    fn sync_collective(_device: &MeshDevice) {}
+}
+
+#[cfg(burn_021)]
 const _: () = {
     #[allow(unused_imports, reason = "unused where Burn's feature is off")]
     use burn_backend::*;
@@ -81,10 +109,7 @@ const _: () = {
             _op: distributed::ReduceOperation,
             device_ids: Vec<DeviceId>,
         ) -> distributed::CollectiveTensor<Self> {
-            // Sum and mean of one term are the term.
-            let reduced =
-                reduced::<E>(tensor, &device_ids).unwrap_or_else(|error| panic!("{error}"));
-            distributed::CollectiveTensor::new(reduced)
+            distributed::CollectiveTensor::new(reduced_or_panic::<E>(tensor, &device_ids))
         }
 
         fn sync_collective(_device: &MeshDevice) {}

@@ -5,18 +5,22 @@
 //! body is left to it here too, so that it becomes the same operations. What burn-router cannot record, or records as
 //! something else than the inner backend computes, is written out:
 //!
-//! | file | written out | because in burn-router 0.21 |
-//! | --- | --- | --- |
-//! | `quantized` | everything | all of it panics |
-//! | `module` | `rfft`, `irfft`; `ctc_loss` and its gradient | panics; is hundreds of operations |
-//! | `activation` | what works element by element | is Burn's default composition, where the inner backend may differ (the gradient of `gelu`) |
-//! | `float` | `grid_sample_2d`, `is_nan`, `is_inf`, `max_abs`; reads | is a composition; reads convert to the default float |
-//! | `float`, `int`, `bool` | reshapes | take a size of 0 for that of the input |
-//! | `int` | `arange`; reads | is data of the host, as a batch is; reads convert to the default int |
+//! | file | written out | because in burn-router | of |
+//! | --- | --- | --- | --- |
+//! | `quantized` | everything | all of it panics | 0.21, 0.22 |
+//! | `module` | `rfft`, `irfft` | panics | 0.21; from 0.22 on they are no functions of a backend |
+//! | `module` | `ctc_loss` and its gradient | is hundreds of operations | 0.21, 0.22 |
+//! | `activation_021` | what works element by element | is Burn's default composition, where the inner backend may differ (the gradient of `gelu`) | 0.21 |
+//! | `float` | `is_nan`, `is_inf` | is a composition | 0.21, 0.22 |
+//! | `float` | `grid_sample_2d`, `max_abs` | is a composition | 0.21 |
+//! | `float`, `int`, `bool` | reshapes | take a size of 0 for that of the input | 0.21 |
+//! | `float`, `int`, `bool` | reads | convert to the default type; and a thread may take a tensor in place of its data | 0.21; both |
+//! | `int` | `arange` | is data of the host, as a batch is | 0.21, 0.22 |
 //!
-//! Left to compositions on purpose: `softmax` and `layer_norm`, because their parts can be split along the dim that the
-//! whole cannot.
+//! Left to compositions on purpose in 0.21: `softmax` and `layer_norm`, because their parts can be split along the dim
+//! that the whole cannot. From 0.22 on burn-router records them as one, and an engine has a rule for that.
 
+#[cfg_attr(burn_021, path = "activation_021.rs")]
 mod activation;
 mod bool;
 mod distributed;
@@ -74,6 +78,19 @@ macro_rules! delegate {
 }
 use delegate;
 
+/// Records functions as [`delegate`] does, whose result is several tensors: the fields of a struct of Burn's, in the
+/// order in which it is made of them.
+macro_rules! delegate_parts {
+    ($( fn $name:ident ( $( $arg:ident : $type:ty ),* $(,)? ) -> $out:ty { $( $field:ident ),* }; )*) => {$(
+        fn $name($( $arg: $type ),*) -> $out {
+            let _recording = recording!(stringify!($name) $(, $arg)*);
+            let parts = Router::<E>::$name($( $arg ),*);
+            <$out>::new($( parts.$field ),*)
+        }
+    )*};
+}
+use delegate_parts;
+
 /// Forwards functions that record nothing, or wait, to the function of that name of [`Router`].
 macro_rules! forward {
     ($( fn $name:ident ( $( $arg:ident : $type:ty ),* $(,)? ) -> $out:ty; )*) => {$(
@@ -106,12 +123,20 @@ impl<E> std::fmt::Debug for Dist<E> {
 impl<E: Inner> BackendTypes for Dist<E> {
     type Device = MeshDevice;
     type FloatTensorPrimitive = MeshTensor<E>;
-    type FloatElem = E::FloatElem;
     type IntTensorPrimitive = MeshTensor<E>;
-    type IntElem = E::IntElem;
     type BoolTensorPrimitive = MeshTensor<E>;
-    type BoolElem = E::BoolElem;
     type QuantizedTensorPrimitive = MeshTensor<E>;
+
+    #[cfg(burn_021)]
+    type FloatElem = E::FloatElem;
+    #[cfg(burn_021)]
+    type IntElem = E::IntElem;
+    #[cfg(burn_021)]
+    type BoolElem = E::BoolElem;
+
+    /// Burn's recordings of a device's launches; those of a mesh are plans.
+    #[cfg(not(burn_021))]
+    type GraphPrimitive = burn_backend::GraphUnsupported;
 }
 
 impl<E: Inner> Backend for Dist<E> {
@@ -124,6 +149,11 @@ impl<E: Inner> Backend for Dist<E> {
         fn sync(device: &MeshDevice) -> Result<(), ExecutionError>;
         fn dtype_usage(device: &MeshDevice, dtype: DType) -> DTypeUsageSet;
         fn device_count(type_id: u16) -> usize;
+    }
+
+    #[cfg(not(burn_021))]
+    forward! {
+        fn flush(device: &MeshDevice) -> Result<(), ExecutionError>;
     }
 }
 

@@ -1,18 +1,21 @@
 //! Operations that Burn has as one: layers, convolutions, pools, attention, Fourier transforms.
 
+#[cfg(not(burn_021))]
+use burn_backend::IntDType;
 use burn_backend::TensorMetadata;
+#[cfg(not(burn_021))]
+use burn_backend::ops::UnfoldOptions;
 use burn_backend::ops::{
     AttentionModuleOptions, ConvOptions, ConvTransposeOptions, DeformConv2dBackward,
     DeformConvOptions, InterpolateOptions, MaxPool1dBackward, MaxPool1dWithIndices,
     MaxPool2dBackward, MaxPool2dWithIndices, ModuleOps,
 };
 use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
-use burn_ir::{
-    CtcLossBackwardOpIr, CtcLossOpIr, IRfftOpIr, ModuleOperationIr, OperationIr, OperationOutput,
-    RfftOpIr,
-};
+use burn_ir::{CtcLossBackwardOpIr, CtcLossOpIr, ModuleOperationIr, OperationIr};
+#[cfg(burn_021)]
+use burn_ir::{IRfftOpIr, OperationOutput, RfftOpIr};
 
-use super::{Dist, Router, delegate, record_on, recording};
+use super::{Dist, Router, delegate, delegate_parts, record_on, recording};
 use crate::{Call, Inner, Recorder, RouterClient};
 
 impl<E: Inner> ModuleOps<Self> for Dist<E> {
@@ -101,130 +104,80 @@ impl<E: Inner> ModuleOps<Self> for Dist<E> {
         Router::<E>::linear(x, weight, bias)
     }
 
-    fn max_pool1d_with_indices(
-        x: FloatTensor<Self>,
-        kernel_size: usize,
-        stride: usize,
-        padding: usize,
-        dilation: usize,
-        ceil_mode: bool,
-    ) -> MaxPool1dWithIndices<Self> {
-        let _recording = recording!("max_pool1d_with_indices", x);
-        let pool = Router::<E>::max_pool1d_with_indices(
-            x,
-            kernel_size,
-            stride,
-            padding,
-            dilation,
-            ceil_mode,
-        );
-        MaxPool1dWithIndices::new(pool.output, pool.indices)
+    delegate_parts! {
+        fn max_pool1d_with_indices_backward(
+            x: FloatTensor<Self>, kernel_size: usize, stride: usize, padding: usize, dilation: usize, ceil_mode: bool,
+            output_grad: FloatTensor<Self>, indices: IntTensor<Self>
+        ) -> MaxPool1dBackward<Self> { x_grad };
+        fn max_pool2d_with_indices_backward(
+            x: FloatTensor<Self>, kernel_size: [usize; 2], stride: [usize; 2], padding: [usize; 2], dilation: [usize; 2], ceil_mode: bool,
+            output_grad: FloatTensor<Self>, indices: IntTensor<Self>
+        ) -> MaxPool2dBackward<Self> { x_grad };
+        fn deform_conv2d_backward(
+            x: FloatTensor<Self>, offset: FloatTensor<Self>, weight: FloatTensor<Self>, mask: Option<FloatTensor<Self>>,
+            bias: Option<FloatTensor<Self>>, output_grad: FloatTensor<Self>, options: DeformConvOptions<2>
+        ) -> DeformConv2dBackward<Self> { x_grad, offset_grad, weight_grad, mask_grad, bias_grad };
     }
 
-    fn max_pool2d_with_indices(
-        x: FloatTensor<Self>,
-        kernel_size: [usize; 2],
-        stride: [usize; 2],
-        padding: [usize; 2],
-        dilation: [usize; 2],
-        ceil_mode: bool,
-    ) -> MaxPool2dWithIndices<Self> {
-        let _recording = recording!("max_pool2d_with_indices", x);
-        let pool = Router::<E>::max_pool2d_with_indices(
-            x,
-            kernel_size,
-            stride,
-            padding,
-            dilation,
-            ceil_mode,
-        );
-        MaxPool2dWithIndices::new(pool.output, pool.indices)
+    #[cfg(burn_021)]
+    delegate_parts! {
+        fn max_pool1d_with_indices(
+            x: FloatTensor<Self>, kernel_size: usize, stride: usize, padding: usize, dilation: usize, ceil_mode: bool
+        ) -> MaxPool1dWithIndices<Self> { output, indices };
+        fn max_pool2d_with_indices(
+            x: FloatTensor<Self>, kernel_size: [usize; 2], stride: [usize; 2], padding: [usize; 2], dilation: [usize; 2], ceil_mode: bool
+        ) -> MaxPool2dWithIndices<Self> { output, indices };
     }
 
-    fn max_pool1d_with_indices_backward(
-        x: FloatTensor<Self>,
-        kernel_size: usize,
-        stride: usize,
-        padding: usize,
-        dilation: usize,
-        ceil_mode: bool,
-        output_grad: FloatTensor<Self>,
-        indices: IntTensor<Self>,
-    ) -> MaxPool1dBackward<Self> {
-        let _recording = recording!("max_pool1d_with_indices_backward", x, output_grad, indices);
-        let pool = Router::<E>::max_pool1d_with_indices_backward(
-            x,
-            kernel_size,
-            stride,
-            padding,
-            dilation,
-            ceil_mode,
-            output_grad,
-            indices,
-        );
-        MaxPool1dBackward::new(pool.x_grad)
+    #[cfg(not(burn_021))]
+    delegate_parts! {
+        fn max_pool1d_with_indices(
+            x: FloatTensor<Self>, kernel_size: usize, stride: usize, padding: usize, dilation: usize, ceil_mode: bool,
+            indices_dtype: IntDType
+        ) -> MaxPool1dWithIndices<Self> { output, indices };
+        fn max_pool2d_with_indices(
+            x: FloatTensor<Self>, kernel_size: [usize; 2], stride: [usize; 2], padding: [usize; 2], dilation: [usize; 2], ceil_mode: bool,
+            indices_dtype: IntDType
+        ) -> MaxPool2dWithIndices<Self> { output, indices };
     }
 
-    fn max_pool2d_with_indices_backward(
-        x: FloatTensor<Self>,
-        kernel_size: [usize; 2],
-        stride: [usize; 2],
-        padding: [usize; 2],
-        dilation: [usize; 2],
-        ceil_mode: bool,
-        output_grad: FloatTensor<Self>,
-        indices: IntTensor<Self>,
-    ) -> MaxPool2dBackward<Self> {
-        let _recording = recording!("max_pool2d_with_indices_backward", x, output_grad, indices);
-        let pool = Router::<E>::max_pool2d_with_indices_backward(
-            x,
-            kernel_size,
-            stride,
-            padding,
-            dilation,
-            ceil_mode,
-            output_grad,
-            indices,
-        );
-        MaxPool2dBackward::new(pool.x_grad)
+    #[cfg(not(burn_021))]
+    delegate! {
+        fn adaptive_avg_pool3d(x: FloatTensor<Self>, output_size: [usize; 3]) -> FloatTensor<Self>;
+        fn adaptive_avg_pool3d_backward(x: FloatTensor<Self>, grad: FloatTensor<Self>) -> FloatTensor<Self>;
+        fn batch_norm(
+            x: FloatTensor<Self>, gamma: FloatTensor<Self>, beta: FloatTensor<Self>, mean: FloatTensor<Self>,
+            variance: FloatTensor<Self>, epsilon: f64
+        ) -> FloatTensor<Self>;
+        fn layer_norm(
+            tensor: FloatTensor<Self>, gamma: FloatTensor<Self>, beta: Option<FloatTensor<Self>>, epsilon: f64
+        ) -> FloatTensor<Self>;
+        fn embedding(weights: FloatTensor<Self>, indices: IntTensor<Self>) -> FloatTensor<Self>;
+        fn embedding_backward(
+            weights: FloatTensor<Self>, output_grad: FloatTensor<Self>, indices: IntTensor<Self>
+        ) -> FloatTensor<Self>;
+        fn unfold4d(x: FloatTensor<Self>, kernel_size: [usize; 2], options: UnfoldOptions) -> FloatTensor<Self>;
+        fn conv_transpose1d_weight_backward(
+            x: FloatTensor<Self>, weight: FloatTensor<Self>, output_grad: FloatTensor<Self>, options: ConvTransposeOptions<1>
+        ) -> FloatTensor<Self>;
+        fn conv_transpose1d_bias_backward(
+            x: FloatTensor<Self>, bias: FloatTensor<Self>, output_grad: FloatTensor<Self>
+        ) -> FloatTensor<Self>;
+        fn conv_transpose2d_weight_backward(
+            x: FloatTensor<Self>, weight: FloatTensor<Self>, output_grad: FloatTensor<Self>, options: ConvTransposeOptions<2>
+        ) -> FloatTensor<Self>;
+        fn conv_transpose2d_bias_backward(
+            x: FloatTensor<Self>, bias: FloatTensor<Self>, output_grad: FloatTensor<Self>
+        ) -> FloatTensor<Self>;
+        fn conv_transpose3d_weight_backward(
+            x: FloatTensor<Self>, weight: FloatTensor<Self>, output_grad: FloatTensor<Self>, options: ConvTransposeOptions<3>
+        ) -> FloatTensor<Self>;
+        fn conv_transpose3d_bias_backward(
+            x: FloatTensor<Self>, bias: FloatTensor<Self>, output_grad: FloatTensor<Self>
+        ) -> FloatTensor<Self>;
     }
 
-    fn deform_conv2d_backward(
-        x: FloatTensor<Self>,
-        offset: FloatTensor<Self>,
-        weight: FloatTensor<Self>,
-        mask: Option<FloatTensor<Self>>,
-        bias: Option<FloatTensor<Self>>,
-        output_grad: FloatTensor<Self>,
-        options: DeformConvOptions<2>,
-    ) -> DeformConv2dBackward<Self> {
-        let _recording = recording!(
-            "deform_conv2d_backward",
-            x,
-            offset,
-            weight,
-            mask,
-            bias,
-            output_grad
-        );
-        let grads = Router::<E>::deform_conv2d_backward(
-            x,
-            offset,
-            weight,
-            mask,
-            bias,
-            output_grad,
-            options,
-        );
-        DeformConv2dBackward::new(
-            grads.x_grad,
-            grads.offset_grad,
-            grads.weight_grad,
-            grads.mask_grad,
-            grads.bias_grad,
-        )
-    }
-
+    #[cfg(burn_021)]
     fn rfft(
         signal: FloatTensor<Self>,
         dim: usize,
@@ -239,6 +192,7 @@ impl<E: Inner> ModuleOps<Self> for Dist<E> {
         (re, im)
     }
 
+    #[cfg(burn_021)]
     fn irfft(
         spectrum_re: FloatTensor<Self>,
         spectrum_im: FloatTensor<Self>,

@@ -21,7 +21,45 @@ use burn_router::get_client;
 
 use super::{Dist, read, record_on, recording, reshape};
 use crate::burn::RouterChannel;
-use crate::{Call, Inner, MeshChannel, RouterClient};
+use crate::{Argument, Call, Inner, MeshChannel, MeshClient, RouterClient};
+
+type Parameters<E> = QuantizationParametersPrimitive<Dist<E>>;
+
+#[cfg(burn_021)]
+mod parameters {
+    use super::*;
+
+    impl<E: Inner> Argument<E> for Parameters<E> {
+        fn clients<'a>(&'a self, mut visit: impl FnMut(&'a MeshClient<E>)) {
+            visit(&self.scales.client);
+        }
+    }
+
+    pub(super) fn described<E: Inner>(parameters: Parameters<E>) -> QuantizationParametersIr {
+        let scales = parameters.scales.into_ir();
+        QuantizationParametersIr { scales }
+    }
+}
+
+/// From 0.22 on, scales may be relative to one of the whole tensor.
+#[cfg(not(burn_021))]
+mod parameters {
+    use super::*;
+
+    impl<E: Inner> Argument<E> for Parameters<E> {
+        fn clients<'a>(&'a self, visit: impl FnMut(&'a MeshClient<E>)) {
+            let tensors = std::iter::once(&self.scales).chain(&self.global);
+            tensors.map(|tensor| &tensor.client).for_each(visit);
+        }
+    }
+
+    pub(super) fn described<E: Inner>(parameters: Parameters<E>) -> QuantizationParametersIr {
+        QuantizationParametersIr {
+            scales: parameters.scales.into_ir(),
+            global: parameters.global.map(|global| global.into_ir()),
+        }
+    }
+}
 
 impl<E: Inner> QTensorOps<Self> for Dist<E> {
     fn q_from_data(data: TensorData, device: &Device<Self>) -> QuantizedTensor<Self> {
@@ -33,12 +71,9 @@ impl<E: Inner> QTensorOps<Self> for Dist<E> {
         scheme: &QuantScheme,
         qparams: QuantizationParametersPrimitive<Self>,
     ) -> QuantizedTensor<Self> {
-        let scales = &qparams.scales;
-        let _recording = Call::new("quantize").with(&tensor).with(scales).begin();
+        let _recording = recording!("quantize", tensor, qparams);
         record_on(tensor, |tensor, client| {
-            let qparams = QuantizationParametersIr {
-                scales: qparams.scales.into_ir(),
-            };
+            let qparams = parameters::described(qparams);
             let desc =
                 QuantizeOpIr::create(tensor, qparams, *scheme, || client.create_empty_handle());
             OperationIr::Float(desc.tensor.dtype, FloatOperationIr::Quantize(desc))
@@ -61,6 +96,7 @@ impl<E: Inner> QTensorOps<Self> for Dist<E> {
         })
     }
 
+    #[cfg(burn_021)]
     fn q_device(tensor: &QuantizedTensor<Self>) -> Device<Self> {
         tensor.client.device()
     }

@@ -1,14 +1,19 @@
 //! A device mesh as a Burn device.
 
+use std::marker::PhantomData;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use burn_backend::backend::{DeviceId, DeviceOps};
-use burn_dist_door::{Mesh, MeshDevice};
+use burn_backend::backend::{DeviceId, DeviceOps, DeviceSettings};
+use burn_backend::get_device_settings;
+use burn_dist_door::{Engine, Mesh, MeshDevice};
+use burn_flex::Flex;
+use burn_ir::BackendIr;
 
+use super::Recorder;
 use super::recorder::batch_layout;
 use crate::clock::Hardware;
 use crate::comm::{Chaos, CommError, FlightOptions, World};
@@ -26,6 +31,37 @@ pub(crate) struct Details {
     pub(crate) topology: Topology,
     pub(crate) devices: Vec<DeviceId>,
     pub(crate) options: Arc<MeshOptions>,
+    /// The backend of the ranks, for programs whose tensors name none.
+    ranks: Engine,
+}
+
+/// Returns what the door asks of ranks that compute on `B`.
+fn ranks_on<B: BackendIr>() -> Engine {
+    fn open<B: BackendIr>(device: &MeshDevice) -> Box<dyn burn_dist_door::Recorder> {
+        Box::new(Recorder::<B>::new(device))
+    }
+
+    fn settings<B: BackendIr>(device: &MeshDevice) -> DeviceSettings {
+        get_device_settings::<B>(&device_of(device, Rank(0)))
+    }
+
+    Engine {
+        open: open::<B>,
+        settings: settings::<B>,
+    }
+}
+
+/// Registers the engine of programs whose tensors name no backend: it asks each mesh for that of its ranks.
+fn register_engine() {
+    fn ranks(device: &MeshDevice) -> Engine {
+        let of_mesh = device.mesh().map(|mesh| details(mesh).ranks);
+        of_mesh.unwrap_or_else(ranks_on::<Flex>)
+    }
+
+    burn_dist_door::register(Engine {
+        open: |device| (ranks(device).open)(device),
+        settings: |device| (ranks(device).settings)(device),
+    });
 }
 
 impl Details {
@@ -33,6 +69,7 @@ impl Details {
         shape: &MeshShape,
         devices: Vec<DeviceId>,
         mut options: MeshOptions,
+        ranks: Engine,
     ) -> Result<Self, MeshError> {
         shape.check_one_pipeline()?;
         if !devices.is_empty() && devices.len() != shape.num_ranks() {
@@ -70,6 +107,7 @@ impl Details {
             topology,
             devices,
             options: Arc::new(options),
+            ranks,
         })
     }
 
@@ -83,7 +121,7 @@ impl Details {
             let seed = text.trim().parse();
             options.fuzz_layouts = Some(seed.map_err(|_| MeshError::FuzzSeed { text })?);
         }
-        Self::new(shape, Vec::new(), options)
+        Self::new(shape, Vec::new(), options, ranks_on::<Flex>())
     }
 
     /// Returns where flight records of `mesh` go, if they are written.
@@ -163,8 +201,10 @@ fn register(
     shape: MeshShape,
     devices: Vec<DeviceId>,
     options: MeshOptions,
+    ranks: Engine,
 ) -> Result<DeviceMesh, MeshError> {
-    let details = Details::new(&shape, devices, options)?;
+    register_engine();
+    let details = Details::new(&shape, devices, options, ranks)?;
     let mesh = Mesh::new(shape, details)?;
     Ok(DeviceMesh { mesh })
 }
@@ -201,7 +241,12 @@ impl DeviceMesh {
     /// form.
     pub fn parse(text: &str) -> Result<Self, MeshError> {
         let shape = MeshShape::parse(text)?;
-        register(shape, Vec::new(), MeshOptions::default())
+        register(
+            shape,
+            Vec::new(),
+            MeshOptions::default(),
+            ranks_on::<Flex>(),
+        )
     }
 
     /// Returns the Burn device that stands for the whole mesh.
@@ -261,16 +306,30 @@ impl std::fmt::Display for DeviceMesh {
     }
 }
 
-/// Collects the axes and options of a [`DeviceMesh`].
-#[derive(Clone, Debug, Default)]
-pub struct DeviceMeshBuilder {
+/// Collects the axes and options of a mesh. `M` is what is built of them: a [`DeviceMesh`], or what stands for one.
+#[derive(Clone, Debug)]
+pub struct DeviceMeshBuilder<M = DeviceMesh> {
     /// Outermost first, with what was wrong with the name of one.
     axes: Vec<Result<Axis, MeshError>>,
     devices: Vec<DeviceId>,
     options: MeshOptions,
+    ranks: Engine,
+    built: PhantomData<fn() -> M>,
 }
 
-impl DeviceMeshBuilder {
+impl<M> Default for DeviceMeshBuilder<M> {
+    fn default() -> Self {
+        Self {
+            axes: Vec::new(),
+            devices: Vec::new(),
+            options: MeshOptions::default(),
+            ranks: ranks_on::<Flex>(),
+            built: PhantomData,
+        }
+    }
+}
+
+impl<M> DeviceMeshBuilder<M> {
     /// Adds an axis, inside the ones before it. Its role follows from its name (see [`AxisRole`]).
     pub fn axis(mut self, name: impl Into<String>, size: usize) -> Self {
         self.axes.push(Axis::new(name, size));
@@ -293,6 +352,12 @@ impl DeviceMeshBuilder {
     /// device.
     pub fn devices<D: DeviceOps>(mut self, devices: &[D]) -> Self {
         self.devices = devices.iter().map(|device| device.to_id()).collect();
+        self
+    }
+
+    /// Sets the backend that ranks compute on, where tensors name none: Burn's CPU backend without it.
+    pub fn backend<B: BackendIr>(mut self) -> Self {
+        self.ranks = ranks_on::<B>();
         self
     }
 
@@ -475,10 +540,13 @@ impl DeviceMeshBuilder {
     /// for an axis that is not there, a number of ranks that the processes cannot share out evenly, nodes that do not
     /// hold exactly the ranks, more ranks than a process can run, or a number of devices other than the product of the
     /// sizes.
-    pub fn build(self) -> Result<DeviceMesh, MeshError> {
+    pub fn build(self) -> Result<M, MeshError>
+    where
+        M: From<DeviceMesh>,
+    {
         let axes: Result<Vec<Axis>, MeshError> = self.axes.into_iter().collect();
         let shape = MeshShape::with_roles(axes?)?;
         self.options.links.check(&shape)?;
-        register(shape, self.devices, self.options)
+        register(shape, self.devices, self.options, self.ranks).map(M::from)
     }
 }

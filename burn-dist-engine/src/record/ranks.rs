@@ -93,4 +93,8 @@ impl<B: BackendIr> burn_dist_door::Recorder for Recorder<B> {
     fn close(&mut self) -> Box<dyn Any + Send> {
         Box::new(Self::close(self))
     }
+
+    fn as_any(&mut self) -> &mut dyn Any {
+        self
+    }
 }
