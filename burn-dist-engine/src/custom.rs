@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | [`CustomOp`] | what it makes, what of it may be split over ranks, how the operation of one rank differs, and what passes between ranks ([`CustomSteps`]) |
 //! | [`Execute`] | how a backend runs it on what a rank holds |
+//! | [`WithKernels`] | which backends run it, where the program's backend does not name that of the ranks |
 //! | [`call`] | records it on a mesh |
 //! | [`check`] | runs every split that its rule allows, and compares it with one device |
 //!
@@ -19,14 +20,14 @@ pub use burn_ir::BackendIr;
 pub use burn_std::DType;
 
 pub use crate::ops::custom::{
-    Block, CustomError, CustomOp, CustomSteps, CustomTensor, Execute, Part, Passing, TensorInfo,
+    Block, CustomError, CustomOp, CustomSteps, CustomTensor, Execute, Kernels, Part, Passing,
+    TensorInfo, WithKernels,
 };
-pub use crate::record::call;
+pub use crate::record::{Callable, call};
 
-use burn_backend::TensorData;
-use burn_dist_door::DataParts;
 use burn_dist_plan::rule::oracle::{self, Case, Values};
 
+use crate::burn::data::*;
 use crate::ops::dtype::of_burn;
 use crate::ops::execute::{from_data, into_data};
 

@@ -8,6 +8,7 @@
 pub mod annotate;
 #[cfg(any(feature = "wgpu", feature = "cuda"))]
 pub mod backend;
+mod burn;
 pub mod custom;
 pub mod ops;
 mod options;

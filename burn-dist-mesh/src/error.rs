@@ -157,6 +157,19 @@ pub enum MeshError {
         /// Devices passed.
         devices: usize,
     },
+    /// Devices of another backend than the one that the ranks compute on.
+    #[error(
+        "the ranks compute on {backend}, whose devices are {expected}, but devices of type {devices} were given: choose \
+         their backend too (`DeviceMeshBuilder::backend`), or leave the devices out"
+    )]
+    OtherDevices {
+        /// The type of the devices.
+        devices: String,
+        /// The backend.
+        backend: String,
+        /// The type of its devices.
+        expected: String,
+    },
     /// More ranks than a process can run.
     #[error(
         "the mesh {mesh} has {ranks} ranks, and one process runs at most {ranks_max}, a thread each: plan it without \

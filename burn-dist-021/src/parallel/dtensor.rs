@@ -19,7 +19,7 @@ use crate::mesh::{MeshShape, Rank};
 use crate::plan::clock::{ClockError, Hardware, Simulation};
 use crate::plan::explain::{Ask, Explanation};
 use crate::plan::{PASSES, PlanError, pass_index};
-use crate::record::{Dist, Hold, MeshDevice, MeshReport, Parts};
+use crate::record::{Dist, Hold, MeshDevice, MeshReport, Parts, Ranks};
 use crate::run::{Fault, Trace};
 
 /// A layout that cannot be asked for or read.
@@ -214,28 +214,28 @@ impl<B: BackendIr> MeshBackend for Dist<B> {
     type Local = B;
 
     fn report(device: &MeshDevice) -> MeshReport {
-        crate::record::report::<B>(device)
+        crate::record::report::<Ranks<B>>(device)
     }
 
     fn trace(device: &MeshDevice) -> Option<Trace> {
-        crate::record::trace::<B>(device)
+        crate::record::trace::<Ranks<B>>(device)
     }
 
     fn fault(device: &MeshDevice) -> Option<Fault> {
-        crate::record::fault::<B>(device)
+        crate::record::fault::<Ranks<B>>(device)
     }
 
     fn start_explaining(device: &MeshDevice, ask: Ask) {
-        crate::record::start_explaining::<B>(device, ask);
+        crate::record::start_explaining::<Ranks<B>>(device, ask);
     }
 
     fn explained(device: &MeshDevice) -> Explanation {
-        crate::record::explained::<B>(device)
+        crate::record::explained::<Ranks<B>>(device)
     }
 
     #[track_caller]
     fn hold(device: &MeshDevice) -> Hold {
-        crate::record::hold::<B>(device)
+        crate::record::hold::<Ranks<B>>(device)
     }
 
     fn mesh_of(device: &MeshDevice) -> Option<MeshShape> {
@@ -263,7 +263,7 @@ impl<B: BackendIr> MeshBackend for Dist<B> {
     }
 
     fn float_local(tensor: &FloatTensor<Self>, rank: Rank) -> Result<FloatTensor<B>, Fault> {
-        let (handle, shape) = crate::record::local_of(tensor, rank)?;
+        let (handle, shape) = crate::record::local_of::<_, B>(tensor, rank)?;
         Ok(B::float_tensor(TensorHandle {
             handle,
             shape: shape.into(),
@@ -277,7 +277,7 @@ impl<B: BackendIr> MeshBackend for Dist<B> {
     ) -> Result<FloatTensor<Self>, Fault> {
         let dtype = parts[0].dtype();
         let handles = parts.into_iter().map(B::float_tensor_handle).collect();
-        crate::record::from_local(handles, layout, dtype, device)
+        crate::record::from_local::<_, B>(handles, layout, dtype, device)
     }
 
     fn float_from_process_local(

@@ -1,80 +1,64 @@
-//! Activations: functions of single elements that burn-ir has no operation for, which travel as custom operations
-//! ([`Activation`]).
-
-use burn_backend::tensor::FloatTensor;
-use burn_dist_door::Activation;
+//! Activations that work element by element, and custom operations of burn-ir, which the recorder refuses: none of
+//! burn-dist's is one.
 
 use super::family::prelude::*;
 use super::pointwise::{self, mapped, pairwise};
 
 family! {
     Activated |cx, op| {
-        /// A custom operation of burn-ir; the recorder refuses those that are no activations.
+        Relu(UnaryOpIr) float = B::relu(cx.float(&op.input)),
+        /// `(output, gradient)`.
+        ReluBackward(BinaryOpIr) float = B::relu_backward(cx.float(&op.lhs), cx.float(&op.rhs)),
+        LeakyRelu(ScalarOpIr) float = B::leaky_relu(cx.float(&op.lhs), cx.scalar(&op.rhs)),
+        /// `(input, slopes)`; the slopes stretch over the input.
+        PRelu(BinaryOpIr) float = B::prelu(cx.float(&op.lhs), cx.float(&op.rhs)),
+        Gelu(UnaryOpIr) float = B::gelu(cx.float(&op.input)),
+        /// `(input, gradient)`.
+        GeluBackward(BinaryOpIr) float = B::gelu_backward(cx.float(&op.lhs), cx.float(&op.rhs)),
+        Sigmoid(UnaryOpIr) float = B::sigmoid(cx.float(&op.input)),
+        /// `(output, gradient)`.
+        SigmoidBackward(BinaryOpIr) float = B::sigmoid_backward(cx.float(&op.lhs), cx.float(&op.rhs)),
+        HardSigmoid(HardSigmoidOpIr) float =
+            B::hard_sigmoid(cx.float(&op.tensor), cx.scalar(&op.alpha), cx.scalar(&op.beta)),
+        LogSigmoid(UnaryOpIr) float = B::log_sigmoid(cx.float(&op.input)),
+        /// `(input, gradient)`.
+        LogSigmoidBackward(BinaryOpIr) float =
+            B::log_sigmoid_backward(cx.float(&op.lhs), cx.float(&op.rhs)),
+        /// A custom operation of burn-ir.
         Custom(CustomOpIr) _ = {
-            let Some(activation) = Activation::parse(&op.id) else {
-                return Err(ExecuteError::Unsupported {
-                    op: op.id.clone(),
-                    reason: "it is a custom op, which must be run by the code that records it",
-                });
-            };
-            let value = run(activation, &op.inputs, cx);
-            cx.put_float(&op.outputs[0], value);
+            return Err(ExecuteError::Unsupported {
+                op: op.id.clone(),
+                reason: "it is a custom op, which must be run by the code that records it",
+            });
         },
-    }
-}
-
-impl Activated<'_> {
-    fn is_known(&self) -> bool {
-        let Self::Custom(op) = self;
-        Activation::parse(&op.id).is_some()
     }
 }
 
 impl Operation for Activated<'_> {
     fn rule(&self, shapes: &Shapes<'_>) -> OpRule {
-        match self.is_known() {
-            true => pointwise::any(shapes),
-            false => replicated("custom"),
+        match self {
+            Self::Custom(_) => replicated("custom"),
+            _ => pointwise::any(shapes),
         }
     }
 
     fn float_class(&self) -> FloatClass {
-        match self.is_known() {
-            true => FloatClass::Follow,
-            false => FloatClass::Recorded,
+        match self {
+            Self::Custom(_) => FloatClass::Recorded,
+            _ => FloatClass::Follow,
         }
     }
 
     fn place(&self, _: Kind, inputs: &[Operand<'_>], shape: &[usize]) -> Place {
-        match self.is_known() {
-            true if inputs.len() == 1 => mapped(&inputs[0]),
-            true => pairwise(inputs, shape, false),
-            false => Place::New(Strided::contiguous(shape)),
+        match self {
+            Self::Custom(_) => Place::New(Strided::contiguous(shape)),
+            _ if inputs.len() == 1 => mapped(&inputs[0]),
+            _ => pairwise(inputs, shape, false),
         }
     }
 }
 
-/// Runs the backend's own function.
-fn run<B: BackendIr, E: Env<B>>(
-    activation: Activation,
-    inputs: &[TensorIr],
-    cx: &mut Context<'_, B, E>,
-) -> FloatTensor<B> {
-    let mut inputs = inputs.iter();
-    let mut next = || cx.float(inputs.next().expect("recorded with all its inputs"));
-    match activation {
-        Activation::Relu => B::relu(next()),
-        Activation::ReluBackward => B::relu_backward(next(), next()),
-        Activation::LeakyRelu { negative_slope } => B::leaky_relu(next(), negative_slope.into()),
-        Activation::Prelu => B::prelu(next(), next()),
-        Activation::Gelu => B::gelu(next()),
-        Activation::GeluBackward => B::gelu_backward(next(), next()),
-        Activation::Sigmoid => B::sigmoid(next()),
-        Activation::SigmoidBackward => B::sigmoid_backward(next(), next()),
-        Activation::HardSigmoid { alpha, beta } => {
-            B::hard_sigmoid(next(), alpha.into(), beta.into())
-        }
-        Activation::LogSigmoid => B::log_sigmoid(next()),
-        Activation::LogSigmoidBackward => B::log_sigmoid_backward(next(), next()),
-    }
+/// Returns the name of the activation that a custom operation carries: none does.
+pub(super) fn carried(_: &OperationIr) -> Option<&'static str> {
+    None
 }

@@ -6,6 +6,7 @@ use std::any::{Any, TypeId, type_name};
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::hash::{Hash, Hasher};
+use std::marker::PhantomData;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
@@ -188,6 +189,19 @@ pub enum CustomError {
         /// The type that asks for it too.
         second: &'static str,
     },
+    /// The ranks of the mesh compute on a backend that the operation does not run on.
+    #[error(
+        "operation `{id}` runs on {kernels}, and the ranks of this mesh compute on {backend}: name a kernel of it in \
+         `WithKernels::kernels`, or build the mesh with another backend"
+    )]
+    NoKernel {
+        /// The operation.
+        id: &'static str,
+        /// The backends that it names.
+        kernels: String,
+        /// The backend of the mesh.
+        backend: &'static str,
+    },
     /// Without a tensor there is no mesh to record on.
     #[error("operation `{id}` was called without a tensor: at least one tells the mesh")]
     NoInputs {
@@ -330,12 +344,81 @@ impl<B: Backend> Kernel<B> {
     }
 }
 
+/// A [`Kernel`] of some backend.
+pub(crate) type AnyKernel = Arc<dyn Any + Send + Sync>;
+
+/// Returns the kernel of an operation on a backend.
+pub(crate) fn kernel<B: Backend, O: Execute<B>>() -> AnyKernel {
+    Arc::new(Kernel::<B>::of::<O>())
+}
+
+/// The kernels of an operation, one for each backend that it runs on.
+pub struct Kernels<O> {
+    of: Vec<(TypeId, &'static str, AnyKernel)>,
+    op: PhantomData<fn() -> O>,
+}
+
+impl<O: CustomOp> Kernels<O> {
+    /// Starts with one backend.
+    pub fn of<B: BackendIr>() -> Self
+    where
+        O: Execute<B>,
+    {
+        let (of, op) = (Vec::new(), PhantomData);
+        Self { of, op }.and::<B>()
+    }
+
+    /// Adds a backend.
+    pub fn and<B: BackendIr>(mut self) -> Self
+    where
+        O: Execute<B>,
+    {
+        self.of
+            .push((TypeId::of::<B>(), type_name::<B>(), kernel::<B, O>()));
+        self
+    }
+
+    /// Returns the kernel of a backend.
+    ///
+    /// # Errors
+    /// [`CustomError::NoKernel`].
+    pub(crate) fn find(
+        self,
+        (id, backend): (TypeId, &'static str),
+    ) -> Result<AnyKernel, CustomError> {
+        let names: Vec<_> = self.of.iter().map(|(_, name, _)| *name).collect();
+        let mut kernels = self.of.into_iter();
+        let found = kernels.find(|(of, _, _)| *of == id);
+        found
+            .map(|(_, _, kernel)| kernel)
+            .ok_or_else(|| CustomError::NoKernel {
+                id: O::ID,
+                kernels: names.join(", "),
+                backend,
+            })
+    }
+}
+
+/// An operation that says which backends it runs on, for programs whose backend does not name that of the ranks.
+///
+/// ```ignore
+/// impl WithKernels for BiasGelu {
+///     fn kernels() -> Kernels<Self> {
+///         Kernels::of::<Flex>().and::<Wgpu>()
+///     }
+/// }
+/// ```
+pub trait WithKernels: CustomOp {
+    /// Returns its kernels.
+    fn kernels() -> Kernels<Self>;
+}
+
 /// A recorded custom operation.
 #[derive(Clone)]
 pub struct Custom {
     pub(super) definition: Arc<dyn Definition>,
     /// A [`Kernel`] of the inner backend.
-    kernel: Arc<dyn Any + Send + Sync>,
+    kernel: AnyKernel,
     pub(crate) inputs: Vec<TensorIr>,
     pub(crate) outputs: Vec<TensorIr>,
 }
@@ -367,15 +450,16 @@ impl Hash for Custom {
 }
 
 impl Custom {
-    /// Returns the operation, recorded for the backend `B`.
-    pub(crate) fn new<B: Backend, O: Execute<B>>(
+    /// Returns the operation, with its kernel for the backend that the ranks compute on.
+    pub(crate) fn new<O: CustomOp>(
         op: O,
+        kernel: AnyKernel,
         inputs: Vec<TensorIr>,
         outputs: Vec<TensorIr>,
     ) -> Self {
         Self {
             definition: Arc::new(op),
-            kernel: Arc::new(Kernel::<B>::of::<O>()),
+            kernel,
             inputs,
             outputs,
         }

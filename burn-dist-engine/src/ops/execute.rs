@@ -5,8 +5,8 @@
 //! the moves of its handles and the clones of their shapes: no lock, no map, no boxing.
 //!
 //! Closes gaps of burn-router's runner: updates other than add in scatter and select, quantization, casts of ints and
-//! bools, nd gathers and scatters of bools, matrix products of mixed float dtypes. Goes around faults of Burn's in
-//! reshapes and of Flex in reductions (`flex`).
+//! bools, nd gathers and scatters of bools, matrix products of mixed float dtypes. Goes around faults of Burn 0.21 (see
+//! `burn`).
 //!
 //! Left out on purpose: random numbers by global index ([`run::random`](crate::run)), and any decision: a plan has made
 //! it before.
@@ -14,8 +14,7 @@
 use core::marker::PhantomData;
 
 use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor, QuantizedTensor};
-use burn_backend::{DType, ExecutionError, Scalar, Shape, TensorData, TensorMetadata};
-use burn_dist_door::DataParts;
+use burn_backend::{DType, ExecutionError, Scalar, Shape, TensorMetadata};
 use burn_ir::{BackendIr, OperationIr, ScalarIr, TensorHandle, TensorIr};
 use burn_std::future::DynFut;
 
@@ -24,6 +23,7 @@ use super::family::{Family, Run};
 use super::kinds::{Kind, Tensors};
 use super::table::family_of;
 use super::{Recorded, quantized};
+use crate::burn::data::*;
 
 /// Where the tensors and scalars of ops live while they run.
 pub trait Env<B: BackendIr> {

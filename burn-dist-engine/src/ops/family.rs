@@ -188,12 +188,12 @@ pub(super) use {family, put};
 
 /// Lists the families.
 macro_rules! families {
-    ($( $file:ident::$family:ident, )*) => {
-        $( pub(super) use super::$file::$family; )*
+    ($( $(#[$line:meta])? $file:ident::$family:ident, )*) => {
+        $( $(#[$line])? pub(super) use super::$file::$family; )*
 
         /// A recorded operation, by its family.
         pub(super) enum Family<'a> {
-            $( $family($family<'a>), )*
+            $( $(#[$line])? $family($family<'a>), )*
             Custom(&'a Custom),
             Float8(&'a Float8),
             Mark(&'a Marked),
@@ -206,7 +206,7 @@ macro_rules! families {
             /// Returns what the family says of its operation.
             pub(super) fn operation(&self) -> &dyn Operation {
                 match self {
-                    $( Self::$family(op) => op, )*
+                    $( $(#[$line])? Self::$family(op) => op, )*
                     Self::Custom(op) => op.operation(),
                     Self::Float8(op) => *op,
                     Self::Mark(op) => *op,
@@ -222,7 +222,7 @@ macro_rules! families {
                 cx: &mut Context<'_, B, E>,
             ) -> Result<(), ExecuteError> {
                 match self {
-                    $( Self::$family(op) => op.run(cx), )*
+                    $( $(#[$line])? Self::$family(op) => op.run(cx), )*
                     Self::Custom(op) => op.run(cx),
                     Self::Float8(op) => op.run(cx),
                     Self::Mark(op) => op.run(cx),
@@ -255,11 +255,28 @@ families! {
     embedding::Embedding,
     conv::Conv,
     pool::Pool,
+    #[cfg(burn_021)]
     spectral::Spectral,
     attention::Attention,
     ctc::Ctc,
     quantized::Quantized,
     activation::Activated,
+    #[cfg(not(burn_021))]
+    normal::Normal,
+    #[cfg(not(burn_021))]
+    pad::Pad,
+    #[cfg(not(burn_021))]
+    signed::Signed,
+    #[cfg(not(burn_021))]
+    sort::Sort,
+    #[cfg(not(burn_021))]
+    space::Space,
+    #[cfg(not(burn_021))]
+    sums::Sums,
+    #[cfg(not(burn_021))]
+    transposed::Transposed,
+    #[cfg(not(burn_021))]
+    truth::Truth,
 }
 
 impl Operation for OperationIr {

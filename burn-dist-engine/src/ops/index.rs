@@ -5,13 +5,12 @@
 //! add may split `n`: then the first member of the group adds its terms to the tensor, the others to zeros. Bools have
 //! no sum, so they take neither.
 //!
-//! Backends offer addition only (for bools: or) along one dim, but every update for nd scatters. So the other updates
-//! become nd scatters. Where an index repeats, `Assign` keeps one of the values, as the backend's nd scatter does.
+//! Where an index repeats, `Assign` keeps one of the values, as the backend does.
 
 use std::ops::Range;
 
 use burn_backend::tensor::{IndexingUpdateOp, IntTensor};
-use burn_backend::{DType, Shape, TensorMetadata};
+use burn_backend::{DType, TensorMetadata};
 use burn_dist_plan::op::{self, Indexed, LocalView};
 
 use super::convert::{bool_of_int, int_of_bool};
@@ -508,26 +507,10 @@ fn write_numbers<B: BackendIr, K: Numbers<B>>(
     values: K::Tensor,
     update: IndexingUpdateOp,
 ) -> K::Tensor {
-    let adds = update == IndexingUpdateOp::Add;
-    let count = indices.shape().num_elements();
     match at {
         At::Places => K::scatter_nd(data, indices, values, update),
-        At::Elements(dim) if adds => K::scatter_add(dim, data, indices, values),
-        At::Rows(dim) if adds => K::select_add(data, dim, indices, values),
-        At::Elements(dim) => {
-            let values = K::reshape(values, [count].into());
-            K::scatter_nd(data, coordinates::<B>(dim, indices), values, update)
-        }
-        // An nd scatter with one index per row writes whole slices of the first dim.
-        At::Rows(0) => {
-            let rows = B::int_reshape(indices, [count, 1].into());
-            K::scatter_nd(data, rows, values, update)
-        }
-        At::Rows(dim) => {
-            let (data, values) = (K::swap_dims(data, 0, dim), K::swap_dims(values, 0, dim));
-            let written = write_numbers::<B, K>(data, At::Rows(0), indices, values, update);
-            K::swap_dims(written, 0, dim)
-        }
+        At::Elements(dim) => K::write(dim, data, indices, values, update),
+        At::Rows(dim) => K::write_rows(data, dim, indices, values, update),
     }
 }
 
@@ -586,31 +569,4 @@ impl<B: BackendIr> Updates<B> for Bool {
             dtype,
         )
     }
-}
-
-/// Returns the coordinates `[N, ndim]` of the N elements that a scatter along `dim` writes.
-///
-/// Row `n` is the position of element `n` of `indices` (row-major), with its coordinate along `dim` replaced by its
-/// value: `dim = 1`, `indices = [[4, 0]]` -> `[[0, 4], [0, 0]]`.
-fn coordinates<B: BackendIr>(dim: usize, indices: IntTensor<B>) -> IntTensor<B> {
-    let shape = indices.shape();
-    let device = B::int_device(&indices);
-    let dtype = indices.dtype();
-    let column = Shape::from([shape.num_elements(), 1]);
-    let mut indices = Some(indices);
-    let columns = (0..shape.num_dims())
-        .map(|d| {
-            let along = if d == dim {
-                indices.take().expect("dim occurs once among the dims")
-            } else {
-                let size = shape[d];
-                let mut line = vec![1; shape.num_dims()];
-                line[d] = size;
-                let positions = B::int_arange(0..size as i64, &device, dtype.into());
-                B::int_expand(B::int_reshape(positions, line.into()), shape.clone())
-            };
-            B::int_reshape(along, column.clone())
-        })
-        .collect();
-    B::int_cat(columns, 1)
 }

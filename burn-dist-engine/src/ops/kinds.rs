@@ -5,7 +5,7 @@ use burn_backend::{DType, Distribution, Scalar, Shape, Slice};
 use burn_ir::{BackendIr, TensorHandle, TensorIr};
 
 use super::execute::{Context, Env};
-use super::flex;
+use crate::burn::{Write, reducible};
 
 /// The kind of the tensors of an operation, as its family in burn-ir says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub(super) trait Held<B: BackendIr> {
     fn of_handle(handle: TensorHandle<B::Handle>) -> Self::Tensor;
     fn put<E: Env<B>>(cx: &mut Context<'_, B, E>, out: &TensorIr, value: Self::Tensor);
 
-    /// Prepares a tensor for a reduction as [`flex::reducible`] does, which copies floats only.
+    /// Prepares a tensor for a reduction as [`reducible`] does, which copies floats only.
     fn reducible(tensor: Self::Tensor, _dim: Option<usize>) -> Self::Tensor {
         tensor
     }
@@ -61,7 +61,7 @@ impl<B: BackendIr> Held<B> for Float {
     }
 
     fn reducible(tensor: FloatTensor<B>, dim: Option<usize>) -> FloatTensor<B> {
-        flex::reducible(tensor, dim)
+        reducible(tensor, dim)
     }
 }
 
@@ -205,10 +205,10 @@ kernels! {
         (float_gather_nd, int_gather_nd) (data, indices);
     fn scatter_nd(data: Self::Tensor, indices: IntTensor<B>, values: Self::Tensor, update: IndexingUpdateOp) =
         (float_scatter_nd, int_scatter_nd) (data, indices, values, update);
-    fn scatter_add(dim: usize, tensor: Self::Tensor, indices: IntTensor<B>, values: Self::Tensor) =
-        (float_scatter_add, int_scatter_add) (dim, tensor, indices, values);
-    fn select_add(tensor: Self::Tensor, dim: usize, indices: IntTensor<B>, values: Self::Tensor) =
-        (float_select_add, int_select_add) (tensor, dim, indices, values);
+    fn write(dim: usize, data: Self::Tensor, indices: IntTensor<B>, values: Self::Tensor, update: IndexingUpdateOp) =
+        (float_write, int_write) (dim, data, indices, values, update);
+    fn write_rows(data: Self::Tensor, dim: usize, indices: IntTensor<B>, values: Self::Tensor, update: IndexingUpdateOp) =
+        (float_write_rows, int_write_rows) (data, dim, indices, values, update);
 }
 
 /// A kind of tensors that hold numbers.

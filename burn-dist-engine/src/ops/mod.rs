@@ -10,8 +10,10 @@
 //! | `family` | what a family says of its operations |
 //! | `view`, `join`, `index`, `mask`, `convert`, `create` | families on tensors of any kind |
 //! | `arithmetic`, `compare`, `reduce`, `scan`, `function`, `bits`, `logic` | families on numbers, or on bools |
-//! | `matmul`, `linear`, `embedding`, `conv`, `pool`, `spectral`, `attention`, `ctc` | products and whole modules |
-//! | `quantized`, `activation` | quantized tensors; functions that burn-ir has no operation for |
+//! | `matmul`, `linear`, `embedding`, `conv`, `pool`, `attention`, `ctc` | products and whole modules |
+//! | `quantized`, `activation` | quantized tensors; activations |
+//! | `normal`, `pad`, `signed`, `sort`, `space`, `sums`, `transposed`, `truth` | what Burn 0.21 does not have as one operation |
+//! | `spectral`, `activation_021` | what Burn 0.21 alone has, or has otherwise |
 //! | [`custom`] | operations of other crates |
 //! | `float8` | what the planner puts in the place of linear layers in 8 bits |
 //! | [`recorded`] | one recorded operation, as the planner sees it |
@@ -21,9 +23,9 @@
 //! | `pointwise` | what functions of single elements share |
 //! | [`execute`] | runs one operation: where its tensors come from, and errors |
 //! | `kinds` | floats, ints and bools, with the kernels that each has |
-//! | `flex` | repairs of faults of Burn |
-//! | `dtype` | element types in Burn's terms and in ours |
+//! | `dtype`, `scheme` | element types in Burn's terms and in ours; quantization schemes |
 
+#[cfg_attr(burn_021, path = "activation_021.rs")]
 mod activation;
 mod arithmetic;
 mod attention;
@@ -39,7 +41,6 @@ mod embedding;
 mod emit;
 pub mod execute;
 mod family;
-pub(crate) mod flex;
 pub(crate) mod float8;
 mod function;
 pub(crate) mod index;
@@ -50,6 +51,10 @@ mod logic;
 mod lower;
 mod mask;
 mod matmul;
+#[cfg(not(burn_021))]
+mod normal;
+#[cfg(not(burn_021))]
+mod pad;
 mod pointwise;
 mod pool;
 mod quantized;
@@ -59,13 +64,27 @@ pub mod rules;
 #[cfg(test)]
 pub(crate) mod samples;
 mod scan;
+#[cfg_attr(burn_021, path = "scheme_021.rs")]
+mod scheme;
+#[cfg(not(burn_021))]
+mod signed;
+#[cfg(not(burn_021))]
+mod sort;
+#[cfg(not(burn_021))]
+mod space;
+#[cfg(burn_021)]
 mod spectral;
+#[cfg(not(burn_021))]
+mod sums;
 mod table;
 #[cfg(test)]
 mod tests;
+#[cfg(not(burn_021))]
+mod transposed;
+#[cfg(not(burn_021))]
+mod truth;
 mod view;
 pub mod visit;
 
-pub use burn_dist_door::Activation;
 pub(crate) use recorded::{Marked, Recorded, check_known, name};
 pub(crate) use visit::{OpReader, OpVisitor, visit_mut, visit_ref};

@@ -1,8 +1,7 @@
 //! Pools, interpolation and sampling: per sample and channel; space stays whole.
 
-use burn_backend::TensorMetadata;
-
 use super::family::prelude::*;
+use crate::burn::MaxPool;
 
 /// Runs `kernel(x, gradient?, options of an average)`.
 macro_rules! average {
@@ -35,27 +34,25 @@ macro_rules! maximum {
 /// Runs `kernel(x, options of a maximum)`, which makes indices too.
 macro_rules! maximum_with_indices {
     ($cx:ident, $op:ident, $kernel:path) => {{
-        let pooled = maximum!($cx, $op, $kernel);
-        $cx.put_float(&$op.out, pooled.output);
-        $cx.put_int(&$op.out_indices, pooled.indices);
+        let (maxima, places) = $kernel(
+            $cx.float(&$op.x),
+            $op.kernel_size,
+            $op.stride,
+            $op.padding,
+            $op.dilation,
+            $op.ceil_mode,
+            $op.out_indices.dtype,
+        );
+        $cx.put_float(&$op.out, maxima);
+        $cx.put_int(&$op.out_indices, places);
     }};
 }
 
-/// Runs `kernel(x, options of a maximum, gradient, indices)`. A backend's backward takes indices in the dtype in which
-/// its own forward makes them (Flex: i64), which need not be that of the program's ints: pooling one element tells
-/// which it is.
+/// Runs `kernel(x, options of a maximum, gradient, indices)`.
 macro_rules! maximum_backward {
-    ($cx:ident, $op:ident, $forward:path, $kernel:path, $ndim:literal, $size:expr) => {{
+    ($cx:ident, $op:ident, $kernel:path) => {{
         let x = $cx.float(&$op.x);
-        let one = B::float_zeros([1; $ndim].into(), $cx.env.device(), $op.x.dtype.into());
-        let [kernel, stride, padding, dilation] = [1, 1, 0, 1].map($size);
-        let own = $forward(one, kernel, stride, padding, dilation, false)
-            .indices
-            .dtype();
-        let mut indices = $cx.int(&$op.indices);
-        if indices.dtype() != own {
-            indices = B::int_cast(indices, own.into());
-        }
+        let indices = $cx.int(&$op.indices);
         let grad = $cx.float(&$op.grad);
         $kernel(
             x,
@@ -67,7 +64,6 @@ macro_rules! maximum_backward {
             grad,
             indices,
         )
-        .x_grad
     }};
 }
 
@@ -88,15 +84,13 @@ family! {
         MaxPool1d(MaxPool1dOpIr) float = maximum!(cx, op, B::max_pool1d),
         MaxPool2d(MaxPool2dOpIr) float = maximum!(cx, op, B::max_pool2d),
         MaxPool1dWithIndices(MaxPool1dWithIndicesOpIr) _ =
-            maximum_with_indices!(cx, op, B::max_pool1d_with_indices),
+            maximum_with_indices!(cx, op, B::max_pool1d_places),
         MaxPool2dWithIndices(MaxPool2dWithIndicesOpIr) _ =
-            maximum_with_indices!(cx, op, B::max_pool2d_with_indices),
-        MaxPool1dWithIndicesBackward(MaxPool1dWithIndicesBackwardOpIr) float = maximum_backward!(
-            cx, op, B::max_pool1d_with_indices, B::max_pool1d_with_indices_backward, 3, |size| size
-        ),
-        MaxPool2dWithIndicesBackward(MaxPool2dWithIndicesBackwardOpIr) float = maximum_backward!(
-            cx, op, B::max_pool2d_with_indices, B::max_pool2d_with_indices_backward, 4, |size| [size, size]
-        ),
+            maximum_with_indices!(cx, op, B::max_pool2d_places),
+        MaxPool1dWithIndicesBackward(MaxPool1dWithIndicesBackwardOpIr) float =
+            maximum_backward!(cx, op, B::max_pool1d_gradient),
+        MaxPool2dWithIndicesBackward(MaxPool2dWithIndicesBackwardOpIr) float =
+            maximum_backward!(cx, op, B::max_pool2d_gradient),
         Interpolate(InterpolateOpIr) float =
             B::interpolate(cx.float(&op.x), op.output_size, op.options.clone().into()),
         InterpolateBackward(InterpolateBackwardOpIr) float = B::interpolate_backward(

@@ -2,17 +2,18 @@
 //! what they dequantize to. All of it runs on whole tensors.
 
 use burn_backend::DType;
-use burn_backend::quantization::QuantizationParametersPrimitive;
 
 use super::family::prelude::*;
 use super::visit::{OpReader, kind_name, visit_ref};
+use crate::burn::{global_scale, quantization};
 
 family! {
     Quantized |cx, op| {
         Quantize(QuantizeOpIr) quantized = {
             let tensor = cx.float(&op.tensor);
             let scales = cx.float(&op.qparams.scales);
-            B::quantize(tensor, &op.scheme, QuantizationParametersPrimitive { scales })
+            let global = global_scale(&op.qparams).map(|scale| cx.float(scale));
+            B::quantize(tensor, &op.scheme, quantization::<B>(scales, global))
         },
         Dequantize(DequantizeOpIr) float =
             B::dequantize(cx.quantized(&op.input), op.out.dtype.into()),

@@ -3,7 +3,6 @@
 use std::ops::Range;
 
 use burn_backend::Distribution;
-use burn_dist_door::Activation;
 use burn_dist_plan::PlanError;
 use burn_dist_plan::float8::Float8Op;
 use burn_dist_plan::op::{
@@ -19,6 +18,7 @@ use burn_ir::{
 };
 use burn_std::Slice;
 
+use super::activation::carried;
 use super::custom::Custom;
 use super::dtype::{of_burn, to_burn};
 use super::emit::base;
@@ -41,7 +41,7 @@ use crate::mesh::{DType, ReduceOp};
     reason = "nearly all are Burn's: a box each would cost an allocation per operation"
 )]
 pub enum Recorded {
-    /// One of Burn's. Activations travel as custom ones.
+    /// One of Burn's.
     Burn(OperationIr),
     /// A mark on a value.
     Mark(Box<Marked>),
@@ -196,7 +196,7 @@ pub(crate) fn check_known(ops: &[Recorded]) -> Result<(), PlanError> {
                     op: format!("{op:?}"),
                 });
             }
-            Recorded::Burn(OperationIr::Custom(op)) if Activation::parse(&op.id).is_none() => {
+            Recorded::Burn(burn @ OperationIr::Custom(op)) if carried(burn).is_none() => {
                 return Err(PlanError::UnknownCustom { id: op.id.clone() });
             }
             _ => {}
@@ -496,10 +496,7 @@ impl Run for Marked {
 
 /// Returns the name of an operation for people: [`kind_name`], and of an activation, its own.
 pub(crate) fn name(op: &OperationIr) -> &'static str {
-    match Activation::of(op) {
-        Some(activation) => activation.name(),
-        None => kind_name(op),
-    }
+    carried(op).unwrap_or_else(|| kind_name(op))
 }
 
 #[cfg(test)]

@@ -3,17 +3,18 @@
 //! Shapes are small and uneven, dims that differ in meaning differ in size. Every sample can be executed.
 
 use super::visit::kind_name;
-use crate::ops::Activation;
+use crate::burn::test;
 use burn_backend::{
-    DType, Distribution, QTensorPrimitive, ops::AttentionModuleOptions, quantization::QuantScheme,
+    DType, Distribution, ops::AttentionModuleOptions, quantization::QuantScheme,
     tensor::IndexingUpdateOp,
 };
-use burn_dist_door::DataParts;
 use burn_ir::*;
 use burn_std::BoolStore;
 use std::cell::Cell;
 
 mod data;
+#[cfg_attr(burn_021, path = "samples/line_021.rs")]
+mod line;
 mod module;
 
 pub(crate) use data::inputs;
@@ -27,7 +28,7 @@ pub(crate) const BOOL: DType = DType::Bool(BoolStore::Native);
 
 /// A quantization scheme that the samples use: symmetric 8 bit, one scale per tensor.
 pub(crate) fn scheme() -> QuantScheme {
-    <burn_flex::Flex as burn_backend::BackendTypes>::QuantizedTensorPrimitive::default_scheme()
+    test::scheme()
 }
 
 /// Makes the tensors of samples, with ids of their own.
@@ -91,7 +92,7 @@ pub(crate) fn samples() -> Vec<OperationIr> {
         &[make.out(&[3], FLOAT), make.out(&[2], INT)],
     )));
     ops.push(OperationIr::Drop(make.float(&[2, 3])));
-    ops.extend(activations(make));
+    ops.extend(line::activations(make));
     ops
 }
 
@@ -136,38 +137,6 @@ pub(crate) fn quantized() -> Vec<OperationIr> {
     .collect()
 }
 
-/// The activations, which travel as custom ops.
-fn activations(m: &Make) -> Vec<OperationIr> {
-    use Activation::*;
-    let op = |activation: Activation, shapes: &[&[usize]]| {
-        OperationIr::Custom(CustomOpIr {
-            id: activation.id(),
-            inputs: shapes.iter().map(|shape| m.float(shape)).collect(),
-            outputs: vec![m.out(shapes[0], FLOAT)],
-        })
-    };
-    let leaky = LeakyRelu {
-        negative_slope: 0.1,
-    };
-    let hard = HardSigmoid {
-        alpha: 0.2,
-        beta: 0.5,
-    };
-    let mut ops = vec![op(Prelu, &[&[3, 4, 2], &[1, 4, 1]])];
-    for activation in [Relu, leaky, Gelu, Sigmoid, hard, LogSigmoid] {
-        ops.push(op(activation, &[&[3, 4]]));
-    }
-    for gradient in [
-        ReluBackward,
-        GeluBackward,
-        SigmoidBackward,
-        LogSigmoidBackward,
-    ] {
-        ops.push(op(gradient, &[&[3, 4], &[3, 4]]));
-    }
-    ops
-}
-
 /// A scalar of the kind that ops on `dtype` take.
 fn scalar(dtype: DType) -> ScalarIr {
     match dtype {
@@ -189,7 +158,7 @@ fn base(m: &Make, dtype: DType) -> Vec<BaseOperationIr> {
         ]
     };
     let update = IndexingUpdateOp::Add;
-    vec![
+    let mut ops = vec![
         Reshape(ShapeOpIr::reshape(t(&[2, 3, 4]), [6, 4].into(), id)),
         SwapDims(SwapDimsOpIr::create(t(&[2, 3, 4]), 0, 2, id)),
         Permute(PermuteOpIr::create(t(&[2, 3, 4]), vec![2, 0, 1], id)),
@@ -263,7 +232,9 @@ fn base(m: &Make, dtype: DType) -> Vec<BaseOperationIr> {
         Empty(CreationOpIr::create([2, 3].into(), dtype, id)),
         Ones(CreationOpIr::create([2, 3].into(), dtype, id)),
         Zeros(CreationOpIr::create([2, 3].into(), dtype, id)),
-    ]
+    ];
+    ops.extend(line::base(m, dtype));
+    ops
 }
 
 /// Another dtype of the same kind.
@@ -347,6 +318,7 @@ fn numeric(m: &Make, dtype: DType) -> Vec<NumericOperationIr> {
         CumMin(along()),
         CumMax(along()),
     ];
+    ops.extend(line::numeric(m, dtype));
     if dtype == INT {
         ops.push(IntRandom(RandomOpIr::create(
             [3, 4].into(),
@@ -362,13 +334,15 @@ fn bool_ops(m: &Make) -> Vec<BoolOperationIr> {
     use BoolOperationIr::*;
     let t = || m.bool(&[3, 4]);
     let id = || m.id();
-    vec![
+    let mut ops = vec![
         IntoFloat(CastOpIr::create(t(), FLOAT, id)),
         IntoInt(CastOpIr::create(t(), INT, id)),
         Not(UnaryOpIr::create(t(), id)),
         And(BinaryOpIr::create(t(), t(), id)),
         Or(BinaryOpIr::create(t(), t(), id)),
-    ]
+    ];
+    ops.extend(line::bools(m));
+    ops
 }
 
 fn int_ops(m: &Make) -> Vec<IntOperationIr> {
@@ -400,7 +374,7 @@ fn float_ops(m: &Make) -> Vec<FloatOperationIr> {
     let id = || m.id();
     let unary = || UnaryOpIr::create(t(&[3, 4]), id);
     let binary = || BinaryOpIr::create(t(&[3, 4]), t(&[3, 4]), id);
-    vec![
+    let mut ops = vec![
         Exp(unary()),
         Log(unary()),
         Log1p(unary()),
@@ -438,7 +412,7 @@ fn float_ops(m: &Make) -> Vec<FloatOperationIr> {
         IsInf(UnaryOpIr::create_comparison(t(&[3, 4]), BOOL, id)),
         Quantize(QuantizeOpIr::create(
             t(&[4, 8]),
-            QuantizationParametersIr { scales: t(&[1]) },
+            test::scales(t(&[1])),
             scheme(),
             id,
         )),
@@ -458,7 +432,9 @@ fn float_ops(m: &Make) -> Vec<FloatOperationIr> {
             id,
         )),
         Powf(binary()),
-    ]
+    ];
+    ops.extend(line::floats(m));
+    ops
 }
 
 /// Options of an attention op without extras.
@@ -470,6 +446,7 @@ fn plain_attention() -> AttentionOptionsIr {
 mod tests {
     use super::super::visit::{FAMILIES, family_name};
     use super::*;
+    use crate::burn::data::*;
     use std::collections::BTreeSet;
 
     #[test]
@@ -494,7 +471,8 @@ mod tests {
     #[test]
     fn data_fits_the_inputs() {
         for op in samples() {
-            for (data, tensor) in inputs(&op, 1).iter().zip(op.inputs()) {
+            let all: Vec<TensorData> = inputs(&op, 1);
+            for (data, tensor) in all.iter().zip(op.inputs()) {
                 assert_eq!(*data.shape(), tensor.shape);
                 assert_eq!(data.dtype(), tensor.dtype);
             }

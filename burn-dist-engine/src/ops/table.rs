@@ -1,5 +1,6 @@
 //! The table of burn-ir's operations: one line per description (which fields are inputs, outputs and scalars) and one
-//! per variant (its name and its family). A variant that Burn adds does not compile until it stands here.
+//! per variant (its name and its family). A variant that Burn adds does not compile until it stands here. What only one
+//! line of Burn has says so.
 
 use burn_ir::*;
 
@@ -36,44 +37,45 @@ macro_rules! fields_of {
 
 /// Declares the variants of an enum with their names and families.
 macro_rules! variants {
-    ($( $family:ident, $names:ident { $( $variant:ident $name:literal $of:ident, )* } )*) => {$(
+    ($( $family:ident, $names:ident { $( $(#[$line:meta])? $variant:ident $name:literal $of:ident, )* } )*) => {$(
         impl Member for $family {
             #[inline]
             fn family(&self) -> Family<'_> {
-                match self { $( Self::$variant(op) => Family::$of($of::$variant(op)), )* }
+                match self { $( $(#[$line])? Self::$variant(op) => Family::$of($of::$variant(op)), )* }
             }
         }
         impl Walk for $family {
             #[inline]
             fn walk_mut<V: OpVisitor>(&mut self, visitor: &mut V) {
-                match self { $( Self::$variant(op) => op.fields_mut(visitor), )* }
+                match self { $( $(#[$line])? Self::$variant(op) => op.fields_mut(visitor), )* }
             }
             #[inline]
             fn walk_ref<R: OpReader>(&self, reader: &mut R) {
-                match self { $( Self::$variant(op) => op.fields_ref(reader), )* }
+                match self { $( $(#[$line])? Self::$variant(op) => op.fields_ref(reader), )* }
             }
             #[inline]
             fn kind(&self) -> &'static str {
-                match self { $( Self::$variant(_) => $name, )* }
+                match self { $( $(#[$line])? Self::$variant(_) => $name, )* }
             }
         }
-        const $names: &[&str] = &[$($name),*];
+        const $names: &[&str] = &[$( $(#[$line])? $name, )*];
     )*};
 }
 
-/// Declares the families of [`OperationIr`]: nested ones, whose variants the table above names, and single ops. The
-/// parens hold what stands before the op in the variant.
+/// Declares the families of [`OperationIr`]: nested ones, whose variants the table above names, single ops, and those
+/// that are refused. The parens hold what stands before the op in the variant.
 macro_rules! families {
     (
-        nested { $( $family:ident ( $($before:tt)* ) $label:literal $names:ident $kind:ident, )* }
+        nested { $( $(#[$line:meta])? $family:ident ( $($before:tt)* ) $label:literal $names:ident $kind:ident, )* }
         leaves { $( $leaf:ident $leaf_label:literal $of:ident, )* }
+        refused { $( $(#[$refused_line:meta])? $refused:ident, )* }
     ) => {
         impl Walk for OperationIr {
             #[inline]
             #[allow(unreachable_patterns, reason = "another crate may turn on families")]
             fn walk_mut<V: OpVisitor>(&mut self, visitor: &mut V) {
                 match self {
-                    $( Self::$family($($before)* op) => op.walk_mut(visitor), )*
+                    $( $(#[$line])? Self::$family($($before)* op) => op.walk_mut(visitor), )*
                     $( Self::$leaf(op) => op.fields_mut(visitor), )*
                     _ => {}
                 }
@@ -82,7 +84,7 @@ macro_rules! families {
             #[allow(unreachable_patterns, reason = "another crate may turn on families")]
             fn walk_ref<R: OpReader>(&self, reader: &mut R) {
                 match self {
-                    $( Self::$family($($before)* op) => op.walk_ref(reader), )*
+                    $( $(#[$line])? Self::$family($($before)* op) => op.walk_ref(reader), )*
                     $( Self::$leaf(op) => op.fields_ref(reader), )*
                     _ => {}
                 }
@@ -91,7 +93,7 @@ macro_rules! families {
             #[allow(unreachable_patterns, reason = "another crate may turn on families")]
             fn kind(&self) -> &'static str {
                 match self {
-                    $( Self::$family($($before)* op) => op.kind(), )*
+                    $( $(#[$line])? Self::$family($($before)* op) => op.kind(), )*
                     $( Self::$leaf(_) => $leaf_label, )*
                     _ => UNKNOWN,
                 }
@@ -99,7 +101,7 @@ macro_rules! families {
         }
 
         pub(super) const FAMILIES: &[(&str, &[&str])] = &[
-            $( ($label, $names), )*
+            $( $(#[$line])? ($label, $names), )*
             $( ($leaf_label, &[$leaf_label]), )*
         ];
 
@@ -108,7 +110,7 @@ macro_rules! families {
         #[allow(unreachable_patterns, reason = "another crate may turn on families")]
         pub(super) fn family_of(op: &OperationIr) -> (Kind, Family<'_>) {
             match op {
-                $( OperationIr::$family($($before)* op) => (Kind::$kind, op.family()), )*
+                $( $(#[$line])? OperationIr::$family($($before)* op) => (Kind::$kind, op.family()), )*
                 $( OperationIr::$leaf(op) => (Kind::Float, Family::$of($of::$leaf(op))), )*
                 op => (Kind::Float, Family::Unknown(op)),
             }
@@ -120,8 +122,9 @@ macro_rules! families {
         #[expect(unreachable_patterns, reason = "another crate may turn on families")]
         pub(super) fn label(op: &OperationIr) -> &'static str {
             match op {
-                $( OperationIr::$family(..) => $label, )*
+                $( $(#[$line])? OperationIr::$family(..) => $label, )*
                 $( OperationIr::$leaf(..) => $leaf_label, )*
+                $( $(#[$refused_line])? OperationIr::$refused(..) => UNKNOWN, )*
                 _ => UNKNOWN,
             }
         }
@@ -191,11 +194,32 @@ fields! {
         InterpolateBackwardOpIr: [x, grad -> out];
     MaxPool1dWithIndicesOpIr, MaxPool2dWithIndicesOpIr: [x -> out, out_indices];
     MaxPool1dWithIndicesBackwardOpIr, MaxPool2dWithIndicesBackwardOpIr: [x, indices, grad -> out];
-    RfftOpIr: [signal -> out_re, out_im];
-    IRfftOpIr: [input_re, input_im -> out_signal];
     AttentionOpIr: [query, key, value, mask, attn_bias -> out];
     CtcLossOpIr: [log_probs, targets, input_lengths, target_lengths -> out];
     CtcLossBackwardOpIr: [log_probs, targets, input_lengths, target_lengths, grad_loss -> out];
+}
+
+#[cfg(burn_021)]
+fields! {
+    RfftOpIr: [signal -> out_re, out_im];
+    IRfftOpIr: [input_re, input_im -> out_signal];
+}
+
+#[cfg(not(burn_021))]
+fields! {
+    ReduceDimsOpIr, PadOpIr: [input -> out];
+    SortOpIr: [input -> out];
+    SortWithIndicesOpIr: [input -> out, out_indices];
+    TopKWithIndicesOpIr: [tensor -> out, out_indices];
+    HardSigmoidOpIr: [tensor -> out; alpha, beta];
+    LayerNormOpIr: [input, gamma, beta -> out; epsilon];
+    BatchNormOpIr: [x, gamma, beta, mean, variance -> out; epsilon];
+    Unfold4dOpIr, AdaptiveAvgPool3dOpIr: [x -> out];
+    AdaptiveAvgPool3dBackwardOpIr: [x, grad -> out];
+    ConvTranspose1dWeightBackwardOpIr, ConvTranspose2dWeightBackwardOpIr, ConvTranspose3dWeightBackwardOpIr: [x, weight,
+        output_grad -> out];
+    ConvTranspose1dBiasBackwardOpIr, ConvTranspose2dBiasBackwardOpIr, ConvTranspose3dBiasBackwardOpIr: [x, bias,
+        output_grad -> out];
 }
 
 variants! {
@@ -224,6 +248,18 @@ variants! {
         Empty "empty" Create,
         Ones "ones" Create,
         Zeros "zeros" Create,
+        #[cfg(not(burn_021))]
+        NotEqual "not_equal" Truth,
+        #[cfg(not(burn_021))]
+        NotEqualElem "not_equal_elem" Truth,
+        #[cfg(not(burn_021))]
+        All "all" Truth,
+        #[cfg(not(burn_021))]
+        Any "any" Truth,
+        #[cfg(not(burn_021))]
+        AllDim "all_dim" Truth,
+        #[cfg(not(burn_021))]
+        AnyDim "any_dim" Truth,
     }
     NumericOperationIr, NUMERIC {
         Add "add" Arithmetic,
@@ -272,6 +308,26 @@ variants! {
         CumProd "cumprod" Scan,
         CumMin "cummin" Scan,
         CumMax "cummax" Scan,
+        #[cfg(not(burn_021))]
+        SumDims "sum_dims" Sums,
+        #[cfg(not(burn_021))]
+        TopKWithIndices "topk_with_indices" Sort,
+        #[cfg(not(burn_021))]
+        Neg "neg" Signed,
+        #[cfg(not(burn_021))]
+        Sign "sign" Signed,
+        #[cfg(not(burn_021))]
+        ClampMin "clamp_min" Signed,
+        #[cfg(not(burn_021))]
+        ClampMax "clamp_max" Signed,
+        #[cfg(not(burn_021))]
+        Sort "sort" Sort,
+        #[cfg(not(burn_021))]
+        SortWithIndices "sort_with_indices" Sort,
+        #[cfg(not(burn_021))]
+        ArgSort "argsort" Sort,
+        #[cfg(not(burn_021))]
+        Pad "pad" Pad,
     }
     BoolOperationIr, BOOL {
         IntoFloat "into_float" Convert,
@@ -279,6 +335,8 @@ variants! {
         Not "not" Logic,
         And "and" Logic,
         Or "or" Logic,
+        #[cfg(not(burn_021))]
+        Xor "xor" Truth,
     }
     IntOperationIr, INT {
         IntoFloat "into_float" Convert,
@@ -330,6 +388,8 @@ variants! {
         Dequantize "dequantize" Quantized,
         GridSample2d "grid_sample_2d" Pool,
         Powf "powf" Function,
+        #[cfg(not(burn_021))]
+        Hypot "hypot" Signed,
     }
     ModuleOperationIr, MODULE {
         Embedding "embedding" Embedding,
@@ -371,11 +431,55 @@ variants! {
         MaxPool2dWithIndicesBackward "max_pool2d_with_indices_backward" Pool,
         Interpolate "interpolate" Pool,
         InterpolateBackward "interpolate_backward" Pool,
+        #[cfg(burn_021)]
         Rfft "rfft" Spectral,
+        #[cfg(burn_021)]
         IRfft "irfft" Spectral,
         Attention "attention" Attention,
         CtcLoss "ctc_loss" Ctc,
         CtcLossBackward "ctc_loss_backward" Ctc,
+        #[cfg(not(burn_021))]
+        BatchNorm "batch_norm" Normal,
+        #[cfg(not(burn_021))]
+        LayerNorm "layer_norm" Normal,
+        #[cfg(not(burn_021))]
+        AdaptiveAvgPool3d "adaptive_avg_pool3d" Space,
+        #[cfg(not(burn_021))]
+        AdaptiveAvgPool3dBackward "adaptive_avg_pool3d_backward" Space,
+        #[cfg(not(burn_021))]
+        Unfold4d "unfold4d" Space,
+        #[cfg(not(burn_021))]
+        ConvTranspose1dWeightBackward "conv_transpose1d_weight_backward" Transposed,
+        #[cfg(not(burn_021))]
+        ConvTranspose1dBiasBackward "conv_transpose1d_bias_backward" Transposed,
+        #[cfg(not(burn_021))]
+        ConvTranspose2dWeightBackward "conv_transpose2d_weight_backward" Transposed,
+        #[cfg(not(burn_021))]
+        ConvTranspose2dBiasBackward "conv_transpose2d_bias_backward" Transposed,
+        #[cfg(not(burn_021))]
+        ConvTranspose3dWeightBackward "conv_transpose3d_weight_backward" Transposed,
+        #[cfg(not(burn_021))]
+        ConvTranspose3dBiasBackward "conv_transpose3d_bias_backward" Transposed,
+    }
+}
+
+#[cfg(not(burn_021))]
+variants! {
+    ActivationOperationIr, ACTIVATION {
+        Relu "relu" Activated,
+        ReluBackward "relu_backward" Activated,
+        LeakyRelu "leaky_relu" Activated,
+        PRelu "prelu" Activated,
+        Gelu "gelu" Activated,
+        GeluBackward "gelu_backward" Activated,
+        Sigmoid "sigmoid" Activated,
+        SigmoidBackward "sigmoid_backward" Activated,
+        HardSigmoid "hard_sigmoid" Activated,
+        LogSigmoid "log_sigmoid" Activated,
+        LogSigmoidBackward "log_sigmoid_backward" Activated,
+        Softmax "softmax" Normal,
+        LogSoftmax "log_softmax" Normal,
+        Softmin "softmin" Normal,
     }
 }
 
@@ -390,10 +494,17 @@ families! {
         Int() "int" INT Int,
         Float(_,) "float" FLOAT Float,
         Module() "module" MODULE Float,
+        #[cfg(not(burn_021))]
+        Activation() "activation" ACTIVATION Float,
     }
     leaves {
         Init "init" Create,
         Custom "custom" Activated,
         Drop "drop" Create,
+    }
+    refused {
+        // Burn's own reductions over several devices: each mesh reduces over its own ranks.
+        #[cfg(not(burn_021))]
+        Distributed,
     }
 }

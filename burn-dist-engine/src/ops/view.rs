@@ -4,7 +4,7 @@ use burn_backend::Slice;
 
 use super::Recorded;
 use super::family::prelude::*;
-use super::flex::flat_between;
+use crate::burn::flat_between;
 
 family! {
     View |cx, op| by_kind(K: Tensors) {

@@ -10,6 +10,7 @@
 use burn_ir::{OperationIr, QuantizationParametersIr, ScalarIr, TensorIr};
 
 use super::table;
+use crate::burn::{global_scale, global_scale_mut};
 
 /// Receives the tensors and scalars of an op and may change them.
 ///
@@ -23,8 +24,8 @@ pub trait OpVisitor {
     fn output(&mut self, tensor: &mut TensorIr);
     /// Visits a value that may change from step to step without changing the plan.
     ///
-    /// These are the right-hand side of scalar ops, the value of `mask_fill` and `full`, and the bounds of `clamp`
-    /// (minimum first).
+    /// These are the right-hand side of scalar ops, the value of `mask_fill` and `full`, the bounds of `clamp` (minimum
+    /// first), what a hard sigmoid multiplies by and adds, and the epsilon of norms.
     fn scalar(&mut self, _scalar: &mut ScalarIr) {}
 }
 
@@ -160,10 +161,12 @@ impl Tensors for QuantizationParametersIr {
     #[inline]
     fn each_mut(&mut self, mut visit: impl FnMut(&mut TensorIr)) {
         visit(&mut self.scales);
+        global_scale_mut(self).into_iter().for_each(visit);
     }
     #[inline]
     fn each_ref(&self, mut visit: impl FnMut(&TensorIr)) {
         visit(&self.scales);
+        global_scale(self).into_iter().for_each(visit);
     }
 }
 
@@ -277,8 +280,9 @@ mod tests {
             visit_ref(&op, &mut seen);
             let name = kind_name(&op);
             let expected = match name {
-                "clamp" => 2,
-                "full" | "mask_fill" => 1,
+                "clamp" | "hard_sigmoid" => 2,
+                "full" | "mask_fill" | "clamp_min" | "clamp_max" => 1,
+                "leaky_relu" | "layer_norm" | "batch_norm" => 1,
                 _ if name.ends_with("_scalar") || name.ends_with("_elem") => 1,
                 _ => 0,
             };

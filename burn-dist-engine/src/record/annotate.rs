@@ -4,29 +4,28 @@ use std::sync::Arc;
 
 use burn_autodiff::Autodiff;
 use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn_backend::DType;
 use burn_backend::tensor::FloatTensor;
-use burn_backend::{DType, TensorData};
-use burn_dist_door::{DataParts, MeshTensor, RouterClient};
+use burn_dist_door::{Dist, MeshTensor, RouterClient};
 use burn_dist_plan::op::Mark;
 use burn_dist_plan::{ParamSpec, Role};
 use burn_ir::{BackendIr, TensorIr};
 use burn_router::RouterTensor;
 
+use super::any::{client, with};
 use super::noted;
 use super::parts::Placement;
-use super::ranks::client;
-use super::{Dist, MeshDevice, Ranks, local_ranks};
+use super::{MeshDevice, OnRanks, local_ranks};
 use crate::annotate::Annotate;
+use crate::burn::data::*;
+use crate::burn::primitive;
 use crate::layout::{Layout, Rows};
 use crate::mesh::{MeshShape, Rank};
 use crate::ops::{Marked, Recorded};
 use crate::run::Fault;
 
 /// Records what the program says of a value.
-pub(super) fn record_mark<B: BackendIr>(
-    tensor: MeshTensor<Ranks<B>>,
-    mark: Mark,
-) -> MeshTensor<Ranks<B>> {
+pub(super) fn record_mark<E: OnRanks>(tensor: MeshTensor<E>, mark: Mark) -> MeshTensor<E> {
     let client = tensor.client.clone();
     let _recording = client.recording();
     let input = tensor.into_ir();
@@ -36,11 +35,12 @@ pub(super) fn record_mark<B: BackendIr>(
         input.dtype,
     );
     let (id, shape, dtype) = (out.id, out.shape.clone(), out.dtype);
-    client.with(|recorder| recorder.record(Recorded::Mark(Box::new(Marked { mark, input, out }))));
+    let mark = Recorded::Mark(Box::new(Marked { mark, input, out }));
+    with(&client, |recorder| recorder.record_any(mark));
     RouterTensor::new(id, shape, dtype, client.clone())
 }
 
-impl<B: BackendIr> Annotate for Dist<B> {
+impl<E: OnRanks> Annotate for Dist<E> {
     fn annotate(tensor: FloatTensor<Self>, spec: &ParamSpec) -> FloatTensor<Self> {
         if noted::notes(spec) {
             return tensor;
@@ -56,7 +56,7 @@ impl<B: BackendIr> Annotate for Dist<B> {
 impl<B: Annotate, C: CheckpointStrategy> Annotate for Autodiff<B, C> {
     fn annotate(tensor: FloatTensor<Self>, spec: &ParamSpec) -> FloatTensor<Self> {
         // Not through `AutodiffBackend`: with Burn's feature `distributed`, that asks more of `B`.
-        <FloatTensor<Self>>::new(B::annotate(tensor.primitive, spec))
+        <FloatTensor<Self>>::new(B::annotate(primitive::<B, C>(tensor), spec))
     }
 
     fn mesh_shape(device: &<Self as burn_backend::BackendTypes>::Device) -> Option<MeshShape> {
@@ -65,21 +65,21 @@ impl<B: Annotate, C: CheckpointStrategy> Annotate for Autodiff<B, C> {
 }
 
 /// Records a move to `target`.
-pub fn redistribute<B: BackendIr>(
-    tensor: MeshTensor<Ranks<B>>,
-    target: &Layout,
-) -> MeshTensor<Ranks<B>> {
+pub fn redistribute<E: OnRanks>(tensor: MeshTensor<E>, target: &Layout) -> MeshTensor<E> {
     record_mark(tensor, Mark::Redistribute(Arc::new(target.clone())))
 }
 
-/// Makes a tensor of the parts of all ranks.
-pub fn from_local<B: BackendIr>(
+/// Makes a tensor of the parts of all ranks, which compute on `B`.
+///
+/// # Errors
+/// What has stopped the mesh, or [`Fault::OtherBackend`].
+pub fn from_local<E: OnRanks, B: BackendIr>(
     parts: Vec<B::Handle>,
     layout: &Layout,
     dtype: DType,
     device: &MeshDevice,
-) -> Result<MeshTensor<Ranks<B>>, Fault> {
-    let client = client::<B>(device);
+) -> Result<MeshTensor<E>, Fault> {
+    let client = client::<E>(device);
     let id = client.create_empty_handle();
     let parts = parts.into_iter().map(Some).collect();
     let placement = Placement {
@@ -87,7 +87,9 @@ pub fn from_local<B: BackendIr>(
         stage: None,
         role: Role::Unknown,
     };
-    client.with(|recorder| recorder.put(id, parts, placement, dtype))?;
+    with(&client, |recorder| {
+        recorder.of::<B>()?.put(id, parts, placement, dtype)
+    })?;
     Ok(RouterTensor::new(id, layout.shape().into(), dtype, client))
 }
 
@@ -95,19 +97,21 @@ pub fn from_local<B: BackendIr>(
 ///
 /// # Errors
 /// The rows that the ranks here hold, if `data` has another number of them.
-pub fn from_process_local<B: BackendIr>(
+pub fn from_process_local<E: OnRanks>(
     data: TensorData,
     rows: usize,
     device: &MeshDevice,
-) -> Result<MeshTensor<Ranks<B>>, Rows> {
-    let client = client::<B>(device);
+) -> Result<MeshTensor<E>, Rows> {
+    let client = client::<E>(device);
     let id = client.create_empty_handle();
     let mut shape = data.shape().to_vec();
     if let Some(batch) = shape.first_mut() {
         *batch = rows;
     }
     let (dtype, here) = (data.dtype(), local_ranks(device));
-    client.with(|recorder| recorder.add_rows(id, data, &shape, here))?;
+    with(&client, |recorder| {
+        recorder.add_rows(id, data, &shape, here)
+    })?;
     Ok(RouterTensor::new(id, shape.into(), dtype, client))
 }
 
@@ -115,21 +119,21 @@ pub fn from_process_local<B: BackendIr>(
 ///
 /// # Errors
 /// What has stopped the mesh.
-pub fn layout_of<B: BackendIr>(tensor: &MeshTensor<Ranks<B>>) -> Result<Layout, Fault> {
+pub fn layout_of<E: OnRanks>(tensor: &MeshTensor<E>) -> Result<Layout, Fault> {
     let tensor = tensor.clone();
     let client = tensor.client.clone();
     let _recording = client.recording();
     let tensor = tensor.into_ir();
-    let layout = client.with(|recorder| recorder.place(&tensor))?;
+    let layout = with(&client, |recorder| recorder.place(&tensor))?;
     Ok(layout.as_ref().clone())
 }
 
-/// Returns a rank's part of `tensor` with its shape, closing the window.
+/// Returns a rank's part of `tensor` with its shape, closing the window; the ranks compute on `B`.
 ///
 /// # Errors
-/// What has stopped the mesh.
-pub fn local_of<B: BackendIr>(
-    tensor: &MeshTensor<Ranks<B>>,
+/// What has stopped the mesh, or [`Fault::OtherBackend`].
+pub fn local_of<E: OnRanks, B: BackendIr>(
+    tensor: &MeshTensor<E>,
     rank: Rank,
 ) -> Result<(B::Handle, Vec<usize>), Fault> {
     let tensor = tensor.clone();
@@ -137,7 +141,8 @@ pub fn local_of<B: BackendIr>(
     let (layout, ticket, mesh) = {
         let _recording = client.recording();
         let tensor = tensor.into_ir();
-        client.with(|recorder| {
+        with(&client, |recorder| {
+            let recorder = recorder.of::<B>()?;
             let layout = recorder.place(&tensor)?;
             let ticket = recorder.local(tensor.id, rank);
             Ok::<_, Fault>((layout, ticket, recorder.mesh().clone()))

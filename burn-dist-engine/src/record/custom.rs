@@ -1,31 +1,54 @@
 //! Custom operations, recorded.
 
 use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
-use burn_dist_door::{Call, MeshTensor, RouterClient};
+use burn_dist_door::{Call, Dist, MeshTensor, Registered, RouterClient};
 use burn_ir::{BackendIr, TensorIr};
 use burn_router::RouterTensor;
 
-use super::{Dist, Ranks};
+use super::any::{AnyRecorder, with};
+use super::{OnRanks, Ranks};
 use crate::ops::Recorded;
-use crate::ops::custom::{Custom, CustomError, CustomTensor, Execute, register};
+use crate::ops::custom::{
+    AnyKernel, Custom, CustomError, CustomOp, CustomTensor, Execute, WithKernels, kernel, register,
+};
+
+/// Ranks that run an operation.
+pub trait Callable<O: CustomOp>: OnRanks {
+    /// Returns the kernel for the backend that the ranks of a recorder compute on.
+    #[doc(hidden)]
+    fn kernel(recorder: &dyn AnyRecorder) -> Result<AnyKernel, CustomError>;
+}
+
+impl<B: BackendIr, O: Execute<B>> Callable<O> for Ranks<B> {
+    fn kernel(_: &dyn AnyRecorder) -> Result<AnyKernel, CustomError> {
+        Ok(kernel::<B, O>())
+    }
+}
+
+impl<O: WithKernels> Callable<O> for Registered {
+    fn kernel(recorder: &dyn AnyRecorder) -> Result<AnyKernel, CustomError> {
+        O::kernels().find(recorder.backend())
+    }
+}
 
 /// Records an operation on the mesh of its inputs, and returns its results.
 ///
 /// # Errors
-/// [`CustomError`] if another type has its id, or there is no input.
+/// [`CustomError`] if another type has its id, there is no input, or it has no kernel for the ranks' backend.
 ///
 /// # Panics
 /// If the inputs are on several meshes.
-pub fn call<B: BackendIr, O: Execute<B>>(
+pub fn call<E: Callable<O>, O: CustomOp>(
     op: O,
-    inputs: Vec<CustomTensor<Dist<B>>>,
-) -> Result<Vec<CustomTensor<Dist<B>>>, CustomError> {
+    inputs: Vec<CustomTensor<Dist<E>>>,
+) -> Result<Vec<CustomTensor<Dist<E>>>, CustomError> {
     register::<O>()?;
     let infos: Vec<_> = inputs.iter().map(CustomTensor::info).collect();
-    let inputs: Vec<MeshTensor<Ranks<B>>> = inputs.into_iter().map(router_tensor).collect();
+    let inputs: Vec<MeshTensor<E>> = inputs.into_iter().map(router_tensor).collect();
     let Some(client) = inputs.first().map(|input| input.client.clone()) else {
         return Err(CustomError::NoInputs { id: O::ID });
     };
+    let kernel = with(&client, |recorder| E::kernel(recorder))?;
     let made = op.outputs(&infos);
     let mut this = Call::new(O::ID);
     for input in &inputs {
@@ -48,17 +71,19 @@ pub fn call<B: BackendIr, O: Execute<B>>(
         }
     });
     let results = results.collect();
-    let op = Custom::new::<B, O>(op, inputs, outputs);
-    client.with(|recorder| recorder.record(Recorded::Custom(Box::new(op))));
+    let op = Custom::new(op, kernel, inputs, outputs);
+    with(&client, |recorder| {
+        recorder.record_any(Recorded::Custom(Box::new(op)))
+    });
     drop(recording);
     Ok(results)
 }
 
 /// All kinds of tensors of a mesh are of one type.
-fn router_tensor<B: BackendIr>(tensor: CustomTensor<Dist<B>>) -> MeshTensor<Ranks<B>> {
-    let float = |tensor: FloatTensor<Dist<B>>| tensor;
-    let int = |tensor: IntTensor<Dist<B>>| tensor;
-    let bool = |tensor: BoolTensor<Dist<B>>| tensor;
+fn router_tensor<E: OnRanks>(tensor: CustomTensor<Dist<E>>) -> MeshTensor<E> {
+    let float = |tensor: FloatTensor<Dist<E>>| tensor;
+    let int = |tensor: IntTensor<Dist<E>>| tensor;
+    let bool = |tensor: BoolTensor<Dist<E>>| tensor;
     match tensor {
         CustomTensor::Float(tensor) => float(tensor),
         CustomTensor::Int(tensor) => int(tensor),

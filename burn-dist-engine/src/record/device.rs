@@ -8,13 +8,14 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use burn_backend::backend::{DeviceId, DeviceOps, DeviceSettings};
-use burn_backend::get_device_settings;
 use burn_dist_door::{Engine, Mesh, MeshDevice};
 use burn_flex::Flex;
 use burn_ir::BackendIr;
 
 use super::Recorder;
+use super::any::Erased;
 use super::recorder::batch_layout;
+use crate::burn::settings as settings_of;
 use crate::clock::Hardware;
 use crate::comm::{Chaos, CommError, FlightOptions, World};
 use crate::flight::default_folder;
@@ -38,11 +39,11 @@ pub(crate) struct Details {
 /// Returns what the door asks of ranks that compute on `B`.
 fn ranks_on<B: BackendIr>() -> Engine {
     fn open<B: BackendIr>(device: &MeshDevice) -> Box<dyn burn_dist_door::Recorder> {
-        Box::new(Recorder::<B>::new(device))
+        Box::new(Erased(Box::new(Recorder::<B>::new(device))))
     }
 
     fn settings<B: BackendIr>(device: &MeshDevice) -> DeviceSettings {
-        get_device_settings::<B>(&device_of(device, Rank(0)))
+        settings_of::<B>(&device_of(device, Rank(0)))
     }
 
     Engine {

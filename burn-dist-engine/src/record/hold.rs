@@ -4,11 +4,9 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use burn_ir::BackendIr;
-
-use super::MeshDevice;
+use super::any::{client, with};
 use super::log::this_thread;
-use super::ranks::client;
+use super::{MeshDevice, OnRanks};
 
 /// Keeps the window of a mesh open until it is dropped: see `MeshBackend::hold`.
 #[must_use = "the window is held until this is dropped"]
@@ -19,7 +17,7 @@ pub struct Hold {
 
 /// The caller that holds a window, for a warning.
 #[derive(Debug)]
-pub(crate) struct HoldNote {
+pub struct HoldNote {
     place: &'static Location<'static>,
     thread: u64,
     /// The microbatch that is being recorded, from 1, of how many; 0 if none is known.
@@ -71,20 +69,20 @@ impl Drop for Hold {
 
 /// Holds the window of a mesh open.
 #[track_caller]
-pub fn hold<B: BackendIr>(device: &MeshDevice) -> Hold {
-    let client = client::<B>(device);
+pub fn hold<E: OnRanks>(device: &MeshDevice) -> Hold {
+    let client = client::<E>(device);
     let note = Arc::new(HoldNote {
         place: Location::caller(),
         thread: this_thread(),
         microbatch: AtomicUsize::new(0),
         microbatches: AtomicUsize::new(0),
     });
-    client.with(|recorder| recorder.hold(note.clone()));
+    with(&client, |recorder| recorder.hold(note.clone()));
     let held = note.clone();
     Hold {
         note,
         release: Some(Box::new(move || {
-            client.with(|recorder| recorder.release(&held));
+            with(&client, |recorder| recorder.release(&held));
         })),
     }
 }

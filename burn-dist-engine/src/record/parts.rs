@@ -1,28 +1,31 @@
 //! Tensors as the parts that ranks hold: what a checkpoint takes from a mesh, and what it gives to one.
 
+use std::any::Any;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use burn_autodiff::Autodiff;
 use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
-use burn_backend::{Backend, TensorData, TensorMetadata};
-use burn_dist_door::{AnyTensor, DataParts, MeshTensor, RouterClient};
+use burn_backend::{Backend, TensorMetadata};
+use burn_dist_door::{AnyTensor, Dist, MeshTensor, RouterClient};
 use burn_dist_plan::{Role, Stage};
 use burn_ir::BackendIr;
 use burn_router::RouterTensor;
 use burn_std::device::{Device, DeviceId};
 use rustc_hash::FxHashMap;
 
+use super::any::{client, with};
 use super::device::{details, device_of};
-use super::ranks::client;
-use super::{Dist, MeshDevice, Ranks, local_ranks};
+use super::{MeshDevice, OnRanks, local_ranks};
+use crate::burn::data::*;
+use crate::burn::primitive;
 use crate::comm::{Block, CommError, Votes};
 use crate::layout::Layout;
 use crate::mesh::{DType, Rank};
 use crate::ops::dtype::{of_burn, to_burn};
 use crate::ops::execute::from_data;
-use crate::run::{Fault, block_of};
+use crate::run::Fault;
 
 /// Where a tensor is.
 #[derive(Clone, Debug)]
@@ -68,7 +71,7 @@ pub struct TensorParts {
     pub part_of: Vec<Option<usize>>,
 }
 
-impl<B: BackendIr> Taken for MeshTensor<Ranks<B>> {
+impl<E: OnRanks> Taken for MeshTensor<E> {
     fn shape(&self) -> Vec<usize> {
         TensorMetadata::shape(self).to_vec()
     }
@@ -85,40 +88,55 @@ impl<B: BackendIr> Taken for MeshTensor<Ranks<B>> {
         let tensor = self.clone();
         let _recording = self.client.recording();
         let tensor = tensor.into_ir();
-        self.client.with(|recorder| recorder.settle(&tensor))
+        with(&self.client, |recorder| recorder.settle(&tensor))
     }
 
     fn part(&self, rank: Rank, layout: &Layout) -> PendingPart {
         let id = self.clone().into_ir().id;
-        let (data, ticket, shape) = self.client.with(|recorder| {
-            let shape = layout.local_shape(recorder.mesh(), rank);
-            (recorder.host_data(id), recorder.local(id, rank), shape)
-        });
         let dtype = TensorMetadata::dtype(self);
-        Box::new(move || match data {
-            Some(data) => Ok(Block::from(Arc::new(data.bytes().clone()))),
-            None => block_of::<B>(ticket.wait()?, rank, &shape, dtype),
+        with(&self.client, |recorder| {
+            recorder.part(id, dtype, rank, layout)
         })
     }
+}
+
+/// Parts on the devices of ranks.
+#[doc(hidden)]
+pub struct Uploaded {
+    /// A handle of the ranks' backend for each rank of this process, `None` if it is of another stage.
+    pub(super) handles: Box<dyn Any>,
+    pub(super) placement: Placement,
+    pub(super) dtype: burn_backend::DType,
 }
 
 /// Makes a tensor of the parts that ranks of this process shall hold.
 ///
 /// # Errors
 /// The fault that has stopped the mesh.
-pub(crate) fn give<B: BackendIr>(
+pub(crate) fn give<E: OnRanks>(
     tensor: TensorParts,
     device: &MeshDevice,
-) -> Result<MeshTensor<Ranks<B>>, Fault> {
-    let client = client::<B>(device);
+) -> Result<MeshTensor<E>, Fault> {
+    let client = client::<E>(device);
     let id = client.create_empty_handle();
     let (shape, dtype) = (tensor.placement.layout.shape(), to_burn(tensor.dtype));
+    let upload = with(&client, |recorder| recorder.upload());
+    let uploaded = upload(tensor, device)?;
+    with(&client, |recorder| recorder.put_uploaded(id, uploaded))?;
+    Ok(RouterTensor::new(id, shape.into(), dtype, client))
+}
+
+/// Moves parts to the devices of ranks that compute on `B`.
+pub(super) fn upload<B: BackendIr>(
+    tensor: TensorParts,
+    device: &MeshDevice,
+) -> Result<Uploaded, Fault> {
     let mut made: FxHashMap<(usize, DeviceId), B::Handle> = FxHashMap::default();
     let mut uses = vec![0; tensor.parts.len()];
     let used = tensor.part_of.iter().flatten();
     used.for_each(|part| uses[*part] += 1);
     let mut parts: Vec<Option<TensorData>> = tensor.parts.into_iter().map(Some).collect();
-    let mut handles = Vec::with_capacity(tensor.part_of.len());
+    let mut handles: Vec<Option<B::Handle>> = Vec::with_capacity(tensor.part_of.len());
     for (part, rank) in tensor.part_of.iter().zip(local_ranks(device)) {
         let Some(part) = *part else {
             handles.push(None);
@@ -142,8 +160,11 @@ pub(crate) fn give<B: BackendIr>(
         };
         handles.push(Some(handle.clone()));
     }
-    client.with(|recorder| recorder.put(id, handles, tensor.placement, dtype))?;
-    Ok(RouterTensor::new(id, shape.into(), dtype, client))
+    Ok(Uploaded {
+        handles: Box::new(handles),
+        placement: tensor.placement,
+        dtype: to_burn(tensor.dtype),
+    })
 }
 
 /// A backend whose tensors are taken off ranks and put on them part by part.
@@ -185,7 +206,7 @@ fn same<T: 'static>(tensor: AnyTensor) -> Option<T> {
     tensor.downcast().ok().map(|tensor| *tensor)
 }
 
-impl<B: BackendIr> Parts for Dist<B> {
+impl<E: OnRanks> Parts for Dist<E> {
     fn take_float(tensor: FloatTensor<Self>) -> Box<dyn Taken> {
         Box::new(tensor)
     }
@@ -199,12 +220,12 @@ impl<B: BackendIr> Parts for Dist<B> {
     }
 
     fn taken(tensor: AnyTensor) -> Option<Box<dyn Taken>> {
-        let tensor = tensor.downcast::<MeshTensor<Ranks<B>>>().ok()?;
+        let tensor = tensor.downcast::<MeshTensor<E>>().ok()?;
         Some(tensor)
     }
 
     fn give(tensor: TensorParts, device: &MeshDevice) -> Result<AnyTensor, Fault> {
-        give::<B>(tensor, device).map(|tensor| Box::new(tensor) as AnyTensor)
+        give::<E>(tensor, device).map(|tensor| Box::new(tensor) as AnyTensor)
     }
 
     fn float_of(tensor: AnyTensor) -> Option<FloatTensor<Self>> {
@@ -220,13 +241,13 @@ impl<B: BackendIr> Parts for Dist<B> {
     }
 
     fn random_state(device: &MeshDevice) -> (u64, u64) {
-        let client = client::<B>(device);
-        client.with(|recorder| recorder.random_state())
+        with(&client::<E>(device), |recorder| recorder.random_state())
     }
 
     fn set_random_state(device: &MeshDevice, state: (u64, u64)) {
-        let client = client::<B>(device);
-        client.with(|recorder| recorder.set_random_state(state));
+        with(&client::<E>(device), |recorder| {
+            recorder.set_random_state(state)
+        });
     }
 
     fn votes(device: &MeshDevice) -> Result<Option<(Votes, usize)>, CommError> {
@@ -238,8 +259,7 @@ impl<B: BackendIr> Parts for Dist<B> {
             return Ok(None);
         };
         let votes = world.votes_within(options.timeout)?;
-        let client = client::<B>(device);
-        let votes = match client.with(|recorder| recorder.hub()) {
+        let votes = match with(&client::<E>(device), |recorder| recorder.hub()) {
             Some(ranks) => votes.following(&ranks),
             None => votes,
         };
@@ -254,7 +274,7 @@ impl<B: BackendIr> Parts for Dist<B> {
 
 impl<B: Parts, C: CheckpointStrategy> Parts for Autodiff<B, C> {
     fn take_float(tensor: FloatTensor<Self>) -> Box<dyn Taken> {
-        B::take_float(tensor.primitive)
+        B::take_float(primitive::<B, C>(tensor))
     }
 
     fn take_int(tensor: IntTensor<Self>) -> Box<dyn Taken> {

@@ -5,21 +5,14 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use burn_backend::{DType, DTypeUsageSet, TensorData};
-use burn_dist_door::{Elements, Inner, MeshDevice, Origin, Queue, Ticket};
+use burn_dist_door::{Inner, MeshDevice, Origin, Queue, Ticket};
 use burn_ir::{BackendIr, OperationIr, TensorId, TensorIr};
-use burn_router::get_client;
 
-use super::{MeshChannel, MeshClient, Recorder};
+use super::Recorder;
 use crate::plan;
 
 /// Ranks that compute on `B`: what [`Dist<B>`](super::Dist) records for.
 pub struct Ranks<B>(PhantomData<fn() -> B>);
-
-impl<B: BackendIr> Elements for Ranks<B> {
-    type FloatElem = B::FloatElem;
-    type IntElem = B::IntElem;
-    type BoolElem = B::BoolElem;
-}
 
 impl<B: BackendIr> Inner for Ranks<B> {
     type Recorder = Recorder<B>;
@@ -31,11 +24,6 @@ impl<B: BackendIr> Inner for Ranks<B> {
     fn has_ctc_loss_backward() -> bool {
         B::has_ctc_loss_backward()
     }
-}
-
-/// Returns the handle on the recorder of a device's mesh.
-pub(super) fn client<B: BackendIr>(device: &MeshDevice) -> MeshClient<B> {
-    get_client::<MeshChannel<B>>(device)
 }
 
 impl<B: BackendIr> burn_dist_door::Recorder for Recorder<B> {

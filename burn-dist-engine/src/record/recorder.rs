@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use burn_backend::{BackendTypes, DType, Element, TensorData};
+use burn_backend::{BackendTypes, DType};
 use burn_ir::{BackendIr, TensorId, TensorIr, TensorStatus};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -20,6 +20,8 @@ use super::hold::HoldNote;
 use super::log::Log;
 use super::parts::Placement;
 use super::repeat::Repeats;
+use crate::burn::bool_type;
+use crate::burn::data::*;
 use crate::comm::LocalHub;
 use crate::layout::{Layout, Rows, of_batch};
 use crate::mesh::{BoolStore, MeshShape, Rank, Topology};
@@ -33,7 +35,7 @@ use crate::plan::{Origin, ValueIndex};
 use crate::run::{
     Fault, LocalTicket, ReadTicket, Runtime, RuntimeParts, StatsTicket, SyncTicket, Trace,
 };
-use burn_dist_door::{DataParts, Queue};
+use burn_dist_door::Queue;
 use burn_dist_plan::float8::Float8Store;
 use burn_dist_plan::op::{Mark, Op};
 use burn_dist_plan::{Role, Stage};
@@ -80,7 +82,7 @@ enum ValueName {
 
 /// The work of a recorder so far.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct RecorderStats {
+pub struct RecorderStats {
     /// Windows, and how often their plan was known.
     pub cache: CacheStats,
     /// Time spent bringing windows into canonical form, looking plans up and making them.
@@ -182,7 +184,7 @@ impl<B: BackendIr> Recorder<B> {
             hierarchy_bytes_min: options.hierarchy_bytes_min,
             ranks: ranks.clone(),
             everyone_reads: options.world.is_some(),
-            bool_store: match <B::BoolElem as Element>::dtype() {
+            bool_store: match bool_type::<B>(&inner_device) {
                 DType::Bool(store) => bool_store(store),
                 DType::U8 => BoolStore::U8,
                 DType::U32 => BoolStore::U32,

@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use burn_ir::BackendIr;
-
-use super::MeshDevice;
-use super::ranks::client;
+use super::any::{client, with};
+use super::{MeshDevice, OnRanks};
 use crate::plan::CacheStats;
 use crate::plan::Redundancy;
 use crate::plan::explain::{Ask, Explanation};
@@ -27,9 +25,10 @@ pub struct MeshReport {
 }
 
 /// Returns what a mesh did since it was made. Closes the window and waits for the local ranks.
-pub fn report<B: BackendIr>(device: &MeshDevice) -> MeshReport {
-    let client = client::<B>(device);
-    let (stats, answers) = client.with(|recorder| (recorder.stats(), recorder.runtime_stats()));
+pub fn report<E: OnRanks>(device: &MeshDevice) -> MeshReport {
+    let (stats, answers) = with(&client::<E>(device), |recorder| {
+        (recorder.stats(), recorder.runtime_stats())
+    });
     MeshReport {
         cache: stats.cache,
         plan_time: stats.plan_time,
@@ -40,25 +39,23 @@ pub fn report<B: BackendIr>(device: &MeshDevice) -> MeshReport {
 }
 
 /// Returns what has stopped a mesh.
-pub fn fault<B: BackendIr>(device: &MeshDevice) -> Option<Fault> {
-    client::<B>(device).with(|recorder| recorder.fault())
+pub fn fault<E: OnRanks>(device: &MeshDevice) -> Option<Fault> {
+    with(&client::<E>(device), |recorder| recorder.fault())
 }
 
 /// Returns what the ranks of a mesh did when, if it keeps that. Closes the window and waits for the local ranks.
-pub fn trace<B: BackendIr>(device: &MeshDevice) -> Option<Trace> {
+pub fn trace<E: OnRanks>(device: &MeshDevice) -> Option<Trace> {
     // Whoever answers has ended its windows.
-    report::<B>(device);
-    client::<B>(device).with(|recorder| recorder.trace())
+    report::<E>(device);
+    with(&client::<E>(device), |recorder| recorder.trace())
 }
 
 /// Starts collecting what the plans of the following windows of a mesh do.
-pub fn start_explaining<B: BackendIr>(device: &MeshDevice, ask: Ask) {
-    client::<B>(device).with(|recorder| recorder.explain(ask));
+pub fn start_explaining<E: OnRanks>(device: &MeshDevice, ask: Ask) {
+    with(&client::<E>(device), |recorder| recorder.explain(ask));
 }
 
 /// Returns what was collected since [`start_explaining`], closing the window.
-pub fn explained<B: BackendIr>(device: &MeshDevice) -> Explanation {
-    client::<B>(device)
-        .with(|recorder| recorder.explained())
-        .unwrap_or_default()
+pub fn explained<E: OnRanks>(device: &MeshDevice) -> Explanation {
+    with(&client::<E>(device), |recorder| recorder.explained()).unwrap_or_default()
 }

@@ -7,10 +7,10 @@
 use std::any::{Any, TypeId};
 use std::sync::Arc;
 
+use crate::burn::data::*;
 use crate::ops::dtype::to_burn;
 use burn_backend::tensor::FloatTensor;
-use burn_backend::{DType, Shape, TensorData};
-use burn_dist_door::DataParts;
+use burn_backend::{DType, Shape};
 use burn_flex::{Flex, FlexTensor, Layout as FlexLayout};
 use burn_ir::{BackendIr, HandleKind, TensorHandle};
 use rustc_hash::FxHashMap;
@@ -20,13 +20,13 @@ use super::bytes;
 use super::device_comm::Operand;
 use super::device_exchange::failed;
 use super::turn::Turn;
+use crate::burn::downcast;
 use crate::comm::{
     AllToAll, Block, Call, CallInfo, Collective, CommError, Communicator, Group, Kind, Payload,
     Pending, SharedBuffer, Strided,
 };
 use crate::mesh::Rank;
 use crate::ops::execute::{from_data, into_data};
-use crate::ops::flex::downcast;
 use crate::plan::task::{CollectiveKind, CollectiveTask, TransferTask};
 
 /// Groups by their members; making one validates it, so it is done once.

@@ -4,15 +4,12 @@
 //! bytes made anew around the same memory by each rank would all look as if they were alone. So a hub makes each output
 //! Burn's bytes once, before the ranks get it.
 
-use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-use burn_std::{AllocationController, AllocationError, AllocationProperty, Bytes};
+use burn_std::Bytes;
 
-use crate::comm::{PoolBuffer, PoolMemory, SharedBuffer, downcast};
-
-/// The alignment that [`Bytes`] reports: its clones use it, and they support at most 16.
-const REPORTED_ALIGN: usize = 16;
+use crate::burn::Pooled;
+use crate::comm::{PoolBuffer, SharedBuffer, downcast};
 
 /// Makes an output Burn's bytes, which give the memory back to its pool.
 pub(super) fn share(output: PoolBuffer) -> SharedBuffer {
@@ -26,35 +23,6 @@ pub(super) fn share(output: PoolBuffer) -> SharedBuffer {
 /// other.
 pub(super) fn of_burn(output: SharedBuffer) -> Arc<Bytes> {
     downcast(output).unwrap_or_else(|other| Arc::new(Bytes::from_bytes_vec(other.to_vec())))
-}
-
-/// The owner behind bytes in memory of a pool.
-struct Pooled(PoolMemory);
-
-impl AllocationController for Pooled {
-    fn alloc_align(&self) -> usize {
-        REPORTED_ALIGN
-    }
-
-    fn property(&self) -> AllocationProperty {
-        AllocationProperty::Native
-    }
-
-    fn grow(&mut self, size: usize, align: usize) -> Result<(), AllocationError> {
-        if align > PoolMemory::ALIGN {
-            return Err(AllocationError::UnsupportedOperation);
-        }
-        self.0.grow(size);
-        Ok(())
-    }
-
-    unsafe fn memory_mut(&mut self) -> &mut [MaybeUninit<u8>] {
-        self.0.as_uninit_mut()
-    }
-
-    fn memory(&self) -> &[MaybeUninit<u8>] {
-        self.0.as_uninit()
-    }
 }
 
 #[cfg(test)]

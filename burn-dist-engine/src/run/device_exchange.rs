@@ -17,15 +17,15 @@
 use std::sync::Arc;
 
 use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
-use burn_backend::{DType, FloatDType, Scalar, Shape, Slice, TensorMetadata, get_device_settings};
+use burn_backend::{DType, FloatDType, Scalar, Shape, Slice, TensorMetadata};
 use burn_ir::{BackendIr, TensorHandle};
 use burn_std::BoolDType;
 
 use super::turn::Turn;
+use crate::burn::{flat_between, settings};
 use crate::comm::{Call, CommError, Communicator, Exchange, Kind, Payload, Pending};
 use crate::mesh::ReduceOp;
 use crate::ops::dtype::to_burn;
-use crate::ops::flex::flat_between;
 use crate::plan::task::{CollectiveKind, CollectiveTask};
 
 #[cfg(test)]
@@ -239,7 +239,7 @@ impl<B: BackendIr> Context<'_, B> {
         terms: impl ExactSizeIterator<Item = K::Tensor>,
     ) -> Result<K::Tensor, CommError> {
         let (op, dtype) = (self.task.op, to_burn(self.task.dtype));
-        let bools = get_device_settings::<B>(self.device).bool_dtype;
+        let bools = settings::<B>(self.device).bool_dtype;
         if op == ReduceOp::Mean && terms.len() > 1 {
             let terms = terms.map(|term| K::widen(term, dtype)).collect();
             return Ok(K::narrow(K::mean(terms, bools)?, dtype));

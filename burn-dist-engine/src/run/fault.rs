@@ -80,6 +80,17 @@ pub enum Fault {
         /// Its id.
         id: u64,
     },
+    /// Parts of a tensor were asked for, or given, on another backend than the ranks compute on.
+    #[error(
+        "the ranks of this mesh compute on {found}, and parts of their tensors were named as {asked}'s: name them as \
+         that backend's, or choose the other one where the mesh is built"
+    )]
+    OtherBackend {
+        /// The backend that was asked for.
+        asked: &'static str,
+        /// The backend of the ranks.
+        found: &'static str,
+    },
     /// A fault, with the process that it stopped and the flight record that tells more.
     #[error("{fault}{}", seen(process, record))]
     Recorded {
@@ -158,6 +169,7 @@ impl Fault {
             | Self::Ended { .. }
             | Self::Thread { .. }
             | Self::ElsewhereRank { .. }
+            | Self::OtherBackend { .. }
             | Self::UnknownTensor { .. } => EXIT_CONFIG,
         }
     }

@@ -2,11 +2,10 @@
 
 use std::ops::Range;
 
-use burn_backend::TensorData;
-use burn_dist_door::DataParts;
 use burn_std::Bytes;
 
 use super::terms;
+use crate::burn::data::*;
 use crate::layout::Rows;
 use crate::mesh::{MeshShape, Rank};
 use crate::ops::dtype::to_burn;

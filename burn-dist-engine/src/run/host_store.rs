@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use burn_backend::TensorData;
-use burn_dist_door::DataParts;
-
+use crate::burn::data::*;
 use crate::plan::task::Slot;
 
 /// Tensors that a rank has on the host.

@@ -15,7 +15,8 @@
 mod draw;
 mod philox;
 
-use burn_backend::{DType, Distribution, Element, TensorData};
+use crate::burn::data::*;
+use burn_backend::{DType, Distribution, Element};
 use burn_std::{Shape, bf16, f16};
 use core::ops::Range;
 use draw::{Bernoulli, Draw, Float, Int, IntNormal, IntUniform, Normal, Uniform};

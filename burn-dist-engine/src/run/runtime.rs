@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use burn_backend::{DType, Scalar, TensorData};
-use burn_dist_door::{DataParts, Queue};
+use burn_backend::{DType, Scalar};
+use burn_dist_door::Queue;
 use burn_ir::{BackendIr, TensorId};
 
 use super::device_comm::DeviceComm;
@@ -22,6 +22,7 @@ use super::turn::Turn;
 use super::worker::{Shared, Worker};
 use super::{AccountedMemory, Fault, LocalTicket, ReadTicket, SyncTicket};
 use super::{bridge, bytes};
+use crate::burn::data::*;
 use crate::comm::{
     CommError, Communicator, FlightOptions, LocalHub, LocalOptions, Network, WindowPrint,
 };
@@ -143,7 +144,7 @@ impl RankStats {
 }
 
 /// Answers of the workers, not yet received.
-pub(crate) struct StatsTicket {
+pub struct StatsTicket {
     answers: Receiver<RankStats>,
     asked: usize,
 }

@@ -13,11 +13,11 @@
 //! partial results over any of the axes are one of the numbers of the row, zero or one. Where a number does not exist
 //! (`2x` overflows, `x - n` is below zero), one rank holds `x` and the others the identity; of a mean, all hold `x`.
 
-use burn_backend::{DType, TensorData};
-use burn_dist_door::DataParts;
+use burn_backend::DType;
 use burn_std::BoolStore;
 use half::{bf16, f16};
 
+use crate::burn::data::*;
 use crate::mesh::ReduceOp;
 use crate::plan::task::TermOf;
 

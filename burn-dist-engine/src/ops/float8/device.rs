@@ -17,8 +17,8 @@ use burn_dist_plan::policy::Fp8;
 use burn_std::{DType, Metadata};
 
 use super::super::family::prelude::*;
-use super::super::flex::downcast;
 use super::{Float8, warn_emulated};
+use crate::burn::downcast;
 
 /// Runs an operation, and returns whether it did: if tensors of `B` are CubeCL's, without burn-fusion's around them,
 /// and there are kernels for their types.

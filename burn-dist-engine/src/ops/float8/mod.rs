@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::Once;
 
 use burn_backend::tensor::FloatTensor;
-use burn_backend::{Scalar, Shape, TensorData};
+use burn_backend::{Scalar, Shape};
 use burn_dist_kernels::float8::reference::{self, larger, scale};
 use burn_dist_plan::float8::{Float8Op, Product, ScaleOf, Ways};
 use burn_dist_plan::policy::Fp8;
@@ -19,6 +19,8 @@ use burn_std::future::block_on;
 use super::Recorded;
 use super::execute::{execute_recorded, from_data, into_data};
 use super::family::prelude::*;
+use crate::burn::data::*;
+use crate::burn::into_vec;
 
 #[cfg(any(feature = "wgpu", feature = "cuda"))]
 mod device;
@@ -171,7 +173,7 @@ impl Float8 {
         input: usize,
     ) -> Vec<f32> {
         let data = self.data(cx, input).convert_dtype(DType::F32);
-        data.into_vec().expect("it was converted")
+        into_vec(data).expect("it was converted")
     }
 
     /// Takes an input in 8 bits and the inverse of its scales. Returns its values on the device: times those that vary
@@ -186,7 +188,7 @@ impl Float8 {
     ) -> (FloatTensor<B>, Vec<f32>) {
         let values: Vec<f32> = match self.inputs[input].dtype {
             DType::U8 => {
-                let bytes: Vec<u8> = self.data(cx, input).into_vec().expect("it is in 8 bits");
+                let bytes: Vec<u8> = into_vec(self.data(cx, input)).expect("it is in 8 bits");
                 let values = bytes.into_iter();
                 values.map(|bits| reference::decode(format, bits)).collect()
             }
@@ -236,7 +238,7 @@ impl Float8 {
             ),
         };
         let sum = block_on(B::float_into_data(sum)).expect("the device gives what it has made");
-        let mut out: Vec<f32> = sum.into_vec().expect("products are in f32");
+        let mut out: Vec<f32> = into_vec(sum).expect("products are in f32");
         let at = |scales: &[f32], index: usize| scales[if scales.len() == 1 { 0 } else { index }];
         let width = width(self.out());
         for (index, value) in out.iter_mut().enumerate() {

@@ -1,6 +1,5 @@
 //! The operations of float8 training against their definitions, whole and split.
 
-use burn_dist_door::DataParts;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,5 +1,6 @@
 //! Data to run samples on.
 
+use crate::burn::test::quantized;
 use crate::ops::visit::kind_name;
 use burn_backend::{DType, TensorData};
 use burn_ir::*;
@@ -19,7 +20,7 @@ pub(crate) fn inputs(op: &OperationIr, seed: u64) -> Vec<TensorData> {
             }
             DType::QFloat(scheme) => {
                 let values = random.many(tensor, |r| r.between(&(-127..128)) as i8);
-                TensorData::quantized(values, tensor.shape.clone(), scheme, &[0.03])
+                quantized(values, tensor.shape.clone(), scheme, 0.03)
             }
             dtype if dtype.is_float() => {
                 let low = if kind_name(op) == "acosh" { 1.1 } else { 0.1 };

@@ -1,6 +1,7 @@
 //! Samples of module ops.
 
-use super::{FLOAT, INT, Make, plain_attention};
+use super::{FLOAT, INT, Make, line, plain_attention};
+use crate::burn::test::padding;
 use burn_ir::{ModuleOperationIr::*, *};
 
 pub(super) fn ops(m: &Make) -> Vec<ModuleOperationIr> {
@@ -13,6 +14,7 @@ pub(super) fn ops(m: &Make) -> Vec<ModuleOperationIr> {
     ops.extend(average_pool(m));
     ops.extend(max_pool(m));
     ops.extend(others(m));
+    ops.extend(line::modules(m));
     ops
 }
 
@@ -53,7 +55,7 @@ fn conv1d(m: &Make) -> Vec<ModuleOperationIr> {
     let id = || m.id();
     let options = || Conv1dOptionsIr {
         stride: [2],
-        padding: [1],
+        padding: padding([1]),
         dilation: [1],
         groups: 1,
     };
@@ -91,7 +93,7 @@ fn conv2d(m: &Make) -> Vec<ModuleOperationIr> {
     let id = || m.id();
     let options = || Conv2dOptionsIr {
         stride: [1, 2],
-        padding: [0, 1],
+        padding: padding([0, 1]),
         dilation: [1, 1],
         groups: 1,
     };
@@ -426,8 +428,6 @@ fn others(m: &Make) -> Vec<ModuleOperationIr> {
             },
             id,
         )),
-        Rfft(RfftOpIr::create(t(&[3, 8]), 1, None, id)),
-        IRfft(IRfftOpIr::create(t(&[3, 5]), t(&[3, 5]), 1, None, id)),
         attention(None, None),
         attention(Some(m.bool(&scores)), None),
         attention(None, Some(t(&scores))),

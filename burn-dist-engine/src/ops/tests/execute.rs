@@ -1,16 +1,18 @@
-//! Every op against burn-router's runner, and the ops that the runner lacks against plain arithmetic.
+//! Every op against burn-router's interpreter, and the ops that it lacks against plain arithmetic.
 
+#[cfg_attr(burn_021, path = "execute/line_021.rs")]
+mod line;
 mod views;
 
+use crate::burn::data::*;
+use crate::burn::test::{BEYOND, interpreted, scales};
 use crate::ops::execute::*;
 use crate::ops::samples::{BOOL, FLOAT, INT, inputs, quantized, samples, scheme};
 use crate::ops::visit::{family_name, kind_name};
-use burn_backend::ops::{ActivationOps, FloatTensorOps, IntTensorOps, QTensorOps};
-use burn_backend::{Backend, DType, Scalar, TensorData, tensor::IndexingUpdateOp};
-use burn_dist_door::DataParts;
+use burn_backend::ops::{FloatTensorOps, IntTensorOps, QTensorOps};
+use burn_backend::{Backend, DType, Scalar, tensor::IndexingUpdateOp};
 use burn_flex::Flex;
 use burn_ir::*;
-use burn_router::{Runner, RunnerClient};
 use burn_std::future::block_on;
 use std::collections::HashMap;
 
@@ -78,49 +80,23 @@ fn run(op: &OperationIr, data: &[TensorData]) -> Vec<TensorData> {
         .collect()
 }
 
-/// Returns whether burn-router's runner cannot do an operation, or does not do it on data alone.
-fn beyond_runner(op: &OperationIr) -> bool {
-    let beyond = [
-        ("base_int", "cast"),
-        ("base_bool", "cast"),
-        ("base_bool", "scatter_nd"),
-        ("base_bool", "gather_nd"),
-        ("float", "quantize"),
-        ("float", "dequantize"),
-        ("float", "random"),
-        ("numeric_float", "argtopk"),
-        ("numeric_int", "argtopk"),
-        ("numeric_int", "random"),
-        ("module", "ctc_loss_backward"),
-        ("custom", "custom"),
-        ("init", "init"),
-        ("drop", "drop"),
-    ];
-    beyond.contains(&(family_name(op), kind_name(op)))
+/// Returns whether burn-router's interpreter cannot do an operation, or does not do it on data alone.
+fn beyond_interpreter(op: &OperationIr) -> bool {
+    BEYOND.contains(&(family_name(op), kind_name(op)))
 }
 
 #[test]
-fn every_op_equals_the_runner() {
+fn every_op_equals_the_interpreter() {
     let mut compared = 0;
-    for op in samples().into_iter().filter(|op| !beyond_runner(op)) {
+    for op in samples().into_iter().filter(|op| !beyond_interpreter(op)) {
         for seed in 0..3 {
             let data = inputs(&op, seed);
-            let runner = Runner::<Flex>::new(Default::default());
-            for (tensor, data) in op.inputs().zip(&data) {
-                runner.register_tensor_data_id(tensor.id, data.clone());
-            }
-            runner.register_op(op.clone());
             let ours = run(&op, &data);
-            for (out, ours) in op.outputs().zip(ours) {
-                let theirs = block_on(runner.read_tensor_async(TensorIr {
-                    status: TensorStatus::ReadOnly,
-                    ..out.clone()
-                }));
-                let theirs = theirs.unwrap();
+            for (theirs, ours) in interpreted(&op, &data).into_iter().zip(ours) {
                 // Kernels that make indices choose their dtype, which ours then casts.
-                let theirs = match theirs.dtype == ours.dtype {
+                let theirs = match theirs.dtype() == ours.dtype() {
                     true => theirs,
-                    false => theirs.convert_dtype(ours.dtype),
+                    false => theirs.convert_dtype(ours.dtype()),
                 };
                 assert_eq!(ours.as_bytes(), theirs.as_bytes(), "{op:?}");
                 compared += 1;
@@ -291,7 +267,7 @@ fn select_assign_does_every_update_along_every_dim() {
             tensor: tensor(0, &DIMS, case.dtype),
             dim,
             indices: tensor(1, &[2], INT),
-            value: tensor(2, &new.shape, case.dtype),
+            value: tensor(2, new.shape(), case.dtype),
             update,
             out: tensor(3, &DIMS, case.dtype),
         }));
@@ -388,9 +364,7 @@ fn quantize_and_dequantize_are_inverse_up_to_a_step() {
         FLOAT,
         FloatOperationIr::Quantize(QuantizeOpIr {
             tensor: tensor(0, &[2, 4], FLOAT),
-            qparams: QuantizationParametersIr {
-                scales: tensor(1, &[1], FLOAT),
-            },
+            qparams: scales(tensor(1, &[1], FLOAT)),
             scheme: scheme(),
             out: tensor(2, &[2, 4], DType::QFloat(scheme())),
         }),
@@ -520,7 +494,6 @@ fn on_flex(op: &OperationIr, data: &[TensorData]) -> TensorData {
     let quantized = |q| block_on(Flex::q_into_data(q));
     let floats = |x| block_on(Flex::float_into_data(x));
     let ints = |x| block_on(Flex::int_into_data(x));
-    use crate::ops::Activation::*;
     let result = match op {
         OperationIr::BaseFloat(op) => match op {
             BaseOperationIr::Reshape(op) => quantized(Flex::q_reshape(q(), op.out.shape.clone())),
@@ -543,30 +516,16 @@ fn on_flex(op: &OperationIr, data: &[TensorData]) -> TensorData {
         OperationIr::NumericFloat(_, NumericOperationIr::ArgMin(op)) => {
             ints(Flex::q_argmin(q(), op.axis, op.out.dtype.into()))
         }
-        op => floats(match crate::ops::Activation::of(op).expect("one") {
-            Relu => Flex::relu(float(0)),
-            ReluBackward => Flex::relu_backward(float(0), float(1)),
-            LeakyRelu { negative_slope } => Flex::leaky_relu(float(0), negative_slope.into()),
-            Prelu => Flex::prelu(float(0), float(1)),
-            Gelu => Flex::gelu(float(0)),
-            GeluBackward => Flex::gelu_backward(float(0), float(1)),
-            Sigmoid => Flex::sigmoid(float(0)),
-            SigmoidBackward => Flex::sigmoid_backward(float(0), float(1)),
-            HardSigmoid { alpha, beta } => Flex::hard_sigmoid(float(0), alpha.into(), beta.into()),
-            LogSigmoid => Flex::log_sigmoid(float(0)),
-            LogSigmoidBackward => Flex::log_sigmoid_backward(float(0), float(1)),
-        }),
+        op => floats(line::activation(op, &float)),
     };
     result.unwrap()
 }
 
 #[test]
 fn quantized_ops_and_activations_are_the_backends_own() {
-    let activations = samples()
-        .into_iter()
-        .filter(|op| crate::ops::Activation::of(op).is_some());
+    let activations = samples().into_iter().filter(line::is_activation);
     let ops: Vec<_> = quantized().into_iter().chain(activations).collect();
-    assert_eq!(ops.len(), 12 + 11);
+    assert_eq!(ops.len(), 12 + line::ACTIVATIONS);
     for op in ops {
         for seed in 0..3 {
             let data = inputs(&op, seed);

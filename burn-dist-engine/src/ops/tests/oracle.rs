@@ -5,6 +5,7 @@
 
 mod samples;
 
+use crate::burn::data::*;
 use crate::layout::Layout;
 use crate::mesh::{AxisIndex, BoolStore, MeshShape, Rank};
 use crate::ops::Recorded;
@@ -14,8 +15,7 @@ use crate::ops::lower::{Local, lower};
 use crate::ops::rules::{OpRule, rule};
 use crate::ops::samples::inputs;
 use crate::ops::visit::kind_name;
-use burn_backend::{DType, Scalar, TensorData};
-use burn_dist_door::DataParts;
+use burn_backend::{DType, Scalar};
 use burn_dist_plan::op::{LocalView, Steps};
 use burn_dist_plan::rule::oracle::{self, Case};
 use burn_flex::Flex;

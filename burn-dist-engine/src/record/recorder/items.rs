@@ -12,8 +12,7 @@
 
 use std::sync::Arc;
 
-use burn_backend::{DType, TensorData};
-use burn_dist_door::DataParts;
+use burn_backend::DType;
 use burn_ir::{
     BackendIr, BaseOperationIr, CatOpIr, NumericOperationIr, OperationIr, ScalarIr, ShapeOpIr,
     SliceAssignOpIr, TensorId, TensorIr, TensorStatus,
@@ -22,6 +21,7 @@ use burn_std::Shape;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Live, Recorder};
+use crate::burn::data::*;
 use crate::ops::Recorded;
 use crate::plan::Origin;
 

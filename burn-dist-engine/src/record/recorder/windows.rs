@@ -4,12 +4,11 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Instant;
 
-use burn_backend::TensorData;
-use burn_dist_door::DataParts;
 use burn_ir::{BackendIr, ScalarIr, TensorId, TensorIr};
 use rustc_hash::FxHasher;
 
 use super::{Live, Recorder, ValueName};
+use crate::burn::data::*;
 use crate::comm::{PartPrint, WindowPrint};
 use crate::layout::{Rows, repeated};
 use crate::ops::check_known;

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use burn_backend::{BoolStore, DType, TensorData};
-use burn_dist_door::DataParts;
+use burn_backend::{BoolStore, DType};
 use burn_flex::{Flex, FlexDevice};
 use burn_std::future::block_on;
 
 use super::kind;
+use crate::burn::data::*;
 use crate::comm::{Communicator, Kind, LocalHub, LocalOptions};
 use crate::mesh::Rank;
 use crate::mesh::ReduceOp;

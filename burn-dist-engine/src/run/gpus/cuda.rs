@@ -16,10 +16,10 @@ use burn_dist_kernels::cuda::flag_wait;
 use burn_ir::BackendIr;
 
 use super::{Gpus, failed, settle};
+use crate::burn::downcast;
 use crate::comm::{CommError, Communicator};
 use crate::mesh;
 use crate::ops::dtype::to_burn;
-use crate::ops::flex::downcast;
 use burn_dist_gpu::endpoint::{Memory, Placed};
 use burn_dist_gpu::nccl::api::{Address, DeviceError};
 use burn_dist_gpu::nccl::groups::Channels;

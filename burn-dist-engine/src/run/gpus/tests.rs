@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use crate::burn::data::*;
 use crate::ops::dtype::{of_burn, to_burn};
 use burn_backend::{DType, Shape};
 use burn_flex::{Flex, FlexDevice, FlexTensor, Layout};
@@ -286,11 +287,11 @@ fn read(
         fault.to_string()
     })?;
     let shape = task.to_shape.clone().into();
-    let data = block_on(into_data::<Flex>(output, shape, to_burn(task.dtype)))
+    let data: TensorData = block_on(into_data::<Flex>(output, shape, to_burn(task.dtype)))
         .map_err(|error| error.to_string())?;
-    assert_eq!(data.shape.to_vec(), task.to_shape);
-    assert_eq!(of_burn(data.dtype), task.dtype);
-    Ok(data.bytes.to_vec())
+    assert_eq!(data.shape().to_vec(), task.to_shape);
+    assert_eq!(of_burn(data.dtype()), task.dtype);
+    Ok(data.bytes().to_vec())
 }
 
 const PATIENT: Duration = Duration::from_secs(20);

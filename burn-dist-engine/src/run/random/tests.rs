@@ -6,7 +6,6 @@
 )]
 
 use super::*;
-use burn_dist_door::DataParts;
 use proptest::prelude::*;
 
 const DTYPES: [DType; 12] = [
@@ -146,7 +145,7 @@ fn values_are_pinned() {
         &[0..5],
     )
     .unwrap();
-    assert_eq!(ints.to_vec::<i64>().unwrap(), [-1, -4, -4, -1, 3]);
+    assert_eq!(ints.iter::<i64>().collect::<Vec<_>>(), [-1, -4, -4, -1, 3]);
 }
 
 const COUNT: usize = 1 << 18;

@@ -4,7 +4,6 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use burn_backend::TensorMetadata;
-use burn_dist_door::DataParts;
 use burn_flex::{FlexTensor, Layout};
 
 use super::*;
@@ -102,7 +101,7 @@ fn compare(op: &OperationIr, data: &[TensorData], wrong: &mut Vec<String>) -> us
 #[test]
 fn every_op_takes_views() {
     let (mut compared, mut wrong) = (0, Vec::new());
-    for op in samples().into_iter().filter(|op| !beyond_runner(op)) {
+    for op in samples().into_iter().filter(|op| !beyond_interpreter(op)) {
         compared += compare(&op, &inputs(&op, 1), &mut wrong);
     }
     assert!(wrong.is_empty(), "{}:\n{}", wrong.len(), wrong.join("\n"));
@@ -154,7 +153,7 @@ fn what_flex_reads_rightly_is_not_copied() {
         (transposed, None),
         (column, Some(0)),
     ] {
-        let read = crate::ops::flex::reducible(view.clone(), dim);
+        let read = crate::burn::reducible(view.clone(), dim);
         assert_eq!(
             read.bytes().as_ptr(),
             view.bytes().as_ptr(),

@@ -1,5 +1,6 @@
 //! More ops than one per variant: larger and odder shapes, where a split can go wrong.
 
+use crate::burn::test::padding;
 use crate::ops::samples::{BOOL, FLOAT, INT, samples};
 use burn_backend::{DType, tensor::IndexingUpdateOp};
 use burn_ir::*;
@@ -326,7 +327,7 @@ fn convolutions() -> Vec<ModuleOperationIr> {
     use ModuleOperationIr::*;
     let options = |groups| Conv1dOptionsIr {
         stride: [1],
-        padding: [0],
+        padding: padding([0]),
         dilation: [1],
         groups,
     };

@@ -1,0 +1,362 @@
+//! Burn 0.22.
+
+use std::mem::MaybeUninit;
+
+use burn_autodiff::Autodiff;
+use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn_backend::backend::DeviceSettings;
+use burn_backend::quantization::QuantizationParametersPrimitive;
+use burn_backend::tensor::{FloatTensor, IndexingUpdateOp, IntTensor};
+use burn_backend::{
+    Backend, DType, DataError, DeviceOps, Element, Shape, TensorData, get_or_init_device_settings,
+};
+use burn_dist_door::Registered;
+use burn_ir::{BackendIr, QuantizationParametersIr, TensorIr};
+use burn_std::{
+    AccessError, AccessPolicy, AllocationController, AllocationError, AllocationProperty,
+};
+
+use crate::comm::PoolMemory;
+
+/// The backend of programs on device meshes: records the program, partitions it, and runs each rank's part on the backend
+/// that was chosen when the mesh was built.
+///
+/// Autodiff goes around it and records gradients as ordinary operations, which are then partitioned with the rest.
+///
+/// Quantized tensors are whole on every rank; what is computed from them is split again.
+pub type Dist = burn_dist_door::Dist<Registered>;
+
+/// Programs whose ranks compute on Flex.
+pub(crate) type OnFlex = Registered;
+
+/// Returns what tensors on a device are made of where a program does not say.
+pub(crate) fn settings<B: Backend>(device: &B::Device) -> DeviceSettings {
+    get_or_init_device_settings::<B>(device)
+}
+
+/// Data of the host.
+pub(crate) mod data {
+    pub(crate) use burn_backend::TensorData;
+}
+
+/// Returns how a backend stores bools unless it is told.
+pub(crate) fn bool_type<B: Backend>(device: &B::Device) -> DType {
+    device.defaults().bool_dtype.into()
+}
+
+/// Returns the parameters of a quantization.
+pub(crate) fn quantization<B: Backend>(
+    scales: FloatTensor<B>,
+    global: Option<FloatTensor<B>>,
+) -> QuantizationParametersPrimitive<B> {
+    QuantizationParametersPrimitive { scales, global }
+}
+
+/// Returns the scale that the others are relative to.
+pub(crate) fn global_scale(parameters: &QuantizationParametersIr) -> Option<&TensorIr> {
+    parameters.global.as_ref()
+}
+
+/// Returns [`global_scale`], to change it.
+pub(crate) fn global_scale_mut(parameters: &mut QuantizationParametersIr) -> Option<&mut TensorIr> {
+    parameters.global.as_mut()
+}
+
+/// Returns the elements of data, which are of this type.
+///
+/// # Errors
+/// If they are of another type.
+pub(crate) fn into_vec<T: Element>(data: TensorData) -> Result<Vec<T>, DataError> {
+    data.try_into_vec()
+}
+
+/// Returns a tensor without its part of the graph of gradients.
+pub(crate) fn primitive<B: Backend, C: CheckpointStrategy>(
+    tensor: FloatTensor<Autodiff<B, C>>,
+) -> FloatTensor<B> {
+    tensor.into_primitive()
+}
+
+/// Writes at indices along a dim, with every update.
+pub(crate) trait Write: BackendIr {
+    /// Writes floats to elements, each with an index along `dim`.
+    fn float_write(
+        dim: usize,
+        data: FloatTensor<Self>,
+        indices: IntTensor<Self>,
+        values: FloatTensor<Self>,
+        update: IndexingUpdateOp,
+    ) -> FloatTensor<Self> {
+        Self::float_scatter(dim, data, indices, values, update)
+    }
+
+    /// Writes ints to elements, each with an index along `dim`.
+    fn int_write(
+        dim: usize,
+        data: IntTensor<Self>,
+        indices: IntTensor<Self>,
+        values: IntTensor<Self>,
+        update: IndexingUpdateOp,
+    ) -> IntTensor<Self> {
+        Self::int_scatter(dim, data, indices, values, update)
+    }
+
+    /// Writes floats to the rows of `dim`.
+    fn float_write_rows(
+        data: FloatTensor<Self>,
+        dim: usize,
+        indices: IntTensor<Self>,
+        values: FloatTensor<Self>,
+        update: IndexingUpdateOp,
+    ) -> FloatTensor<Self> {
+        Self::float_select_assign(data, dim, indices, values, update)
+    }
+
+    /// Writes ints to the rows of `dim`.
+    fn int_write_rows(
+        data: IntTensor<Self>,
+        dim: usize,
+        indices: IntTensor<Self>,
+        values: IntTensor<Self>,
+        update: IndexingUpdateOp,
+    ) -> IntTensor<Self> {
+        Self::int_select_assign(data, dim, indices, values, update)
+    }
+}
+
+impl<B: BackendIr> Write for B {}
+
+/// Pools of maxima, with the places where they were.
+#[allow(clippy::too_many_arguments, reason = "they are Burn's")]
+pub(crate) trait MaxPool: BackendIr {
+    /// Returns the maxima of windows over 1 dim, and their places.
+    fn max_pool1d_places(
+        x: FloatTensor<Self>,
+        kernel_size: usize,
+        stride: usize,
+        padding: usize,
+        dilation: usize,
+        ceil_mode: bool,
+        places: DType,
+    ) -> (FloatTensor<Self>, IntTensor<Self>) {
+        let pool = Self::max_pool1d_with_indices(
+            x,
+            kernel_size,
+            stride,
+            padding,
+            dilation,
+            ceil_mode,
+            places.into(),
+        );
+        (pool.output, pool.indices)
+    }
+
+    /// Returns the gradient of the input.
+    fn max_pool1d_gradient(
+        x: FloatTensor<Self>,
+        kernel_size: usize,
+        stride: usize,
+        padding: usize,
+        dilation: usize,
+        ceil_mode: bool,
+        gradient: FloatTensor<Self>,
+        places: IntTensor<Self>,
+    ) -> FloatTensor<Self> {
+        Self::max_pool1d_with_indices_backward(
+            x,
+            kernel_size,
+            stride,
+            padding,
+            dilation,
+            ceil_mode,
+            gradient,
+            places,
+        )
+        .x_grad
+    }
+
+    /// Returns the maxima of windows over 2 dims, and their places.
+    fn max_pool2d_places(
+        x: FloatTensor<Self>,
+        kernel_size: [usize; 2],
+        stride: [usize; 2],
+        padding: [usize; 2],
+        dilation: [usize; 2],
+        ceil_mode: bool,
+        places: DType,
+    ) -> (FloatTensor<Self>, IntTensor<Self>) {
+        let pool = Self::max_pool2d_with_indices(
+            x,
+            kernel_size,
+            stride,
+            padding,
+            dilation,
+            ceil_mode,
+            places.into(),
+        );
+        (pool.output, pool.indices)
+    }
+
+    /// Returns the gradient of the input.
+    fn max_pool2d_gradient(
+        x: FloatTensor<Self>,
+        kernel_size: [usize; 2],
+        stride: [usize; 2],
+        padding: [usize; 2],
+        dilation: [usize; 2],
+        ceil_mode: bool,
+        gradient: FloatTensor<Self>,
+        places: IntTensor<Self>,
+    ) -> FloatTensor<Self> {
+        Self::max_pool2d_with_indices_backward(
+            x,
+            kernel_size,
+            stride,
+            padding,
+            dilation,
+            ceil_mode,
+            gradient,
+            places,
+        )
+        .x_grad
+    }
+}
+
+impl<B: BackendIr> MaxPool for B {}
+
+/// The alignment that Burn's bytes report: their clones use it, and they support at most 16.
+const REPORTED_ALIGN: usize = 16;
+
+/// The owner behind bytes in memory of a pool.
+pub(crate) struct Pooled(pub(crate) PoolMemory);
+
+impl AllocationController for Pooled {
+    fn alloc_align(&self) -> usize {
+        REPORTED_ALIGN
+    }
+
+    fn property(&self) -> AllocationProperty {
+        AllocationProperty::Native
+    }
+
+    fn grow(&mut self, size: usize, align: usize) -> Result<(), AllocationError> {
+        if align > PoolMemory::ALIGN {
+            return Err(AllocationError::UnsupportedOperation);
+        }
+        self.0.grow(size);
+        Ok(())
+    }
+
+    unsafe fn memory_mut(
+        &mut self,
+        _: AccessPolicy,
+    ) -> Result<&mut [MaybeUninit<u8>], AccessError> {
+        Ok(self.0.as_uninit_mut())
+    }
+
+    fn memory(&self, _: AccessPolicy) -> Result<&[MaybeUninit<u8>], AccessError> {
+        Ok(self.0.as_uninit())
+    }
+}
+
+/// Returns the shape `[N]` if a reshape between these shapes must pass through it: none must.
+pub(crate) fn flat_between(_: &Shape, _: &Shape) -> Option<Shape> {
+    None
+}
+
+/// Returns an input of a reduction over `dim` such that Flex reads what it shows: as it is.
+pub(crate) fn reducible<T>(tensor: T, _: Option<usize>) -> T {
+    tensor
+}
+
+/// Parts of tests that differ.
+#[cfg(test)]
+pub(crate) mod test {
+    use burn_backend::Shape;
+    use burn_backend::quantization::{QuantScheme, QuantStore};
+    use burn_flex::Flex;
+    use burn_ir::{OperationIr, QuantizationParametersIr, TensorIr, TensorStatus};
+    use burn_router::TensorInterpreter;
+
+    use super::data::*;
+
+    /// Returns a scheme that Flex has: symmetric 8 bit, one scale per tensor.
+    pub(crate) fn scheme() -> QuantScheme {
+        QuantScheme::default().with_store(QuantStore::Native)
+    }
+
+    /// Returns the parameters of a quantization.
+    pub(crate) fn scales(scales: TensorIr) -> QuantizationParametersIr {
+        let global = None;
+        QuantizationParametersIr { scales, global }
+    }
+
+    /// Returns quantized data with one scale.
+    pub(crate) fn quantized(
+        values: Vec<i8>,
+        shape: Shape,
+        scheme: QuantScheme,
+        scale: f32,
+    ) -> TensorData {
+        TensorData::quantized(values, shape, scheme, &[scale], None)
+    }
+
+    /// Returns the padding of a convolution, the same at both ends.
+    pub(crate) fn padding<const N: usize>(padding: [usize; N]) -> [(usize, usize); N] {
+        padding.map(|at_end| (at_end, at_end))
+    }
+
+    /// Returns what burn-router's interpreter makes of data.
+    pub(crate) fn interpreted(op: &OperationIr, data: &[TensorData]) -> Vec<TensorData> {
+        let mut interpreter = TensorInterpreter::<Flex>::new(Default::default());
+        for (tensor, data) in op.inputs().zip(data) {
+            interpreter.register_tensor_data_id(tensor.id, data.clone());
+        }
+        interpreter.register_op(op.clone());
+        let mut read = |out: &TensorIr| {
+            let status = TensorStatus::ReadOnly;
+            let out = TensorIr {
+                status,
+                ..out.clone()
+            };
+            burn_std::future::block_on(interpreter.read_tensor_async(out)).unwrap()
+        };
+        op.outputs().map(&mut read).collect()
+    }
+
+    /// Rules written out, by the names of operations that this line alone has.
+    pub(crate) const RULES: &[(&str, &str)] = &[
+        ("softmax", "ab-->ab-"),
+        ("log_softmax", "a-b->a-b"),
+        ("layer_norm", "ab-,-,-->ab-"),
+        ("batch_norm", "abc,b,b,b,b->abc"),
+        ("sum_dims", "AbC->-b-"),
+        ("topk_with_indices", "a-->a-,a-"),
+        ("sort_with_indices", "a-->a-,a-"),
+        ("argsort", "a-->a-"),
+        ("pad", "a-b->a-b"),
+        ("all", "AB->-"),
+        ("any_dim", "aCb->a-b"),
+        ("prelu", "abc,-b-->abc"),
+        ("unfold4d", "a--->a--"),
+        ("adaptive_avg_pool3d", "ab---->ab---"),
+        ("conv_transpose1d_weight_backward", "Ca-,ab-,Cb-->ab-"),
+        ("conv_transpose1d_bias_backward", "B--,a,BaC->a"),
+    ];
+
+    /// Operations that the interpreter cannot do, or does not do on data alone.
+    pub(crate) const BEYOND: &[(&str, &str)] = &[
+        ("base_int", "cast"),
+        ("base_bool", "cast"),
+        ("base_bool", "scatter_nd"),
+        ("base_bool", "gather_nd"),
+        ("float", "quantize"),
+        ("float", "dequantize"),
+        ("float", "random"),
+        ("numeric_int", "random"),
+        ("module", "ctc_loss_backward"),
+        ("custom", "custom"),
+        ("init", "init"),
+        ("drop", "drop"),
+    ];
+}

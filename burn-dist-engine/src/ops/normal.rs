@@ -1,0 +1,61 @@
+//! Normalisations: every element is divided by what the others along its dims add up to. Those dims stay whole.
+//!
+//! With means and variances given, a batch is normalised element by element, so there all dims may be split.
+
+use super::family::prelude::*;
+
+family! {
+    Normal |cx, op| {
+        Softmax(DimOpIr) float = B::softmax(cx.float(&op.input), op.axis),
+        LogSoftmax(DimOpIr) float = B::log_softmax(cx.float(&op.input), op.axis),
+        Softmin(DimOpIr) float = B::softmin(cx.float(&op.input), op.axis),
+        /// `(input, gamma, beta?)`, over the last dim.
+        LayerNorm(LayerNormOpIr) float = {
+            let epsilon = cx.scalar(&op.epsilon).elem();
+            B::layer_norm(cx.float(&op.input), cx.float(&op.gamma), cx.float_if(&op.beta), epsilon)
+        },
+        /// `(x, gamma, beta, mean, variance)`, each but `x` with one number for a channel.
+        BatchNorm(BatchNormOpIr) float = {
+            let epsilon = cx.scalar(&op.epsilon).elem();
+            B::batch_norm(
+                cx.float(&op.x),
+                cx.float(&op.gamma),
+                cx.float(&op.beta),
+                cx.float(&op.mean),
+                cx.float(&op.variance),
+                epsilon,
+            )
+        },
+    }
+}
+
+impl Operation for Normal<'_> {
+    fn rule(&self, shapes: &Shapes<'_>) -> OpRule {
+        match self {
+            Self::Softmax(op) | Self::LogSoftmax(op) | Self::Softmin(op) => {
+                let names = dims_but(&op.input, op.axis, Name::Whole);
+                RuleBuilder::named(shapes, vec![names.clone()], vec![names])
+            }
+            Self::LayerNorm(op) if op.beta.is_none() => {
+                RuleBuilder::notation(shapes, "... -, - -> ... -")
+            }
+            Self::LayerNorm(_) => RuleBuilder::notation(shapes, "... -, -, - -> ... -"),
+            Self::BatchNorm(op) => {
+                let x = dims(&op.x);
+                let channel = vec![x[1]];
+                let inputs = [vec![x.clone()], vec![channel; 4]].concat();
+                RuleBuilder::named(shapes, inputs, vec![x])
+            }
+        }
+        .build()
+    }
+
+    /// Sums over a dim lose too much in 16 bits, and exponentials do.
+    fn float_class(&self) -> FloatClass {
+        FloatClass::Single
+    }
+
+    fn makes(&self) -> bool {
+        true
+    }
+}
