@@ -5,7 +5,8 @@ use burn::module::{Module, Param};
 use burn::nn::LinearConfig;
 use burn::tensor::{Device, Tensor, TensorData, Tolerance};
 use burn_dist::custom::{
-    CustomOp, CustomTensor, Execute, OpRule, RuleBuilder, Shapes, TensorInfo, call,
+    CustomOp, CustomTensor, Execute, Kernels, OpRule, RuleBuilder, Shapes, TensorInfo, WithKernels,
+    call,
 };
 use burn_dist::explanation::Explanation;
 use burn_dist::mesh::{MeshShape, ReduceOp};
@@ -181,6 +182,12 @@ impl Execute<Flex> for Grouped {
         let inputs: Vec<_> = inputs.into_iter().map(CustomTensor::into_float).collect();
         let [x, w] = inputs.try_into().expect("two inputs");
         vec![CustomTensor::Float(Flex::float_matmul(x, w))]
+    }
+}
+
+impl WithKernels for Grouped {
+    fn kernels() -> Kernels<Self> {
+        Kernels::of::<Flex>()
     }
 }
 

@@ -1,11 +1,11 @@
 //! What the kernels are to a mesh.
 
-use burn::backend::BackendTypes;
 use burn::backend::tensor::FloatTensor;
+use burn::backend::{BackendTypes, Flex};
 use burn_dist::Dist;
 use burn_dist::custom::{
-    CustomOp, CustomTensor, Execute, FactorKind, FloatClass, Name, OpRule, RuleBuilder, Shapes,
-    TensorInfo, call,
+    CustomOp, CustomTensor, Execute, FactorKind, FloatClass, Kernels, Name, OpRule, RuleBuilder,
+    Shapes, TensorInfo, WithKernels, call,
 };
 use burn_dist::mesh::ReduceOp;
 
@@ -79,6 +79,19 @@ impl<B: Backend> Execute<B> for BiasGeluBackward {
         let [x, bias, gradient] = floats(inputs);
         let (to_x, to_bias) = B::bias_gelu_backward(x, bias, gradient);
         vec![CustomTensor::Float(to_x), CustomTensor::Float(to_bias)]
+    }
+}
+
+/// A mesh picks the one for the backend that its ranks compute on.
+impl WithKernels for BiasGelu {
+    fn kernels() -> Kernels<Self> {
+        Kernels::of::<Flex>()
+    }
+}
+
+impl WithKernels for BiasGeluBackward {
+    fn kernels() -> Kernels<Self> {
+        Kernels::of::<Flex>()
     }
 }
 

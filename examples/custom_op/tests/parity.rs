@@ -6,7 +6,8 @@ use burn::module::Module;
 use burn::optim::{GradientsParams, SgdConfig};
 use burn::tensor::{Device, Tensor, TensorData, Tolerance};
 use burn_dist::custom::{
-    CustomError, CustomOp, CustomTensor, Execute, OpRule, RuleBuilder, Shapes, TensorInfo, check,
+    CustomError, CustomOp, CustomTensor, Execute, Kernels, OpRule, RuleBuilder, Shapes, TensorInfo,
+    WithKernels, check,
 };
 use burn_dist::{DTensor, DeviceMesh, Dist, Parallelize};
 use custom_op::bias_gelu;
@@ -189,6 +190,12 @@ impl Execute<Flex> for Impostor {
         _: &burn_flex::FlexDevice,
     ) -> Vec<CustomTensor<Flex>> {
         inputs
+    }
+}
+
+impl WithKernels for Impostor {
+    fn kernels() -> Kernels<Self> {
+        Kernels::of::<Flex>()
     }
 }
 

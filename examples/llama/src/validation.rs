@@ -99,6 +99,7 @@ fn losses(model: &Llama, batch: BatchTensors) -> [Tensor<1>; 2] {
 mod tests {
     use burn_dist::launch::Stop;
 
+    use burn::module::Module;
     use burn::tensor::Distribution;
     use burn_dist::layout::Rows;
     use burn_dist::train::metrics::Inbox;
@@ -226,7 +227,7 @@ mod tests {
         let (device, keeper) = (mesh.device(), &mut Keeper::none());
         let (_, trace) = run(model, &mut tokens(1), phase, device, &mesh, keeper).unwrap();
         let drawn = Tensor::<1>::random([4], Distribution::Default, device);
-        (trace, drawn.into_data().to_vec().unwrap())
+        (trace, drawn.into_data().try_to_vec().unwrap())
     }
 
     #[test]

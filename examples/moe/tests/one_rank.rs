@@ -142,7 +142,7 @@ impl ModuleVisitor for Gradients<'_> {
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         let gradient = param.val().grad(self.of).expect("it is used");
-        let values = gradient.into_data().to_vec().expect("f32");
+        let values = gradient.into_data().try_to_vec().expect("f32");
         self.found.push((self.path.join("."), values));
     }
 }

@@ -121,7 +121,9 @@ mod tests {
     fn the_same_seed_gives_the_same_images() {
         let (a, b, c) = (digits(20, 1), digits(20, 1), digits(20, 2));
         let pixels = |set: &InMemDataset<Digit>| -> Vec<f32> {
-            set.iter().flat_map(|digit| digit.pixels).collect()
+            set.iter()
+                .flat_map(|digit| digit.expect("in memory").pixels)
+                .collect()
         };
         assert_eq!(pixels(&a), pixels(&b));
         assert_ne!(pixels(&a), pixels(&c));
@@ -135,6 +137,7 @@ mod tests {
         for label in 0..NUM_CLASSES as u8 {
             let digit = set
                 .iter()
+                .map(|digit| digit.expect("in memory"))
                 .find(|digit| digit.label == label)
                 .expect("one of 200 shows it");
             let inked = digit.pixels.iter().filter(|&&pixel| pixel > 0.3).count();

@@ -1,4 +1,5 @@
 use anyhow::bail;
+use burn::module::Module;
 use burn_dist::train::corpus::{DOCUMENT_BYTES_MAX, Document, Fields, Longer, Place, Source};
 
 use super::End;

@@ -1,6 +1,7 @@
 use super::End;
 use super::predict;
 use super::session::{Shape, check_memory, check_parameters, non_finite, read_text, unverified};
+use burn::module::Module;
 
 use crate::capacity::Needs;
 use crate::cli::{GenerateArgs, ModelArgs};

@@ -1,5 +1,6 @@
 //! What a step will do and hold, known before it runs: planned on a mesh that executes nothing.
 
+use burn::module::Module;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 

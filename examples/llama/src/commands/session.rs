@@ -236,7 +236,8 @@ impl<'a> Session<'a> {
             hardware: args.chart.is_some().then_some(hardware),
             ..Ask::default()
         };
-        let predicted = match mesh.in_host_memory() || args.memory.is_some() || args.chart.is_some() {
+        let predicted = match mesh.in_host_memory() || args.memory.is_some() || args.chart.is_some()
+        {
             true => {
                 let dry = Mesh::dry(&devices)?;
                 let rows = predict::Rows {

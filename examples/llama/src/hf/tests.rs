@@ -162,7 +162,7 @@ fn parameters(model: &Llama) -> HashMap<String, Vec<f32>> {
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
             let names = names(&LlamaConfig::test());
             let (name, _) = names.tensor(&self.path.join(".")).unwrap();
-            let values = param.val().into_data().to_vec().unwrap();
+            let values = param.val().into_data().try_to_vec().unwrap();
             self.found.insert(name, values);
         }
     }
