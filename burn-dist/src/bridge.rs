@@ -111,7 +111,7 @@ pub(crate) fn taken(tensor: BackendTensor<Dist>) -> Box<dyn Taken> {
         BackendTensor::Float(tensor) => Dist::take_float(tensor),
         BackendTensor::Int(tensor) => Dist::take_int(tensor),
         BackendTensor::Bool(tensor) => Dist::take_bool(tensor),
-        BackendTensor::Autodiff(tensor) => Dist::take_float(tensor.primitive),
+        BackendTensor::Autodiff(tensor) => Dist::take_float(tensor.into_primitive()),
         BackendTensor::Quantized(_) => unreachable!("nobody takes a quantized tensor"),
     }
 }

@@ -25,6 +25,7 @@ mod bridge;
 pub mod checkpoint;
 pub mod data;
 mod device;
+pub mod nn;
 pub mod optim;
 pub mod parallel;
 mod surface;

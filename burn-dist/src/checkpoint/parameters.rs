@@ -130,7 +130,7 @@ pub(super) struct Value {
 }
 
 impl Value {
-    fn new<const D: usize, K: Basic>(tensor: Tensor<D, K>) -> Self {
+    fn new<const D: usize, K: Basic + 'static>(tensor: Tensor<D, K>) -> Self {
         let on_mesh = on_mesh(tensor.clone()).ok();
         Self {
             shape: tensor.dims().to_vec(),
@@ -188,7 +188,7 @@ struct Collector {
 }
 
 impl Collector {
-    fn push<const D: usize, K: Basic>(&mut self, tensor: Tensor<D, K>) {
+    fn push<const D: usize, K: Basic + 'static>(&mut self, tensor: Tensor<D, K>) {
         self.values.push((self.path.path(), Value::new(tensor)));
     }
 }

@@ -10,13 +10,6 @@ pub(super) const TENSOR: &str = "$tensor";
 /// What the path of a parameter follows.
 pub(super) const PARAMETER: &str = "parameter ";
 
-/// Returns whether a value is the state of an optimizer for one parameter as Burn writes it: `{"V1": {"Rank2": ..}}`.
-pub(super) fn is_adapted(value: &Value) -> bool {
-    let versions = value.as_object().filter(|versions| versions.len() == 1);
-    let state = versions.and_then(|versions| versions.get("V1")?.as_object());
-    state.is_some_and(|state| state.len() == 1 && state.keys().all(|rank| is_noise(rank)))
-}
-
 /// Returns whether a segment of a path means nothing to people: it is how Burn wraps an optimizer's state.
 pub(super) fn is_noise(segment: &str) -> bool {
     let rank = segment.strip_prefix("Rank");

@@ -220,5 +220,3 @@ fn hidden(
     }
 }
 
-#[cfg(test)]
-mod tests;

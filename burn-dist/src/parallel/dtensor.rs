@@ -549,7 +549,7 @@ fn layout<const D: usize, K: Basic>(tensor: &Tensor<D, K>) -> Result<Layout, DTe
         | BackendTensor::Int(tensor)
         | BackendTensor::Bool(tensor)
         | BackendTensor::Quantized(tensor) => record::layout_of(tensor)?,
-        BackendTensor::Autodiff(tensor) => record::layout_of(&tensor.primitive)?,
+        BackendTensor::Autodiff(tensor) => record::layout_of(tensor.primitive())?,
     })
 }
 

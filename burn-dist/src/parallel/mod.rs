@@ -38,7 +38,7 @@ pub(crate) use burn_dist_front::parallel::ModulePath;
 pub use burn_dist_front::parallel::ParallelError;
 pub use burn_dist_plan::{ParamRole, ParamSpec, Style};
 pub use dtensor::DTensorError;
-pub(crate) use dtensor::{OnMesh, mesh_of};
+pub(crate) use dtensor::OnMesh;
 
 use apply::ParallelizeWith;
 use plan::Plan;

@@ -34,10 +34,10 @@ pub(super) fn redistribute<C: CheckpointStrategy>(
     target: &Layout,
 ) -> FloatTensor<Tracked> {
     let prepared = Redistribute
-        .prepare::<C>([tensor.node.clone()])
+        .prepare::<C>([tensor.node()])
         .compute_bound()
         .stateful();
-    let moved = record::redistribute(tensor.primitive, target);
+    let moved = record::redistribute(tensor.into_primitive(), target);
     match prepared {
         OpsKind::Tracked(prepared) => prepared.finish((), moved),
         OpsKind::UnTracked(prepared) => prepared.finish(moved),

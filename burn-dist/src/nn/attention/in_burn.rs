@@ -92,7 +92,7 @@ macro_rules! plain {
             fn float<const D: usize>(tensor: Tensor<D>) -> FloatTensor<Self> {
                 match Self::unwrap(tensor) {
                     BackendTensor::Float(tensor) => tensor,
-                    BackendTensor::Autodiff(tensor) => tensor.primitive,
+                    BackendTensor::Autodiff(tensor) => tensor.into_primitive(),
                     other => unreachable!("floats are no {}", other.name()),
                 }
             }

@@ -9,7 +9,9 @@ mod ring;
 
 use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
 use burn_autodiff::Autodiff;
-use burn_autodiff::checkpoint::strategy::BalancedCheckpointing;
+use burn_autodiff::checkpoint::strategy::{
+    BalancedCheckpointing, CheckpointStrategy, NoCheckpointing,
+};
 use burn_backend::Backend;
 use burn_core::tensor::activation::softmax;
 use burn_core::tensor::{
@@ -217,9 +219,6 @@ pub(crate) struct AttentionGradients<B: Backend> {
 /// # Source
 /// Dao, "FlashAttention-2" (arXiv:2307.08691), section 3.1.
 pub(crate) trait AttentionBackend: Backend {
-    /// True if it drops weights as [`Scores::dropout`] says.
-    const DROPS: bool = false;
-
     /// Attends.
     fn attention_forward(inputs: AttentionInputs<Self>, scores: Scores) -> AttentionMade<Self>;
 
@@ -375,17 +374,17 @@ pub fn grouped_attention(
     match (on, strategy) {
         (Attends::Mesh, None) => attend::<Dist>(inputs, scores),
         (Attends::Mesh, Some(GradientCheckpointingStrategy::Disabled)) => {
-            attend::<Autodiff<Dist>>(inputs, scores)
+            tracked::<Dist, NoCheckpointing>(inputs, scores)
         }
         (Attends::Mesh, Some(GradientCheckpointingStrategy::Balanced)) => {
-            attend::<Autodiff<Dist, BalancedCheckpointing>>(inputs, scores)
+            tracked::<Dist, BalancedCheckpointing>(inputs, scores)
         }
         (Attends::Flex, None) => attend::<Flex>(inputs, scores),
         (Attends::Flex, Some(GradientCheckpointingStrategy::Disabled)) => {
-            attend::<Autodiff<Flex>>(inputs, scores)
+            tracked::<Flex, NoCheckpointing>(inputs, scores)
         }
         (Attends::Flex, Some(GradientCheckpointingStrategy::Balanced)) => {
-            attend::<Autodiff<Flex, BalancedCheckpointing>>(inputs, scores)
+            tracked::<Flex, BalancedCheckpointing>(inputs, scores)
         }
     }
 }
@@ -426,16 +425,28 @@ impl Inputs {
     }
 }
 
-fn attend<B: AttentionBackend + InBurn>(inputs: Inputs, scores: Scores) -> Tensor<5> {
-    let inputs = AttentionInputs::<B> {
+/// Returns the inputs as a backend has them.
+fn inputs_of<B: InBurn>(inputs: Inputs) -> AttentionInputs<B> {
+    AttentionInputs {
         q: B::float(inputs.q),
         k: B::float(inputs.k),
         v: B::float(inputs.v),
         mask: inputs.mask.map(B::bool),
         bias: inputs.bias.map(B::float),
         seed: inputs.seed.map(B::int),
-    };
-    B::tensor(B::attention_forward(inputs, scores).out)
+    }
+}
+
+fn attend<B: AttentionBackend + InBurn>(inputs: Inputs, scores: Scores) -> Tensor<5> {
+    B::tensor(B::attention_forward(inputs_of(inputs), scores).out)
+}
+
+fn tracked<B: AttentionBackend, C: CheckpointStrategy>(inputs: Inputs, scores: Scores) -> Tensor<5>
+where
+    Autodiff<B, C>: InBurn,
+{
+    let inputs = inputs_of::<Autodiff<B, C>>(inputs);
+    <Autodiff<B, C>>::tensor(gradient::forward(inputs, scores))
 }
 
 /// With weights at hand, some of which are dropped.
@@ -483,6 +494,3 @@ fn statistics_of(dtype: DType) -> DType {
         _ => DType::F32,
     }
 }
-
-#[cfg(test)]
-mod tests;
