@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use burn_backend::ops::FloatTensorOps;
 use burn_core::tensor::{Bytes, TensorData};
 use burn_dist_door::taking;
 use burn_optim::lr_scheduler::LrSchedulerRecord;
@@ -17,7 +18,7 @@ use super::StateError;
 use super::scheduler::Scheduler;
 use super::text::{PARAMETER, TENSOR, is_noise};
 use super::write::Keyed;
-use crate::Dist;
+use crate::{Dist, MeshDevice};
 use crate::record::parts::Parts;
 
 /// Burn's name for the number of dims of a parameter.
@@ -32,7 +33,7 @@ pub(super) struct Parted {
 }
 
 /// Takes the state of an optimizer apart. `name` is what keys start with; `paths` has the paths of parameters, by their
-/// ids.
+/// ids, and `mesh` is theirs.
 ///
 /// # Errors
 /// [`StateError::Unsaved`].
@@ -40,6 +41,7 @@ pub(super) fn part_optimizer(
     name: &str,
     optimizer: &ModuleOptimizer,
     paths: &HashMap<u64, String>,
+    mesh: Option<&MeshDevice>,
 ) -> Result<Parted, StateError> {
     let unsaved = |reason: String| StateError::Unsaved {
         name: name.to_string(),
@@ -48,7 +50,7 @@ pub(super) fn part_optimizer(
     let (bytes, nonce, all) = taking(|| optimizer.to_record().into_bytes());
     let bytes = bytes.map_err(|error| unsaved(error.to_string()))?;
     let reader = Reader::from_bytes(bytes).map_err(|error| unsaved(error.to_string()))?;
-    let mut all: Vec<_> = all.into_iter().map(|any| Dist::taken(any)).collect();
+    let mut all: Vec<_> = all.into_iter().map(Dist::taken).collect();
     let mut states = BTreeMap::new();
     for (key, scalar) in reader.scalars().clone() {
         let (path, field) = of_parameter(&key, paths, reader.metadata()).map_err(&unsaved)?;
@@ -65,14 +67,13 @@ pub(super) fn part_optimizer(
         let parts = tensor.into_parts();
         let (key, dtype, shape, _, bytes) = parts.map_err(|error| unsaved(error.to_string()))?;
         let (path, field) = of_parameter(&key, paths, &metadata).map_err(&unsaved)?;
-        let index = nonce.index(&TensorData::from_bytes(bytes, shape, dtype));
-        let taken = index.and_then(|index| all.get_mut(index)?.take());
-        let taken = taken.ok_or_else(|| {
-            unsaved(format!(
-                "its state `{field}` of {path} is on no mesh: an optimizer that was loaded has its state on the mesh \
-                 once it has made a step"
-            ))
-        })?;
+        let data = TensorData::from_bytes(bytes, shape, dtype);
+        let taken = match nonce.index(&data) {
+            Some(index) => all.get_mut(index).and_then(Option::take),
+            // Burn has the state of an optimizer that was loaded on the host, until a step moves it.
+            None => mesh.map(|mesh| Dist::take_float(Dist::float_from_data(data, mesh))),
+        };
+        let taken = taken.ok_or_else(|| unsaved(format!("its state `{field}` of {path} is on no mesh")))?;
         let full = format!("{name}.{path}.{field}");
         let state = states.entry(path).or_default();
         insert(&mut state.fields, field, json!({ TENSOR: full }));
