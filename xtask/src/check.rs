@@ -19,7 +19,7 @@ pub(crate) struct Step {
 /// The features that need packages of the system but no device: with them the whole workspace is linted, and processes
 /// are tested.
 const SEVERAL: &str =
-    "burn-dist-021/mpi,burn-dist-021/cli,promises-021/mpi,llama/mpi,llama/parquet";
+    "burn-dist/mpi,burn-dist/cli,burn-dist-021/mpi,promises-021/mpi,llama/mpi,llama/parquet";
 
 /// All steps, in their order.
 pub(crate) const STEPS: &[Step] = &[
@@ -162,7 +162,7 @@ fn docs() -> Result<(), String> {
             "--no-deps",
             "--lib",
             "--features",
-            "burn-dist-021/cli",
+            "burn-dist/cli",
         ]))
 }
 

@@ -220,3 +220,5 @@ fn hidden(
     }
 }
 
+#[cfg(test)]
+mod tests;

@@ -494,3 +494,6 @@ fn statistics_of(dtype: DType) -> DType {
         _ => DType::F32,
     }
 }
+
+#[cfg(test)]
+mod tests;
