@@ -76,9 +76,19 @@ const CRATES_WITHOUT_BURN: &[(&str, &[&str])] = &[
         "burn-dist-checkpoint",
         &["burn-dist-mesh", "burn-dist-plan"],
     ),
+    ("burn-dist-kernels", &["burn-dist-mesh", "burn-dist-plan"]),
     (
-        "burn-dist-kernels",
-        &["burn-dist-mesh", "burn-dist-plan", "cubecl", "cubecl-cpp"],
+        "burn-dist-cubecl",
+        &["burn-dist-kernels", "burn-dist-plan", "cubecl"],
+    ),
+    (
+        "burn-dist-cubecl-021",
+        &[
+            "burn-dist-kernels",
+            "burn-dist-plan",
+            "cubecl",
+            "cubecl-cpp",
+        ],
     ),
     ("burn-dist-launch", &["burn-dist-comm", "burn-dist-mesh"]),
     ("burn-dist-train", &["burn-dist-mesh"]),
