@@ -341,7 +341,7 @@ pub(crate) mod test {
         ("all", "AB->-"),
         ("any_dim", "aCb->a-b"),
         ("prelu", "abc,-b-->abc"),
-        ("unfold4d", "a--->a--"),
+        ("unfold4d", "a---->a--"),
         ("adaptive_avg_pool3d", "ab---->ab---"),
         ("conv_transpose1d_weight_backward", "Ca-,ab-,Cb-->ab-"),
         ("conv_transpose1d_bias_backward", "B--,a,BaC->a"),
