@@ -32,6 +32,9 @@ const TESTS: &str = "tests";
 const SEVERAL: &str =
     "burn-dist-021/mpi,burn-dist-021/cli,promises-021/mpi,llama/mpi,llama/parquet";
 
+/// The packages of kernels for GPUs, one for each version of CubeCL.
+const GPU_KERNELS: [&str; 2] = ["burn-dist-cubecl", "burn-dist-cubecl-021"];
+
 /// All steps, in their order.
 pub(crate) const STEPS: &[Step] = &[
     Step {
@@ -79,7 +82,7 @@ pub(crate) const STEPS: &[Step] = &[
         name: TESTS,
         what: "the tests that need nothing but Rust",
         is_beside: false,
-        run: || cargo(&["test", "--workspace"]),
+        run: tests,
     },
     Step {
         name: "processes",
@@ -217,7 +220,8 @@ fn cargo(arguments: &[&str]) -> Result<(), String> {
 
 /// Lints with all features at once: what a feature leaves out is checked by the step `features`.
 fn lints() -> Result<(), String> {
-    let features = format!("{SEVERAL},promises-021/cuda");
+    // CUDA of Burn's current line is built with an LLVM of CubeCL's own: the step `features` checks what can be.
+    let features = format!("{SEVERAL},promises-021/cuda,burn-dist-cubecl/wgpu");
     let clippy = [
         "clippy",
         "--workspace",
@@ -243,6 +247,13 @@ fn docs() -> Result<(), String> {
             "--features",
             "burn-dist-021/cli",
         ]))
+}
+
+/// Tests all but the kernels for GPUs: the steps `kernels` and `vulkan` have these, which compile CubeCL's languages.
+fn tests() -> Result<(), String> {
+    let others = GPU_KERNELS.iter().flat_map(|name| ["--exclude", name]);
+    let test = ["test", "--workspace"].into_iter();
+    cargo(&test.chain(others).collect::<Vec<_>>())
 }
 
 fn processes() -> Result<(), String> {
@@ -295,7 +306,8 @@ fn tensorboard() -> Result<(), String> {
         .env("TENSORBOARD_PYTHON", folder.join("bin/python"))
         .args([
             "test",
-            "--workspace",
+            "-p",
+            "burn-dist-train",
             "--lib",
             "--",
             "--ignored",
@@ -303,16 +315,10 @@ fn tensorboard() -> Result<(), String> {
         ]))
 }
 
+/// Tests kernels on Burn's current line, and programs on Burn 0.21, which run the kernels of that line.
 fn vulkan() -> Result<(), String> {
-    let features = "promises-021/wgpu,burn-dist-kernels/wgpu";
-    let test = [
-        "-p",
-        "promises-021",
-        "-p",
-        "burn-dist-kernels",
-        "--features",
-        features,
-    ];
-    let programs = ["--test", "wgpu", "--test", "wgpu_float8"];
-    cargo(&[&["test"], &test[..], &programs].concat())
+    let kernels = ["-p", "burn-dist-cubecl", "--features", "wgpu"];
+    let programs = ["-p", "promises-021", "--features", "wgpu", "--test", "wgpu"];
+    cargo(&[&["test"], &kernels[..]].concat())?;
+    cargo(&[&["test"], &programs[..]].concat())
 }

@@ -23,6 +23,7 @@ const FILES_IN_CIRCLES: &[(&str, usize)] = &[
     ("burn-dist-021", 13),
     ("burn-dist-checkpoint", 15),
     ("burn-dist-comm", 12),
+    ("burn-dist-cubecl", 99),
     ("burn-dist-door", 0),
     ("burn-dist-engine", 36),
     ("burn-dist-gpu", 7),
