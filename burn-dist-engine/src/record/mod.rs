@@ -14,6 +14,8 @@ mod ranks;
 mod recorder;
 mod repeat;
 mod report;
+#[cfg(test)]
+mod tests;
 
 pub use crate::burn::Dist;
 pub use annotate::{from_local, from_process_local, layout_of, local_of, redistribute};
