@@ -53,7 +53,7 @@ pub(crate) mod data {
     pub(crate) use burn_dist_door::DataParts;
 }
 
-/// Returns how a backend stores bools unless it is told.
+/// Returns how a backend stores bools by default.
 pub(crate) fn bool_type<B: Backend>(_: &B::Device) -> DType {
     <B::BoolElem as Element>::dtype()
 }

@@ -42,7 +42,7 @@ pub(crate) mod data {
     pub(crate) use burn_backend::TensorData;
 }
 
-/// Returns how a backend stores bools unless it is told.
+/// Returns how a backend stores bools by default.
 pub(crate) fn bool_type<B: Backend>(device: &B::Device) -> DType {
     device.defaults().bool_dtype.into()
 }

@@ -77,6 +77,15 @@ impl Crates {
         Self(BTreeMap::from([(name.into(), module)]))
     }
 
+    /// Returns the public paths of a package's crate, each with what it stands for. Packages of two lines of Burn have
+    /// crates of one name.
+    pub(super) fn paths_of_package(package: &str) -> BTreeSet<(String, String)> {
+        let name = package.trim_end_matches("-021").replace('-', "_");
+        let mut crates = Self::default();
+        crates.read_folder(&name, &workspace().join(package).join("src"));
+        crates.paths(&name)
+    }
+
     /// Returns the public paths of a crate, each with what it stands for.
     pub(super) fn paths(&mut self, name: &str) -> BTreeSet<(String, String)> {
         self.read(name);
@@ -97,8 +106,12 @@ impl Crates {
         let Some(folder) = folder.filter(|_| name.starts_with("burn_dist")) else {
             return;
         };
-        let file = folder.join("lib.rs");
-        let module = read_file(&file, folder, name);
+        self.read_folder(name, folder);
+    }
+
+    /// Reads a crate whose sources lie in a folder, and those that it names.
+    fn read_folder(&mut self, name: &str, folder: &Path) {
+        let module = read_file(&folder.join("lib.rs"), folder, name);
         let named = module.crates();
         self.0.insert(name.into(), module);
         for name in named {
