@@ -16,11 +16,7 @@ mod v021;
 mod v022;
 
 #[cfg(burn_021)]
-pub use v021::Dist;
-#[cfg(burn_021)]
 pub(crate) use v021::*;
-#[cfg(not(burn_021))]
-pub use v022::Dist;
 #[cfg(not(burn_021))]
 pub(crate) use v022::*;
 

@@ -10,27 +10,15 @@ use burn_backend::tensor::{FloatTensor, IndexingUpdateOp, IntTensor};
 use burn_backend::{
     Backend, DType, DataError, DeviceOps, Element, Shape, TensorData, get_or_init_device_settings,
 };
-use burn_dist_door::Registered;
-use burn_ir::{BackendIr, QuantizationParametersIr, TensorIr};
+use burn_ir::{BackendIr, OperationIr, QuantizationParametersIr, TensorIr};
 use burn_std::{
     AccessError, AccessPolicy, AllocationController, AllocationError, AllocationProperty,
 };
 
 use crate::comm::PoolMemory;
 
-/// The backend of programs on device meshes: records the program, partitions it, and runs each rank's part on the backend
-/// that was chosen when the mesh was built.
-///
-/// Autodiff goes around it and records gradients as ordinary operations, which are then partitioned with the rest.
-///
-/// Quantized tensors are whole on every rank; what is computed from them is split again.
-pub type Dist = burn_dist_door::Dist<Registered>;
-
-/// Whether the backend of a program says what its ranks compute on; here its mesh does.
+/// True if the backend of a program says what its ranks compute on; here its mesh does.
 pub(crate) const NAMES_BACKEND: bool = false;
-
-/// Programs whose ranks compute on Flex.
-pub(crate) type OnFlex = Registered;
 
 /// Returns what tensors on a device are made of where a program does not say.
 pub(crate) fn settings<B: Backend>(device: &B::Device) -> DeviceSettings {
@@ -53,6 +41,11 @@ pub(crate) fn quantization<B: Backend>(
     global: Option<FloatTensor<B>>,
 ) -> QuantizationParametersPrimitive<B> {
     QuantizationParametersPrimitive { scales, global }
+}
+
+/// Returns the name of the activation that a custom operation carries: none does.
+pub(crate) fn carried(_: &OperationIr) -> Option<&'static str> {
+    None
 }
 
 /// Returns the scale that the others are relative to.

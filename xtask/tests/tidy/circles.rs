@@ -26,7 +26,7 @@ const FILES_IN_CIRCLES: &[(&str, usize)] = &[
     ("burn-dist-comm", 12),
     ("burn-dist-cubecl", 6),
     ("burn-dist-door", 0),
-    ("burn-dist-engine", 36),
+    ("burn-dist-engine", 35),
     ("burn-dist-gpu", 7),
     ("burn-dist-kernels", 9),
     ("burn-dist-launch", 6),
