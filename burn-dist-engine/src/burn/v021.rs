@@ -30,7 +30,7 @@ use crate::record::Ranks;
 /// Quantized tensors are whole on every rank; what is computed from them is split again.
 pub type Dist<B> = burn_dist_door::Dist<Ranks<B>>;
 
-/// Whether the backend of a program says what its ranks compute on.
+/// True if the backend of a program says what its ranks compute on.
 pub(crate) const NAMES_BACKEND: bool = true;
 
 /// Programs whose ranks compute on Flex.

@@ -26,7 +26,7 @@ use crate::comm::PoolMemory;
 /// Quantized tensors are whole on every rank; what is computed from them is split again.
 pub type Dist = burn_dist_door::Dist<Registered>;
 
-/// Whether the backend of a program says what its ranks compute on; here its mesh does.
+/// True if the backend of a program says what its ranks compute on; here its mesh does.
 pub(crate) const NAMES_BACKEND: bool = false;
 
 /// Programs whose ranks compute on Flex.
