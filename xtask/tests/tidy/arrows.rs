@@ -21,7 +21,10 @@ const PURE: &[(&str, &[&str])] = &[
     ("burn-dist-plan/src/ir", BELOW_IR),
     ("burn-dist-plan/src/facts.rs", BELOW_FACTS),
     ("burn-dist-plan/src/facts", BELOW_FACTS),
-    ("burn-dist-engine/src/ops", &["mesh", "layout", "plan"]),
+    (
+        "burn-dist-engine/src/ops",
+        &["burn", "mesh", "layout", "plan"],
+    ),
     ("burn-dist-021/src/data/order.rs", &[]),
     ("burn-dist-021/src/data/position.rs", &[]),
     ("burn-dist-021/src/data/spans.rs", &[]),
@@ -96,7 +99,11 @@ const CRATES_WITHOUT_BURN: &[(&str, &[&str])] = &[
 /// What of `std` a pure file does without: anything that depends on when and where it runs.
 const IMPURE_STD: &[&str] = &["env", "fs", "io", "net", "process", "thread", "time"];
 /// The only folders that touch Burn's router.
-const ROUTER_FOLDERS: &[&str] = &["burn-dist-door/src", "burn-dist-engine/src/record"];
+const ROUTER_FOLDERS: &[&str] = &[
+    "burn-dist-door/src",
+    "burn-dist-engine/src/burn",
+    "burn-dist-engine/src/record",
+];
 /// The crates below Burn's own tensors and modules, by folder and package, and which of ours each is built without: a
 /// crate that Burn is built on may depend on the door, and one does.
 const BELOW_BURN: &[(&str, &str, &[&str])] = &[
