@@ -25,17 +25,20 @@ const PURE: &[(&str, &[&str])] = &[
         "burn-dist-engine/src/ops",
         &["burn", "mesh", "layout", "plan"],
     ),
-    ("burn-dist-021/src/data/order.rs", &[]),
-    ("burn-dist-021/src/data/position.rs", &[]),
-    ("burn-dist-021/src/data/spans.rs", &[]),
-    ("burn-dist-021/src/parallel/pattern.rs", &["plan::Pattern"]),
-    ("burn-dist-021/src/parallel/fit.rs", &["mesh", "layout"]),
+    ("burn-dist-front/src/data/order.rs", &[]),
+    ("burn-dist-front/src/data/position.rs", &[]),
+    ("burn-dist-front/src/data/spans.rs", &[]),
     (
-        "burn-dist-021/src/parallel/error.rs",
+        "burn-dist-front/src/parallel/pattern.rs",
+        &["plan::Pattern"],
+    ),
+    ("burn-dist-front/src/parallel/fit.rs", &["mesh", "layout"]),
+    (
+        "burn-dist-front/src/parallel/error.rs",
         &["mesh", "layout", "plan::Precision"],
     ),
     (
-        "burn-dist-021/src/parallel/stages.rs",
+        "burn-dist-front/src/parallel/stages.rs",
         &[
             "mesh",
             "plan::Pipeline",
