@@ -2,9 +2,7 @@
 //! are emulated from their definitions (`tests/emulated/`). Loads come late and in any order. Built with the sanitizers
 //! of addresses and of threads: a stage that is read before it is full, or filled before it is empty, is a data race.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 use burn_dist_kernels::cuda::product::{BLOCK, Out, Product, Scales};
 use burn_dist_kernels::cuda::quantize::{self, Shared};
@@ -14,59 +12,12 @@ use burn_dist_kernels::cuda::{transpose, wgmma};
 use burn_dist_kernels::float8::reference::encode;
 use burn_dist_plan::policy::Fp8::{self, E4M3, E5M2};
 
-const DEVICE: &str = include_str!("emulated/device.cpp");
+use host::{DEVICE, compile, run, words};
+
+#[path = "emulated/host.rs"]
+mod host;
+
 const HOPPER: &str = include_str!("emulated/hopper.cpp");
-
-/// Compiles a program with a sanitizer.
-fn compile(name: &str, source: &str, sanitizer: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let (text, program) = (folder.join(format!("{name}.cpp")), folder.join(name));
-    fs::write(&text, source).unwrap();
-    let compiled = Command::new("c++")
-        .args([
-            "-std=c++17",
-            "-O1",
-            "-g",
-            "-w",
-            "-pthread",
-            &format!("-fsanitize={sanitizer}"),
-        ])
-        .args(["-fno-sanitize-recover=all", "-o"])
-        .args([&program, &text])
-        .output()
-        .expect("a C++ compiler");
-    assert!(
-        compiled.status.success(),
-        "{name}: {}",
-        String::from_utf8_lossy(&compiled.stderr)
-    );
-    program
-}
-
-/// Runs a program on a file and returns what it has appended to it.
-fn run(program: &Path, input: &[u8]) -> Vec<u8> {
-    let file = program.with_extension("data");
-    fs::write(&file, input).unwrap();
-    let done = Command::new(program)
-        .env("TSAN_OPTIONS", "halt_on_error=1")
-        .arg(&file)
-        .output()
-        .unwrap();
-    assert!(
-        done.status.success(),
-        "{}: {}",
-        program.display(),
-        String::from_utf8_lossy(&done.stderr)
-    );
-    fs::read(&file).unwrap().split_off(input.len())
-}
-
-fn words(values: impl IntoIterator<Item = usize>) -> Vec<u8> {
-    values
-        .into_iter()
-        .flat_map(|value| (value as u32).to_le_bytes())
-        .collect()
-}
 
 fn check(program: &Path, product: Product, blocks: usize) {
     let operands = Operands::pseudo_random(product);
@@ -182,134 +133,6 @@ fn wgmma_has_no_data_race() {
         false,
         "thread",
     );
-}
-
-/// CubeCL's source of a product by `mma`. Its instruction in PTX is what is emulated.
-#[cfg(feature = "cuda")]
-mod mma {
-    use burn_dist_kernels::source::{self, Source};
-
-    use super::*;
-
-    /// Returns a source for the host.
-    fn on_host(product: &Product) -> String {
-        let Source { name, code } = source::mma(product);
-        let [a, b] = product.formats;
-        let (before, asm) = code.split_once("asm volatile(").expect("an instruction");
-        let (instruction, after) = asm.split_once(");").expect("its end");
-        let expected = format!("mma.sync.aligned.m16n8k32.row.col.f32.{a}.{b}.f32");
-        assert!(instruction.contains(&expected), "{instruction}");
-        assert!(!after.contains("asm"), "{after}");
-        let registers = |of: &str, count: usize, by: &str| {
-            let all = (0..count).map(|i| format!("{by}reg_{of}_{i}"));
-            format!("{{{}}}", all.collect::<Vec<_>>().join(", "))
-        };
-        let call = [
-            registers("a", 4, ""),
-            registers("b", 2, ""),
-            registers("c", 4, ""),
-            registers("d", 4, "&"),
-        ];
-        let kernel = format!("{before}mma({});{after}", call.join(", "));
-        let kernel: Vec<&str> = kernel
-            .lines()
-            .filter(|line| !line.starts_with("#include"))
-            .collect();
-        let out = match product.out {
-            Out::F32 => "float",
-            Out::F16 => "__half",
-            Out::BF16 => "__nv_bfloat16",
-        };
-        let is_e5m2 = [a, b].map(|format| u8::from(format == E5M2));
-        [
-            DEVICE,
-            &format!(
-                "#define A_E5M2 {}\n#define B_E5M2 {}",
-                is_e5m2[0], is_e5m2[1]
-            ),
-            &format!("#define SHARED {}", source::MMA_SHARED),
-            include_str!("emulated/cubecl.cpp"),
-            &kernel.join("\n"),
-            &format!("typedef {out} Out;\ntypedef {out}_2 Pair;\n#define NAME {name}"),
-            &format!("#define BIAS {}", u8::from(product.bias)),
-            include_str!("emulated/mma.cpp"),
-        ]
-        .join("\n")
-    }
-
-    /// Tiles of all shapes: `(m, n, k)`.
-    const SHAPES: [(usize, usize, usize); 4] =
-        [(64, 128, 128), (1, 16, 16), (70, 144, 272), (130, 16, 144)];
-
-    fn products(formats: [Fp8; 2], scales: [Scales; 2], out: Out, bias: bool, sanitizer: &str) {
-        let of = |m, n, k| Product {
-            m,
-            n,
-            k,
-            formats,
-            scales,
-            out,
-            bias,
-        };
-        let name = format!("mma-{:?}-{}-{sanitizer}", scales[1], out.name());
-        let program = compile(&name, &on_host(&of(16, 16, 16)), sanitizer);
-        for (m, n, k) in SHAPES {
-            let operands = Operands::pseudo_random(of(m, n, k));
-            let counts = operands.scales.each_ref().map(Vec::len);
-            let [down, across] = source::mma_cubes(&of(m, n, k));
-            let mut input = words([across, down].into_iter().chain(counts));
-            let strides = [scales[0].strides(m, k), scales[1].strides(n, k)];
-            input.extend(words(strides.into_iter().flatten()));
-            input.extend(words([m, n, k / 16]));
-            input.extend(operands.values.iter().flatten());
-            let of_scales = operands.scales.iter().flatten();
-            input.extend(of_scales.flat_map(|scale| scale.to_le_bytes()));
-            input.extend(operands.bias_bytes());
-            operands.check(&run(&program, &input), Sums::F32).unwrap();
-        }
-    }
-
-    #[test]
-    #[ignore = "needs a C++ compiler: cargo xtask kernels"]
-    fn with_scales_of_tensors() {
-        let scales = [Scales::Tensor; 2];
-        products([E4M3, E5M2], scales, Out::BF16, true, "address,undefined");
-    }
-
-    #[test]
-    #[ignore = "needs a C++ compiler: cargo xtask kernels"]
-    fn with_scales_of_rows() {
-        let scales = [Scales::Row; 2];
-        products([E5M2, E4M3], scales, Out::F32, false, "address,undefined");
-    }
-
-    #[test]
-    #[ignore = "needs a C++ compiler: cargo xtask kernels"]
-    fn with_scales_of_blocks() {
-        let scales = [Scales::Tile, Scales::Block];
-        products([E4M3, E4M3], scales, Out::F16, true, "address,undefined");
-    }
-
-    #[test]
-    #[ignore = "needs a C++ compiler: cargo xtask kernels"]
-    fn with_scales_of_columns() {
-        let scales = [Scales::TileOfColumn; 2];
-        products([E4M3, E4M3], scales, Out::BF16, false, "address,undefined");
-    }
-
-    #[test]
-    #[ignore = "needs a C++ compiler: cargo xtask kernels"]
-    fn with_scales_of_blocks_of_columns() {
-        let scales = [Scales::Tile, Scales::BlockOfColumn];
-        products([E4M3, E4M3], scales, Out::F32, true, "address,undefined");
-    }
-
-    #[test]
-    #[ignore = "needs a C++ compiler: cargo xtask kernels"]
-    fn has_no_data_race() {
-        let scales = [Scales::Tile, Scales::Row];
-        products([E4M3, E4M3], scales, Out::BF16, false, "thread");
-    }
 }
 
 #[test]

@@ -5,14 +5,13 @@
 
 use burn_core::backend::tensor::FloatTensor;
 use burn_core::backend::{
-    Autodiff, BackendTensor, DispatchAutodiffContext, DispatchTensor,
-    DispatchTensorKind,
+    Autodiff, BackendTensor, DispatchAutodiffContext, DispatchTensor, DispatchTensorKind,
 };
 use burn_core::tensor::kind::{self, Basic};
 use burn_core::tensor::{Device, Tensor};
 
-use crate::device::same;
 pub(crate) use crate::device::mesh_device;
+use crate::device::same;
 use crate::record::parts::{Parts, Taken, TensorParts};
 use crate::run::Fault;
 use crate::{Dist, MeshDevice};

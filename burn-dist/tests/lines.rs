@@ -32,7 +32,9 @@ mod current {
         let device = mesh.device().autodiff();
         device.seed(7);
         let plan = Plan::new().colwise("0").rowwise("1");
-        let mut model = model(&device).parallelize_with(&mesh, &plan).expect("it fits");
+        let mut model = model(&device)
+            .parallelize_with(&mesh, &plan)
+            .expect("it fits");
         let mut optimizer = AdamConfig::new().init();
         let scheduler = CosineAnnealingLrSchedulerConfig::new(0.1, 10);
         let mut scheduler = scheduler.init().expect("a schedule");
@@ -40,7 +42,9 @@ mod current {
         let mut done = 0usize;
         if let Some(saved) = checkpoints.latest().expect("it can be read") {
             model = saved.module("model", model).expect("it fits");
-            optimizer = saved.optimizer("optimizer", optimizer, &model).expect("it fits");
+            optimizer = saved
+                .optimizer("optimizer", optimizer, &model)
+                .expect("it fits");
             scheduler = saved.scheduler("scheduler", scheduler).expect("it fits");
             done = saved.value("done").expect("it was saved");
             saved.restore_random().expect("it was saved");
@@ -93,7 +97,9 @@ mod before {
         let mut done = 0usize;
         if let Some(saved) = checkpoints.latest().expect("it can be read") {
             model = saved.module("model", model).expect("it fits");
-            optimizer = saved.optimizer("optimizer", optimizer, &model).expect("it fits");
+            optimizer = saved
+                .optimizer("optimizer", optimizer, &model)
+                .expect("it fits");
             scheduler = saved.scheduler("scheduler", scheduler).expect("it fits");
             done = saved.value("done").expect("it was saved");
             saved.restore_random().expect("it was saved");
@@ -155,7 +161,11 @@ fn what_one_line_saves_the_other_loads_and_saves_alike() {
             save(&folder, "fsdp=2", STEPS, 1);
             // Without a step, on another mesh.
             load(&folder, "tp=2", 0, 2);
-            assert_eq!(differences(&folder, 1, 2), "", "saved by {name}, loaded by {other}");
+            assert_eq!(
+                differences(&folder, 1, 2),
+                "",
+                "saved by {name}, loaded by {other}"
+            );
             std::fs::remove_dir_all(&folder).expect("it was made");
         }
     }

@@ -81,8 +81,7 @@ fn every_order_gives_the_same_model() {
             let load_then_place = load(fresh(), &file).parallelize(&mesh).expect("fits");
             let initialised = fresh();
             initialised.forward(&mesh.device().autodiff());
-            let initialised_then_load =
-                load(initialised.parallelize(&mesh).expect("fits"), &file);
+            let initialised_then_load = load(initialised.parallelize(&mesh).expect("fits"), &file);
             for (order, model) in [
                 ("lazy, placed, loaded", lazy_then_load),
                 ("loaded, placed", load_then_place),

@@ -43,7 +43,10 @@ impl Mlp {
 
 fn batch(step: usize, device: &Device) -> Tensor<2> {
     let values = (0..32).map(|i| ((i * 37 + step * 101) % 97) as f32 / 97.0);
-    Tensor::from_data(TensorData::new(values.collect::<Vec<f32>>(), [4, 8]), device)
+    Tensor::from_data(
+        TensorData::new(values.collect::<Vec<f32>>(), [4, 8]),
+        device,
+    )
 }
 
 /// The losses of some steps, and the parameters after them.
@@ -84,7 +87,10 @@ fn meshes_compute_what_one_device_computes() {
             let model = mlp(&device).parallelize(&mesh).expect("it fits");
             let (losses, found) = train(&device, model);
             for (found, expected) in losses.iter().zip(&expected) {
-                assert!((found - expected).abs() < 1e-5, "{text}: {found} instead of {expected}");
+                assert!(
+                    (found - expected).abs() < 1e-5,
+                    "{text}: {found} instead of {expected}"
+                );
             }
             for (found, expected) in found.iter().zip(&parameters) {
                 found.assert_approx_eq::<f32>(expected, burn::tensor::Tolerance::absolute(1e-4));
@@ -99,7 +105,10 @@ fn parameters_lie_as_the_attributes_say() {
     let device = mesh.device().autodiff();
     let model = mlp(&device).parallelize(&mesh).expect("it fits");
     let (_, _) = train(&device, model.clone());
-    assert_eq!(model.up.weight.val().layout_text().unwrap(), "[{fsdp}, {tp}]");
+    assert_eq!(
+        model.up.weight.val().layout_text().unwrap(),
+        "[{fsdp}, {tp}]"
+    );
     assert!(device.report().ops > 0);
 }
 

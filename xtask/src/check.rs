@@ -1,6 +1,11 @@
 //! What must hold before a change lands, as steps: cheapest first, each by its name.
 
+use std::env;
 use std::fmt::Write;
+use std::fs::{self, File};
+use std::io;
+use std::path::PathBuf;
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use crate::features;
@@ -13,34 +18,47 @@ pub(crate) struct Step {
     pub(crate) name: &'static str,
     /// What it does, for people.
     pub(crate) what: &'static str,
+    /// Runs while `tests` does, which leaves a core idle for most of its time. Such a step builds no program that a test
+    /// of another one starts.
+    is_beside: bool,
     run: fn() -> Result<(), String>,
 }
+
+/// The step that others run beside.
+const TESTS: &str = "tests";
 
 /// The features that need packages of the system but no device: with them the whole workspace is linted, and processes
 /// are tested.
 const SEVERAL: &str =
     "burn-dist/mpi,burn-dist/cli,burn-dist-021/mpi,promises-021/mpi,llama/mpi,llama/parquet";
 
+/// The packages of kernels for GPUs, one for each version of CubeCL.
+const GPU_KERNELS: [&str; 2] = ["burn-dist-cubecl", "burn-dist-cubecl-021"];
+
 /// All steps, in their order.
 pub(crate) const STEPS: &[Step] = &[
     Step {
         name: "fmt",
         what: "the format of all sources",
+        is_beside: false,
         run: || cargo(&["fmt", "--all", "--check"]),
     },
     Step {
         name: "tidy",
         what: "arrows between folders and crates, circles of modules, lengths of files",
+        is_beside: false,
         run: || cargo(&["test", "--quiet", "-p", "xtask"]),
     },
     Step {
         name: "lints",
         what: "clippy, with every feature that builds here; warnings are errors",
+        is_beside: false,
         run: lints,
     },
     Step {
         name: "features",
         what: "each optional feature of each published crate alone; features of Burn that others may turn on",
+        is_beside: true,
         run: || {
             features::each_alone()?;
             cargo(&[
@@ -57,36 +75,43 @@ pub(crate) const STEPS: &[Step] = &[
     Step {
         name: "docs",
         what: "the documentation and its links",
+        is_beside: true,
         run: docs,
     },
     Step {
-        name: "tests",
+        name: TESTS,
         what: "the tests that need nothing but Rust",
-        run: || cargo(&["test", "--workspace"]),
+        is_beside: false,
+        run: tests,
     },
     Step {
         name: "processes",
         what: "tests of several processes, of launching and of Parquet; needs an MPI library and libclang",
+        is_beside: false,
         run: processes,
     },
     Step {
         name: "tensorboard",
         what: "figures as TensorBoard reads them; needs Python with venv, and PyPI once",
+        is_beside: true,
         run: tensorboard,
     },
     Step {
         name: "kernels",
         what: "kernels in CUDA, compiled and emulated; needs Python's pip, a C++ compiler, and PyPI once",
+        is_beside: true,
         run: || kernels::kernels(&[]),
     },
     Step {
         name: "vulkan",
         what: "the backends for GPUs on a Vulkan device, Mesa's lavapipe for example",
+        is_beside: true,
         run: vulkan,
     },
 ];
 
-/// Runs the named steps, all of them if none is named, in the order of [`STEPS`], up to the first that fails.
+/// Runs the named steps, all of them if none is named, in the order of [`STEPS`], up to the first that fails. If `tests`
+/// is one of them, those that may run beside it do so.
 ///
 /// # Errors
 /// A name is no step's, or a step fails.
@@ -101,20 +126,78 @@ pub(crate) fn check(names: &[String]) -> Result<(), String> {
     let chosen = STEPS
         .iter()
         .filter(|step| names.is_empty() || names.iter().any(|name| name == step.name));
+    let has_tests = names.is_empty() || names.iter().any(|name| name == TESTS);
+    let (beside, alone): (Vec<&Step>, Vec<&Step>) =
+        chosen.partition(|step| has_tests && step.is_beside);
+    let start = Instant::now();
     let mut times = Vec::new();
     let mut failed = None;
-    for step in chosen {
+    for step in alone {
         println!("== {}: {}", step.name, step.what);
-        let start = Instant::now();
-        let outcome = (step.run)();
-        times.push((step.name, start.elapsed()));
+        let others = (step.name == TESTS && !beside.is_empty()).then(|| Beside::start(&beside));
+        let step_start = Instant::now();
+        let mut outcome = (step.run)();
+        times.push((step.name, step_start.elapsed()));
+        if let Some(others) = others {
+            let others_outcome = others.and_then(|others| others.end(outcome.is_ok()));
+            outcome = outcome.and(others_outcome);
+            times.push(("those beside", step_start.elapsed()));
+        }
         if let Err(error) = outcome {
             failed = Some(format!("step `{}` failed: {error}", step.name));
             break;
         }
     }
-    println!("{}", table(&times));
+    println!("{}", table(&times, start.elapsed()));
     failed.map_or(Ok(()), Err)
+}
+
+/// Steps that run in a process of their own. What it prints goes to a file, and is printed when it has ended.
+struct Beside {
+    process: Child,
+    output: PathBuf,
+}
+
+impl Beside {
+    fn start(steps: &[&Step]) -> Result<Self, String> {
+        let names: Vec<&str> = steps.iter().map(|step| step.name).collect();
+        let output = workspace::target().join("check-beside.log");
+        println!(
+            "   beside it: {}; their output comes after its own, and is in {}",
+            names.join(", "),
+            output.display()
+        );
+        let failed = |error: io::Error| format!("{}: {error}", output.display());
+        fs::create_dir_all(workspace::target()).map_err(failed)?;
+        let file = File::create(&output).map_err(failed)?;
+        let errors = file.try_clone().map_err(failed)?;
+        let program =
+            env::current_exe().map_err(|error| format!("this program is not found: {error}"))?;
+        let process = Command::new(program)
+            .arg("check")
+            .args(names)
+            .stdout(file)
+            .stderr(errors)
+            .spawn()
+            .map_err(|error| format!("this program cannot be run once more: {error}"))?;
+        Ok(Self { process, output })
+    }
+
+    /// Waits for the steps, or ends them if what they run beside has failed, and prints what they have printed.
+    fn end(mut self, waits: bool) -> Result<(), String> {
+        let failed = |error: io::Error| format!("the steps beside it: {error}");
+        if !waits {
+            // What it has started ends by itself: compilers, and tests with limits of time.
+            self.process.kill().map_err(failed)?;
+        }
+        let status = self.process.wait().map_err(failed)?;
+        let printed = fs::read(&self.output).map_err(failed)?;
+        println!("{}", String::from_utf8_lossy(&printed));
+        match status.success() {
+            true => Ok(()),
+            false => Err(format!("the steps beside it ended with {status}")),
+        }
+    }
 }
 
 fn step(name: &str) -> Option<&'static Step> {
@@ -122,12 +205,11 @@ fn step(name: &str) -> Option<&'static Step> {
 }
 
 /// Returns a row for each step that ran, and one for all.
-fn table(times: &[(&str, Duration)]) -> String {
+fn table(times: &[(&str, Duration)], all: Duration) -> String {
     let mut table = format!("{:<12} seconds\n", "step");
     for (name, time) in times {
         let _ = writeln!(table, "{name:<12} {:>7}", time.as_secs());
     }
-    let all: Duration = times.iter().map(|(_, time)| *time).sum();
     let _ = write!(table, "{:<12} {:>7}", "all", all.as_secs());
     table
 }
@@ -138,7 +220,8 @@ fn cargo(arguments: &[&str]) -> Result<(), String> {
 
 /// Lints with all features at once: what a feature leaves out is checked by the step `features`.
 fn lints() -> Result<(), String> {
-    let features = format!("{SEVERAL},promises-021/cuda");
+    // CUDA of Burn's current line is built with an LLVM of CubeCL's own: the step `features` checks what can be.
+    let features = format!("{SEVERAL},promises-021/cuda,burn-dist-cubecl/wgpu");
     let clippy = [
         "clippy",
         "--workspace",
@@ -164,6 +247,13 @@ fn docs() -> Result<(), String> {
             "--features",
             "burn-dist/cli",
         ]))
+}
+
+/// Tests all but the kernels for GPUs: the steps `kernels` and `vulkan` have these, which compile CubeCL's languages.
+fn tests() -> Result<(), String> {
+    let others = GPU_KERNELS.iter().flat_map(|name| ["--exclude", name]);
+    let test = ["test", "--workspace"].into_iter();
+    cargo(&test.chain(others).collect::<Vec<_>>())
 }
 
 fn processes() -> Result<(), String> {
@@ -204,9 +294,7 @@ fn processes() -> Result<(), String> {
 fn tensorboard() -> Result<(), String> {
     let folder = workspace::target().join("tensorboard");
     let venv = ["-m", "venv"];
-    run(std::process::Command::new("python3")
-        .args(venv)
-        .arg(&folder))?;
+    run(Command::new("python3").args(venv).arg(&folder))?;
     let install = [
         "install",
         "--quiet",
@@ -218,7 +306,8 @@ fn tensorboard() -> Result<(), String> {
         .env("TENSORBOARD_PYTHON", folder.join("bin/python"))
         .args([
             "test",
-            "--workspace",
+            "-p",
+            "burn-dist-train",
             "--lib",
             "--",
             "--ignored",
@@ -226,16 +315,10 @@ fn tensorboard() -> Result<(), String> {
         ]))
 }
 
+/// Tests kernels on Burn's current line, and programs on Burn 0.21, which run the kernels of that line.
 fn vulkan() -> Result<(), String> {
-    let features = "promises-021/wgpu,burn-dist-kernels/wgpu";
-    let test = [
-        "-p",
-        "promises-021",
-        "-p",
-        "burn-dist-kernels",
-        "--features",
-        features,
-    ];
-    let programs = ["--test", "wgpu", "--test", "wgpu_float8"];
-    cargo(&[&["test"], &test[..], &programs].concat())
+    let kernels = ["-p", "burn-dist-cubecl", "--features", "wgpu"];
+    let programs = ["-p", "promises-021", "--features", "wgpu", "--test", "wgpu"];
+    cargo(&[&["test"], &kernels[..]].concat())?;
+    cargo(&[&["test"], &programs[..]].concat())
 }

@@ -23,19 +23,18 @@ pub(crate) fn kernels(arguments: &[String]) -> Result<(), String> {
     let test = |which: &[&str]| {
         let mut test = workspace::cargo();
         test.env("CUDA_PATH", &toolkit);
-        test.args(["test", "-p", "burn-dist-kernels", "--features", "cuda"])
-            .args(which);
+        test.arg("test").args(which);
         run(test.args(arguments))
     };
-    test(&["--lib", "--"])?;
-    test(&[
-        "--test",
-        "machine_code",
-        "--test",
-        "emulated",
-        "--",
-        "--include-ignored",
-    ])
+    // Texts in CUDA.
+    let programs = ["--test", "machine_code", "--test", "emulated"];
+    let all = ["--", "--include-ignored"];
+    test(&[&["-p", "burn-dist-kernels"], &programs[..], &all].concat())?;
+    // What CubeCL makes of its language, and what launches kernels: on Burn 0.21, whose CubeCL hands CUDA's compiler
+    // texts as well.
+    let cubecl = ["-p", "burn-dist-cubecl-021", "--features", "cuda"];
+    test(&[&cubecl[..], &["--lib", "--"]].concat())?;
+    test(&[&cubecl[..], &["--test", "cuda_sources"], &all].concat())
 }
 
 /// Installs what is not there and returns the folder of the toolkit.

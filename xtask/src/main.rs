@@ -1,5 +1,6 @@
 //! Checks of the workspace: `cargo xtask check` does what CI does.
 
+mod backend_tests;
 mod check;
 mod features;
 mod kernels;
@@ -27,6 +28,11 @@ cargo xtask kernels [ARGUMENTS OF TESTS]
   Compiles every kernel in CUDA for the GPUs it is meant for and checks its machine code, and runs kernels emulated on
   the host. Needs Python's pip, a C++ compiler, and PyPI once; no GPU.
 
+cargo xtask backend-tests PATH [tensor] [autodiff] [tensor_f16] [autodiff_f16]
+
+  Builds Burn's own tests of backends from a checkout of Burn at PATH, runs them on plain Flex and on meshes of one to
+  four ranks, with layouts as planned and fuzzed, and prints those that differ. Needs crates.io once.
+
 cargo xtask trials faults [PART OF A NAME] | resumes [COUNT [SEED]] | steps [COUNT]
 
   Builds llama and burn-dist, and tries what becomes of training runs in two processes; the last line is JSON. Needs
@@ -42,6 +48,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let done = match arguments.split_first() {
         Some((command, steps)) if command == "check" => check::check(steps),
+        Some((command, rest)) if command == "backend-tests" => backend_tests::backend_tests(rest),
         Some((command, rest)) if command == "kernels" => kernels::kernels(rest),
         #[cfg(unix)]
         Some((command, rest)) if command == "trials" => trials::trials(rest),

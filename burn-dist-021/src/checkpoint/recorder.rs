@@ -167,11 +167,7 @@ fn save<B: MeshBackend, R: Record<B>>(record: R, path: &Path) -> Result<(), Stat
 ///
 /// # Errors
 /// [`StateError`].
-fn save_here(
-    checkpoints: &Checkpoints,
-    step: u64,
-    tensors: &[Keyed],
-) -> Result<(), StateError> {
+fn save_here(checkpoints: &Checkpoints, step: u64, tensors: &[Keyed]) -> Result<(), StateError> {
     let Some(device) = tensors.first().map(|(_, tensor)| tensor.device()) else {
         return Ok(());
     };

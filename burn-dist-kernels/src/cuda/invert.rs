@@ -1,11 +1,11 @@
 //! Inverses of scales, for a library that multiplies by scales instead of dividing.
 
 /// Threads of a block.
-pub(super) const THREADS: usize = 256;
+pub const THREADS: usize = 256;
 /// The name of the kernel in its source.
-pub(super) const NAME: &str = "float8_invert";
+pub const NAME: &str = "float8_invert";
 /// Its source in CUDA. Inverses are correctly rounded.
-pub(super) const SOURCE: &str = "\
+pub const SOURCE: &str = "\
 struct Info { unsigned count, unused; };
 
 extern \"C\" __global__ void float8_invert(

@@ -13,7 +13,10 @@ use super::parameters::Parameter;
 use crate::mesh::DType;
 
 /// Returns the tensors that hold parameters.
-pub(super) fn named(parameters: &[Parameter], names: &Names) -> Result<Vec<(String, Form)>, StateError> {
+pub(super) fn named(
+    parameters: &[Parameter],
+    names: &Names,
+) -> Result<Vec<(String, Form)>, StateError> {
     let each = parameters.iter().map(|parameter| {
         let tensor = names.tensor(&parameter.path);
         tensor.ok_or_else(|| StateError::Unnamed {
@@ -125,11 +128,7 @@ pub(super) fn layout<'a>(
         })?;
         let of = Float8::factors_name(name);
         described.push(Tensor::float8(name, stored));
-        described.push(Tensor::new(
-            &of,
-            DType::F32,
-            float8.factors_shape().into(),
-        ));
+        described.push(Tensor::new(&of, DType::F32, float8.factors_shape().into()));
         factors.insert(of, name.clone());
     }
     if let Some(name) = export.float8.iter().find(|name| !known.contains(name)) {

@@ -3,7 +3,9 @@
 use burn_core::backend::BackendTensor;
 use burn_core::module::{Module, ModuleVisitor, Param, ParamId};
 use burn_core::tensor::kind::Basic;
-use burn_core::tensor::{Bool, DType as BurnDType, Device, ExecutionError, Int, Tensor, TensorData};
+use burn_core::tensor::{
+    Bool, DType as BurnDType, Device, ExecutionError, Int, Tensor, TensorData,
+};
 use burn_std::future::block_on;
 
 pub(super) use super::parameter::{Kind, Parameter, Unsaved};
@@ -165,7 +167,10 @@ impl Value {
                 Err("it is quantized: save the model that it was made of".into())
             }
             Some(tensor) => Ok(taken(tensor)),
-            None => Err(format!("it is on {:?}, which is no device of a mesh", self.device)),
+            None => Err(format!(
+                "it is on {:?}, which is no device of a mesh",
+                self.device
+            )),
         }
     }
 }

@@ -18,8 +18,8 @@ use super::StateError;
 use super::scheduler::Scheduler;
 use super::text::{PARAMETER, TENSOR, is_noise};
 use super::write::Keyed;
-use crate::{Dist, MeshDevice};
 use crate::record::parts::Parts;
+use crate::{Dist, MeshDevice};
 
 /// Burn's name for the number of dims of a parameter.
 const RANK: &str = "__rank";
@@ -73,7 +73,8 @@ pub(super) fn part_optimizer(
             // Burn has the state of an optimizer that was loaded on the host, until a step moves it.
             None => mesh.map(|mesh| Dist::take_float(Dist::float_from_data(data, mesh))),
         };
-        let taken = taken.ok_or_else(|| unsaved(format!("its state `{field}` of {path} is on no mesh")))?;
+        let taken =
+            taken.ok_or_else(|| unsaved(format!("its state `{field}` of {path} is on no mesh")))?;
         let full = format!("{name}.{path}.{field}");
         let state = states.entry(path).or_default();
         insert(&mut state.fields, field, json!({ TENSOR: full }));
@@ -108,7 +109,9 @@ fn of_parameter<'a>(
     // Of a parameter that the model does not have, Burn knows where it was.
     match known.or_else(|| others.get(id)) {
         Some(path) => Ok((path.clone(), field)),
-        None => Err(format!("its state `{key}` belongs to no parameter of the model")),
+        None => Err(format!(
+            "its state `{key}` belongs to no parameter of the model"
+        )),
     }
 }
 
@@ -179,7 +182,9 @@ pub(super) fn join_optimizer(
         };
         let (rank, fields) = rank_of(state)
             .ok_or_else(|| mismatch(format!("the state of {path} is not as Burn writes it")))?;
-        joined.scalars.push((format!("{id}.{RANK}"), Scalar::UInt(rank)));
+        joined
+            .scalars
+            .push((format!("{id}.{RANK}"), Scalar::UInt(rank)));
         joined.add(*id, &id.to_string(), fields);
         paths.push((id.to_string(), path));
     }
@@ -240,7 +245,12 @@ impl Joined {
 
 /// Returns the number of dims of a parameter, and the state of an optimizer for it: `{"V1": {"Rank2": ..}}`.
 fn rank_of(state: &Value) -> Option<(u64, &Value)> {
-    let (rank, fields) = state.as_object()?.get(VERSION)?.as_object()?.iter().next()?;
+    let (rank, fields) = state
+        .as_object()?
+        .get(VERSION)?
+        .as_object()?
+        .iter()
+        .next()?;
     let number = rank.strip_prefix("Rank").filter(|_| is_noise(rank))?;
     Some((number.parse().ok()?, fields))
 }
@@ -287,7 +297,11 @@ pub(super) fn join_scheduler<S: Scheduler>(
     flatten("", text, &mut found);
     let plain = unwrapped(own.clone());
     if found.len() != plain.len() {
-        let reason = format!("it has {} number(s), and the scheduler has {}", found.len(), plain.len());
+        let reason = format!(
+            "it has {} number(s), and the scheduler has {}",
+            found.len(),
+            plain.len()
+        );
         return Err(mismatch(reason));
     }
     let mut record = LrSchedulerRecord::new();
@@ -327,7 +341,9 @@ fn flatten(name: &str, value: &Value, found: &mut BTreeMap<String, Scalar>) {
         name => format!("{name}.{key}"),
     };
     match value {
-        Value::Object(map) => map.iter().for_each(|(key, value)| flatten(&at(key), value, found)),
+        Value::Object(map) => map
+            .iter()
+            .for_each(|(key, value)| flatten(&at(key), value, found)),
         Value::Array(values) => {
             for (index, value) in values.iter().enumerate() {
                 flatten(&at(&index.to_string()), value, found);

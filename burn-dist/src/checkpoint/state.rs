@@ -69,7 +69,12 @@ impl State {
     }
 
     /// Adds the state of an optimizer of `model`.
-    pub fn optimizer(mut self, name: &str, optimizer: &ModuleOptimizer, model: &impl Module) -> Self {
+    pub fn optimizer(
+        mut self,
+        name: &str,
+        optimizer: &ModuleOptimizer,
+        model: &impl Module,
+    ) -> Self {
         let ids = parameters(model).into_iter();
         let ids = ids.map(|parameter| (parameter.id.val(), parameter.path));
         let device = model.devices().into_iter().next();

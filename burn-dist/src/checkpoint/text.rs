@@ -51,4 +51,3 @@ fn find(value: &Value, parameter: Option<&str>, found: &mut Vec<Named>) {
         _ => {}
     }
 }
-

@@ -14,10 +14,10 @@ use super::redistribute::redistribute;
 use crate::bridge::{from_mesh, from_parts, mesh_device, on_device, on_mesh, taken};
 use crate::layout::{Layout, LayoutError, Rows};
 use crate::mesh::{MeshShape, Rank};
+use crate::ops::dtype::of_burn;
 use crate::plan::clock::{ClockError, Hardware, Simulation};
 use crate::plan::explain::{Ask, Explanation};
 use crate::plan::{PASSES, PlanError, pass_index};
-use crate::ops::dtype::of_burn;
 use crate::record::parts::{Placement, TensorParts};
 use crate::record::{self, Hold, MeshReport};
 use crate::run::{Fault, Trace};
@@ -401,11 +401,8 @@ const PLAIN: DispatchAutodiffContext = DispatchAutodiffContext::Disabled;
 ///
 /// # Panics
 /// If the device is none of a mesh.
-pub fn explain<T>(
-    device: &Device,
-    program: impl FnOnce() -> T,
-) -> (T, Explanation) {
-    device.start_explaining( Ask::default());
+pub fn explain<T>(device: &Device, program: impl FnOnce() -> T) -> (T, Explanation) {
+    device.start_explaining(Ask::default());
     let result = program();
     (result, device.explained())
 }
@@ -441,7 +438,7 @@ pub fn explain_after<T>(
         after: Some(after),
         ..Ask::default()
     };
-    device.start_explaining( ask);
+    device.start_explaining(ask);
     let result = program();
     Ok((result, device.explained()))
 }
@@ -478,7 +475,7 @@ pub fn simulate<T>(
         hardware: Some(hardware.clone()),
         ..Ask::default()
     };
-    device.start_explaining( ask);
+    device.start_explaining(ask);
     let result = program();
     let simulations = device.explained().simulations.into_iter();
     Ok((result, simulations.collect::<Result<_, _>>()?))

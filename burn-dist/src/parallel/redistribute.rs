@@ -18,12 +18,7 @@ struct Redistribute;
 impl<B: Backend> Backward<B, 1> for Redistribute {
     type State = ();
 
-    fn backward(
-        self,
-        ops: Ops<(), 1>,
-        grads: &mut Gradients,
-        _checkpointer: &mut Checkpointer,
-    ) {
+    fn backward(self, ops: Ops<(), 1>, grads: &mut Gradients, _checkpointer: &mut Checkpointer) {
         unary::<B, _>(ops.parents, ops.node, grads, |grad| grad);
     }
 }

@@ -144,9 +144,7 @@ fn loading_pins_again_whatever_came_first() {
 
 #[test]
 fn transposed_storage_is_pinned_in_the_shape_it_is_used_in() {
-    let model = pair(LinearLayout::Col)
-        .parallelize(&mesh())
-        .expect("fits");
+    let model = pair(LinearLayout::Col).parallelize(&mesh()).expect("fits");
     // A layout of another shape than its tensor ends the mesh.
     values(&model.clone());
     let (_, calls) = pinned(|| values(&model));
@@ -196,9 +194,7 @@ fn parameters_stay_leaves_of_the_autodiff_graph() {
 
 #[test]
 fn a_second_plan_comes_on_top_of_the_first() {
-    let once = pair(LinearLayout::Row)
-        .parallelize(&mesh())
-        .expect("fits");
+    let once = pair(LinearLayout::Row).parallelize(&mesh()).expect("fits");
     let twice = once
         .parallelize_with(&mesh(), &Plan::new().replicate("**"))
         .expect("fits");
@@ -254,11 +250,7 @@ fn a_model_of_another_mesh_is_refused() {
         "up.weight is on a device of mesh tp=4, not of fsdp=2,tp=2: create the model on the device of the mesh it is \
          parallelised over"
     );
-    assert!(
-        pair(LinearLayout::Row)
-            .parallelize(&mesh())
-            .is_ok()
-    );
+    assert!(pair(LinearLayout::Row).parallelize(&mesh()).is_ok());
 }
 
 #[test]
@@ -301,9 +293,9 @@ fn a_model_of_no_mesh_is_refused() {
         .expect_err("no mesh");
     assert!(matches!(error, ParallelError::NoMesh { .. }));
     assert!(
-        error
-            .to_string()
-            .contains("which is no device of a mesh: create the model on the device of the mesh fsdp=2,tp=2"),
+        error.to_string().contains(
+            "which is no device of a mesh: create the model on the device of the mesh fsdp=2,tp=2"
+        ),
         "{error}"
     );
 }
@@ -342,7 +334,10 @@ fn factors_of_lora_are_split_as_their_base_is() {
     assert!(!model.up.weight.base().is_require_grad());
     let adapter = model.up.weight.adapter().expect("it has one");
     assert!(adapter.b.val().is_require_grad());
-    assert_eq!(adapter.b.val().layout_text().expect("on a mesh"), "[{fsdp}, {tp}]");
+    assert_eq!(
+        adapter.b.val().layout_text().expect("on a mesh"),
+        "[{fsdp}, {tp}]"
+    );
     let x = Tensor::<2>::ones([4, 3], &device().autodiff());
     let grads = model.down.forward(model.up.forward(x)).sum().backward();
     assert!(adapter.a.val().grad(&grads).is_some());
@@ -354,7 +349,12 @@ fn factors_of_lora_are_split_as_their_base_is() {
         "colwise(\"up.weight\"): up.weight is the frozen base of an adapter, which no entry splits alone: name the \
          module that holds it, and base and factors are split alike"
     );
-    assert!(Plan::new().replicate("**").resolve(&lora(), &mesh()).is_ok());
+    assert!(
+        Plan::new()
+            .replicate("**")
+            .resolve(&lora(), &mesh())
+            .is_ok()
+    );
     // A factor may be named.
     let plan = Plan::new().rowwise("up.weight.lora.a");
     let specs = plan.resolve(&lora(), &mesh()).expect("it fits");

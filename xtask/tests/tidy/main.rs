@@ -6,6 +6,7 @@ mod duplicates;
 mod errors;
 mod falling;
 mod lengths;
+mod lines;
 mod listeners;
 mod panics;
 mod paths;

@@ -32,12 +32,12 @@ const RIDDLES: [&str; 7] = ["Those", "That", "Of", "As", "What", "Whether", "Who
 /// are in any other file. These numbers only fall.
 const EXCEPTIONS: &[(&str, usize, usize)] = &[
     ("burn-dist-checkpoint", 44, 169),
-    ("burn-dist-kernels", 18, 74),
+    ("burn-dist-kernels", 11, 52),
     ("burn-dist-plan", 110, 426),
     ("burn-dist-train", 27, 98),
     ("examples", 64, 185),
     ("tests", 2, 2),
-    ("tests-021", 0, 3),
+    ("tests-021", 0, 2),
     ("xtask", 4, 18),
 ];
 

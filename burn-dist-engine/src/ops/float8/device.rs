@@ -9,9 +9,9 @@ use burn_cubecl::cubecl::server::Handle;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 #[cfg(feature = "cuda")]
-use burn_dist_kernels::cuda::run as cuda;
-use burn_dist_kernels::float8::{self, Form, Operand, Tiles};
-use burn_dist_kernels::{Element, Elements};
+use burn_dist_cubecl::cuda;
+use burn_dist_cubecl::float8::{self, Form, Operand, Tiles};
+use burn_dist_cubecl::{Element, Elements};
 use burn_dist_plan::float8::{Float8Op, Product, Ways};
 use burn_dist_plan::policy::Fp8;
 use burn_std::{DType, Metadata};

@@ -1,7 +1,7 @@
 //! Operations that replace linear layers that compute in float8. Rules are the planner's own
 //! (`burn_dist_plan::float8`); here is how an operation runs.
 //!
-//! On devices of CubeCL's, kernels of burn-dist-kernels run it (`device`). Elsewhere the reference does: values in 8
+//! On devices of CubeCL's, kernels of burn-dist-cubecl run it (`device`). Elsewhere the reference does: values in 8
 //! bits are made and taken apart on the host, products are those of the backend in f32. It is exact where the
 //! definition is (maxima, scales, values in 8 bits), and as fast as a check needs.
 

@@ -11,7 +11,8 @@ use burn_cubecl::cubecl::client::ComputeClient;
 use burn_cubecl::cubecl::cuda::{CudaDevice, CudaRuntime};
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
-use burn_dist_kernels::cuda::{flag_wait, run};
+use burn_dist_cubecl::cuda as kernels;
+use burn_dist_kernels::cuda::flag_wait;
 use burn_ir::BackendIr;
 
 use super::{Gpus, failed, settle};
@@ -235,7 +236,7 @@ impl<B: BackendIr> Memory<B::Handle> for CubeMemory<B> {
             poison,
             value,
         };
-        run::wait(&self.client()?, wait);
+        kernels::wait(&self.client()?, wait);
         Ok(())
     }
 }

@@ -102,7 +102,7 @@ impl Kernel {
     pub const BODY: &str = include_str!("kernel.cu");
 
     /// Its device, in PTX.
-    pub(super) const DEVICE: &str = include_str!("device.cu");
+    pub const DEVICE: &str = include_str!("device.cu");
 
     /// Returns its source in CUDA.
     pub fn source(&self) -> String {

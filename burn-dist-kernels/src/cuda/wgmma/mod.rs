@@ -148,7 +148,7 @@ impl Kernel {
     }
 
     /// What is not generated of the device.
-    pub(super) const DEVICE: &str = include_str!("device.cu");
+    pub const DEVICE: &str = include_str!("device.cu");
 
     /// What it does, in terms of its constants and its device.
     pub const BODY: &str = include_str!("kernel.cu");

@@ -7,12 +7,12 @@ mod in_burn;
 mod mesh;
 mod ring;
 
-use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
 use burn_autodiff::Autodiff;
 use burn_autodiff::checkpoint::strategy::{
     BalancedCheckpointing, CheckpointStrategy, NoCheckpointing,
 };
 use burn_backend::Backend;
+use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
 use burn_core::tensor::activation::softmax;
 use burn_core::tensor::{
     Bool, DType, Device, Distribution, GradientCheckpointingStrategy, Int, Tensor,
@@ -264,12 +264,7 @@ pub(crate) trait AttentionBackend: Backend {
 /// assert_eq!(out.dims(), [2, 8, 16, 4]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn attention(
-    q: Tensor<4>,
-    k: Tensor<4>,
-    v: Tensor<4>,
-    options: AttentionOptions,
-) -> Tensor<4> {
+pub fn attention(q: Tensor<4>, k: Tensor<4>, v: Tensor<4>, options: AttentionOptions) -> Tensor<4> {
     let [batch, heads, queries, width] = q.dims();
     let groups = k.dims()[1];
     assert!(
@@ -348,7 +343,15 @@ pub fn grouped_attention(
     let Some(on) = Attends::on(&q.device()) else {
         return match drops {
             true => dropped(q, k, v, mask, bias, scores, options.dropout),
-            false => blocks::forward(blocks::Tensors::new([q, of_keys(k), of_keys(v)], mask, bias, scores)).0,
+            false => {
+                blocks::forward(blocks::Tensors::new(
+                    [q, of_keys(k), of_keys(v)],
+                    mask,
+                    bias,
+                    scores,
+                ))
+                .0
+            }
         };
     };
     let scores = Scores {
@@ -421,7 +424,10 @@ impl Inputs {
         let of_keys = || self.k.gradient_checkpointing_strategy();
         let of_values = || self.v.gradient_checkpointing_strategy();
         let strategy = self.q.gradient_checkpointing_strategy();
-        strategy.or_else(of_keys).or_else(of_values).or_else(of_bias)
+        strategy
+            .or_else(of_keys)
+            .or_else(of_values)
+            .or_else(of_bias)
     }
 }
 

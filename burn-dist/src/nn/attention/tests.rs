@@ -25,7 +25,10 @@ struct Case {
 fn numbers(shape: &[usize], seed: usize) -> TensorData {
     let len: usize = shape.iter().product();
     let value = |i: usize| ((i * 7919 + seed * 104_729) % 1009) as f32 / 504.5 - 1.0;
-    TensorData::new((0..len).map(value).collect::<Vec<f32>>(), shape.try_to_vec())
+    TensorData::new(
+        (0..len).map(value).collect::<Vec<f32>>(),
+        shape.try_to_vec(),
+    )
 }
 
 impl Case {
@@ -64,12 +67,7 @@ impl Case {
 }
 
 /// The definition in Burn's operations.
-fn composed(
-    q: Tensor<4>,
-    k: Tensor<4>,
-    v: Tensor<4>,
-    options: AttentionOptions,
-) -> Tensor<4> {
+fn composed(q: Tensor<4>, k: Tensor<4>, v: Tensor<4>, options: AttentionOptions) -> Tensor<4> {
     weighed(q, k, v, options, |weights| weights)
 }
 
@@ -337,9 +335,8 @@ fn made(op: &Attention, inputs: Vec<TensorData>) -> Vec<TensorData> {
 #[test]
 fn a_query_that_sees_nothing_gives_zeros() {
     let device = Device::flex().autodiff();
-    let [q, k] = [[1, 1, 4, 2], [1, 1, 2, 2]].map(|shape| {
-        Tensor::<4>::from_data(numbers(&shape, 1), &device).require_grad()
-    });
+    let [q, k] = [[1, 1, 4, 2], [1, 1, 2, 2]]
+        .map(|shape| Tensor::<4>::from_data(numbers(&shape, 1), &device).require_grad());
     // Two queries lie before the first key.
     let out = attention(q.clone(), k.clone(), k.clone(), AttentionOptions::causal());
     let grads = out.clone().sum().backward();
