@@ -135,7 +135,10 @@ pub struct MeshDevice {
 }
 
 #[cfg(not(burn_021))]
-#[allow(non_upper_case_globals, reason = "Burn's dispatch asks a device of this name for it")]
+#[allow(
+    non_upper_case_globals,
+    reason = "Burn's dispatch asks a device of this name for it"
+)]
 impl MeshDevice {
     /// The device that Burn names where it lists those that there are: of a mesh that has ended.
     pub const Cpu: Self = Self {
@@ -145,11 +148,21 @@ impl MeshDevice {
 }
 
 impl MeshDevice {
+    /// The device of no mesh: nothing runs on it.
+    pub const NO_MESH: Self = Self {
+        id: u16::MAX,
+        mesh: None,
+    };
+
     /// Returns the device of the mesh with that number, whether it has ended or not.
     pub fn find(id: u16) -> Self {
         let meshes = lock(&MESHES);
         let mesh = meshes.as_ref().and_then(|meshes| meshes.get(&id));
-        let mesh = mesh.and_then(Weak::upgrade);
+        Self::new(id, mesh.and_then(Weak::upgrade))
+    }
+
+    /// Returns the device of the mesh with that number; `None` if it has ended.
+    pub(crate) fn new(id: u16, mesh: Option<Arc<Mesh>>) -> Self {
         Self { id, mesh }
     }
 
@@ -184,6 +197,7 @@ impl std::fmt::Debug for MeshDevice {
             // Burn names the devices of tensors that do not go together, and nothing else.
             Some(mesh) if mesh.is_default => write!(f, "{mesh:?}, the default device"),
             Some(mesh) => mesh.fmt(f),
+            None if *self == Self::NO_MESH => f.write_str("no mesh"),
             None => write!(f, "mesh {} (ended)", self.id),
         }
     }

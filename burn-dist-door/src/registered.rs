@@ -27,7 +27,7 @@ pub fn register(engine: Engine) {
 ///
 /// # Panics
 /// If none is registered: Burn's functions return tensors, so an error cannot be returned.
-fn engine(device: &MeshDevice) -> &'static Engine {
+pub(crate) fn engine(device: &MeshDevice) -> &'static Engine {
     match ENGINE.get() {
         Some(engine) => engine,
         None => panic!(
@@ -35,12 +35,6 @@ fn engine(device: &MeshDevice) -> &'static Engine {
              make one (`DeviceMesh`), and tensors on its device"
         ),
     }
-}
-
-/// Returns what tensors on a mesh are made of where a program does not say.
-#[cfg(not(burn_021))]
-pub(crate) fn settings(device: &MeshDevice) -> DeviceSettings {
-    (engine(device).settings)(device)
 }
 
 /// The ranks of a program whose tensors name no backend: their recorders are [registered](register) when the program

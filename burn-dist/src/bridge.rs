@@ -5,14 +5,13 @@
 
 use burn_core::backend::tensor::FloatTensor;
 use burn_core::backend::{
-    Autodiff, BackendTensor, DispatchAutodiffContext, DispatchTensor,
-    DispatchTensorKind,
+    Autodiff, BackendTensor, DispatchAutodiffContext, DispatchTensor, DispatchTensorKind,
 };
 use burn_core::tensor::kind::{self, Basic};
 use burn_core::tensor::{Device, Tensor};
 
-use crate::device::same;
 pub(crate) use crate::device::mesh_device;
+use crate::device::same;
 use crate::record::parts::{Parts, Taken, TensorParts};
 use crate::run::Fault;
 use crate::{Dist, MeshDevice};
@@ -111,7 +110,7 @@ pub(crate) fn taken(tensor: BackendTensor<Dist>) -> Box<dyn Taken> {
         BackendTensor::Float(tensor) => Dist::take_float(tensor),
         BackendTensor::Int(tensor) => Dist::take_int(tensor),
         BackendTensor::Bool(tensor) => Dist::take_bool(tensor),
-        BackendTensor::Autodiff(tensor) => Dist::take_float(tensor.primitive),
+        BackendTensor::Autodiff(tensor) => Dist::take_float(tensor.into_primitive()),
         BackendTensor::Quantized(_) => unreachable!("nobody takes a quantized tensor"),
     }
 }
@@ -120,7 +119,7 @@ pub(crate) fn taken(tensor: BackendTensor<Dist>) -> Box<dyn Taken> {
 ///
 /// # Errors
 /// The fault that has stopped the mesh.
-pub(crate) fn given(parts: TensorParts, device: &MeshDevice) -> Result<FloatTensor<Dist>, Fault> {
+pub(crate) fn from_parts(parts: TensorParts, device: &MeshDevice) -> Result<FloatTensor<Dist>, Fault> {
     let tensor = Dist::give(parts, device)?;
     Dist::float_of(tensor).ok_or_else(|| Fault::bug("a float was made as something else"))
 }

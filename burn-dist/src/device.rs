@@ -174,5 +174,7 @@ pub(crate) fn mesh_device(device: &Device) -> Option<&MeshDevice> {
 /// the name of burn-ndarray, and is one of a mesh.
 pub(crate) fn same<T: Any, U: Any>(value: T) -> Option<U> {
     let mut value = Some(value);
-    (&mut value as &mut dyn Any).downcast_mut::<Option<U>>()?.take()
+    (&mut value as &mut dyn Any)
+        .downcast_mut::<Option<U>>()?
+        .take()
 }

@@ -25,9 +25,12 @@ mod bridge;
 pub mod checkpoint;
 pub mod data;
 mod device;
+pub mod nn;
 pub mod optim;
 pub mod parallel;
 mod surface;
+#[cfg(feature = "train")]
+pub mod train;
 
 #[cfg(any(feature = "wgpu", feature = "cuda"))]
 pub use burn_dist_engine::backend;

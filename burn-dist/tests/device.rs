@@ -111,15 +111,30 @@ fn tensors_of_two_meshes_are_refused_by_name() {
     let wide = || at.clone().unsqueeze_dim::<2>(1).expand([2, 3]);
     let refused: [(&str, String); 6] = [
         ("add", panic_of(|| x.clone() + y.clone())),
-        ("cat", panic_of(|| Tensor::cat(vec![x.clone(), y.clone()], 0))),
+        (
+            "cat",
+            panic_of(|| Tensor::cat(vec![x.clone(), y.clone()], 0)),
+        ),
         ("select", panic_of(|| x.clone().select(0, at.clone()))),
         ("gather", panic_of(|| x.clone().gather(0, wide()))),
-        ("mask_where", panic_of(|| x.clone().mask_where(y.clone().equal_elem(1.0), x.clone()))),
-        ("slice_assign", panic_of(|| x.clone().slice_assign([0..2, 0..3], y.clone()))),
+        (
+            "mask_where",
+            panic_of(|| x.clone().mask_where(y.clone().equal_elem(1.0), x.clone())),
+        ),
+        (
+            "slice_assign",
+            panic_of(|| x.clone().slice_assign([0..2, 0..3], y.clone())),
+        ),
     ];
     for (name, text) in refused {
-        assert!(text.contains(&format!("`{name}` was given tensors of two meshes")), "{name}: {text}");
-        assert!(text.contains("dp=2") && text.contains("dp=3"), "{name}: {text}");
+        assert!(
+            text.contains(&format!("`{name}` was given tensors of two meshes")),
+            "{name}: {text}"
+        );
+        assert!(
+            text.contains("dp=2") && text.contains("dp=3"),
+            "{name}: {text}"
+        );
     }
     // The way out that the error names.
     let moved = y.to_device(&here);
@@ -133,7 +148,13 @@ fn a_tensor_of_another_backend_is_refused() {
     let y = Tensor::<1>::ones([2], &Device::flex());
     panic_of(|| x.clone() + y.clone());
     let moved = y.to_device(&mesh.device());
-    assert_eq!((x + moved).to_device(&Device::flex()).sum().into_scalar::<f32>(), 4.0);
+    assert_eq!(
+        (x + moved)
+            .to_device(&Device::flex())
+            .sum()
+            .into_scalar::<f32>(),
+        4.0
+    );
 }
 
 /// How many pairs of last uses meet; `BURN_DIST_RACE_PAIRS` asks for others.
@@ -167,7 +188,10 @@ fn last_uses_on_two_threads_do_not_race() {
     };
     let panics: usize = std::thread::scope(|scope| {
         let threads = [0, 1].map(|me| scope.spawn(move || run(me)));
-        threads.map(|thread| thread.join().expect("it counts")).iter().sum()
+        threads
+            .map(|thread| thread.join().expect("it counts"))
+            .iter()
+            .sum()
     });
     assert_eq!(panics, 0, "of {} pairs", race_pairs());
     device.sync().expect("every operation has its tensors");
@@ -184,7 +208,11 @@ fn a_device_keeps_its_mesh_and_says_when_it_has_ended() {
     // A tensor keeps no mesh.
     let text = panic_of(|| (x.clone() + 1.0).into_data());
     assert!(text.contains("ended"), "{text}");
-    assert!(format!("{:?}", x.device()).contains("ended"), "{:?}", x.device());
+    assert!(
+        format!("{:?}", x.device()).contains("ended"),
+        "{:?}",
+        x.device()
+    );
 }
 
 #[test]
@@ -225,6 +253,9 @@ fn devices_are_printed_with_mesh_and_ranks() {
     assert!(device.starts_with("Device<NdArray(mesh "), "{device}");
     assert!(device.ends_with(" (fsdp=2,tp=2))>"), "{device}");
     for text in [format!("{mesh:?}"), mesh.to_string()] {
-        assert!(text.contains("fsdp=2,tp=2") && !text.contains("NdArray"), "{text}");
+        assert!(
+            text.contains("fsdp=2,tp=2") && !text.contains("NdArray"),
+            "{text}"
+        );
     }
 }

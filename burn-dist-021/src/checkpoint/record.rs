@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use super::StateError;
 use super::parameters::Parameter;
-use super::text::{PARAMETER, TENSOR, is_adapted, is_noise};
+use super::text::{PARAMETER, TENSOR, is_noise};
 use super::token::index_in;
 use crate::parallel::MeshBackend;
 use crate::record::parts::Taken;
@@ -143,6 +143,13 @@ impl Writer<'_> {
     fn token(&self, map: &Map<String, Value>) -> Option<usize> {
         index_in(self.nonce, map)
     }
+}
+
+/// Returns whether a value is the state of an optimizer for one parameter as Burn writes it: `{"V1": {"Rank2": ..}}`.
+fn is_adapted(value: &Value) -> bool {
+    let versions = value.as_object().filter(|versions| versions.len() == 1);
+    let state = versions.and_then(|versions| versions.get("V1")?.as_object());
+    state.is_some_and(|state| state.len() == 1 && state.keys().all(|rank| is_noise(rank)))
 }
 
 /// Puts a record together again. `tensors` are those of [`tensors_of`](super::text::tensors_of), each with its number of dims.

@@ -9,15 +9,17 @@ use burn_core::record::{FileRecorder, FullPrecisionSettings, Record, Recorder, R
 use burn_dist_checkpoint::{CheckpointError, Checkpoints};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::StateError;
 use super::load_record::load_record;
 use super::opened::LoadOptions;
 use super::read::{Reader, Source};
 use super::record::{join, part};
-use super::write::save_here;
+use super::write::{Keyed, ask, describe, new_id, plan, write};
 use crate::parallel::{MeshBackend, mesh_of};
+use crate::record::local_ranks;
+use crate::run::Fault;
 
 /// The extension of the files, and that of the directories beside them.
 const EXTENSION: &str = "dist";
@@ -158,6 +160,32 @@ fn save<B: MeshBackend, R: Record<B>>(record: R, path: &Path) -> Result<(), Stat
         }
     }
     sweep(parent, path);
+    Ok(())
+}
+
+/// Saves tensors of a mesh that this process has all ranks of.
+///
+/// # Errors
+/// [`StateError`].
+fn save_here(checkpoints: &Checkpoints, step: u64, tensors: &[Keyed]) -> Result<(), StateError> {
+    let Some(device) = tensors.first().map(|(_, tensor)| tensor.device()) else {
+        return Ok(());
+    };
+    let mesh = device.shape().ok_or_else(|| Fault::ended(&device))?;
+    if local_ranks(&device).len() < mesh.num_ranks() {
+        let mesh = mesh.to_string();
+        return Err(StateError::OneProcess { mesh });
+    }
+    let plan = plan(mesh, describe(tensors)?)?;
+    let writers = ask(&plan, tensors, local_ranks(&device));
+    let save = checkpoints.save(step, new_id(checkpoints)?)?;
+    match write(&save, &plan, writers, None) {
+        Ok(parts) => save.commit(&plan, parts, Map::new()).map(drop)?,
+        Err(error) => {
+            save.abandon();
+            return Err(error.into());
+        }
+    }
     Ok(())
 }
 

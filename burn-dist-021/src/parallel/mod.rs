@@ -48,8 +48,8 @@ pub mod private {
     pub use super::Style;
     pub use burn_dist_front::parallel::probe::{EachItem, EachNothing, Probe, ViaNothing, ViaPlan};
     // What the derive implements.
-    pub use burn_dist_front::parallel::{Blocks, Describe as Parallelize, Mark, Scope};
     pub use crate::mesh::ReduceOp;
+    pub use burn_dist_front::parallel::{Blocks, Describe as Parallelize, Mark, Scope};
     pub use burn_dist_plan::layout::written::LayoutParts;
     pub use burn_dist_plan::policy;
 }

@@ -57,8 +57,3 @@ impl Operation for Activated<'_> {
         }
     }
 }
-
-/// Returns the name of the activation that a custom operation carries: none does.
-pub(super) fn carried(_: &OperationIr) -> Option<&'static str> {
-    None
-}

@@ -78,8 +78,3 @@ fn run<B: BackendIr, E: Env<B>>(
         Activation::LogSigmoidBackward => B::log_sigmoid_backward(next(), next()),
     }
 }
-
-/// Returns the name of the activation that a custom operation carries.
-pub(super) fn carried(op: &OperationIr) -> Option<&'static str> {
-    Activation::of(op).map(|activation| activation.name())
-}

@@ -1,6 +1,6 @@
 //! Normalisations: every element is divided by what the others along its dims add up to. Those dims stay whole.
 //!
-//! With means and variances given, a batch is normalised element by element, so there all dims may be split.
+//! Where means and variances are inputs, a batch is normalised element by element, so there all dims may be split.
 
 use super::family::prelude::*;
 

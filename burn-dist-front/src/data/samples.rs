@@ -229,7 +229,10 @@ impl<I> fmt::Debug for Batched<I> {
 
 impl<I> Batched<I> {
     /// Returns the next batch, made of its items. The position moves once it is made.
-    pub fn next_with<O>(&mut self, make: impl FnOnce(Vec<I>, &Rows) -> O) -> Option<Result<O, DataError>> {
+    pub fn next_with<O>(
+        &mut self,
+        make: impl FnOnce(Vec<I>, &Rows) -> O,
+    ) -> Option<Result<O, DataError>> {
         // Whatever panics, it has ended.
         let mut loaded = self.loaded.take()?;
         let Loaded { span, rows, items } = match loaded.next()? {

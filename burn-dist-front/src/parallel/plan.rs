@@ -1,9 +1,9 @@
 //! Entries of a plan, and how a person writes them.
 
 use super::pattern::Pattern;
+use super::resolve;
 use super::stages::{Split, StageMark};
 use super::{Describe, LayoutText, Line, ModuleTree, ParallelError, ParamSpec, Scope, Style};
-use super::resolve;
 use crate::layout::LayoutError;
 use crate::mesh::MeshShape;
 use crate::plan::clock::ModuleCosts;

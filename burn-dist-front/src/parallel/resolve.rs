@@ -2,7 +2,6 @@
 
 use super::fit::{self, Relation};
 use super::pattern::{Pattern, closest_first};
-use burn_dist_plan::policy::PatternSegment;
 use super::plan::{Action, DEFAULT_AXIS, Entry, Plan, StyleEntry, Target};
 use super::stages;
 use super::tree::{ModuleTree, Node, Parameter, decisive};
@@ -10,6 +9,7 @@ use super::{LayoutText, ParallelError, ParamRole, ParamSpec, Style};
 use crate::layout::{Layout, LayoutError};
 use crate::mesh::{AxisIndex, MeshShape};
 use crate::plan::{Policy, Stage, UnitPolicy};
+use burn_dist_plan::policy::PatternSegment;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
@@ -99,8 +99,13 @@ fn nodes(entry: &Entry, tree: &ModuleTree) -> Result<Vec<Node>, ParallelError> {
 
 /// A style is not for the base of an adapter alone.
 fn check_bases(entry: &Entry, nodes: &[Node], tree: &ModuleTree) -> Result<(), ParallelError> {
-    let (Target::Pattern { pattern: Ok(pattern), .. }, Action::Style(_)) =
-        (&entry.target, &entry.action)
+    let (
+        Target::Pattern {
+            pattern: Ok(pattern),
+            ..
+        },
+        Action::Style(_),
+    ) = (&entry.target, &entry.action)
     else {
         return Ok(());
     };

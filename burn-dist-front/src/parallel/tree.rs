@@ -94,7 +94,9 @@ impl Parameter {
 
 /// Returns the parameter that decides for another one: see [`ModuleTree::decisive`].
 pub(super) fn decisive(parameters: &[Parameter], parameter: usize, len: usize) -> &Parameter {
-    let base = parameters[parameter].factor.map(|factor| &parameters[factor.base]);
+    let base = parameters[parameter]
+        .factor
+        .map(|factor| &parameters[factor.base]);
     base.filter(|base| len <= base.names.len())
         .unwrap_or(&parameters[parameter])
 }

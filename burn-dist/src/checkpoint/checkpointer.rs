@@ -13,10 +13,11 @@ use super::processes::{Processes, agree, in_all};
 use super::saved::Saved;
 use super::write::{ask, describe, plan};
 use super::{State, StateError};
+use crate::bridge::mesh_device;
 use crate::mesh::MeshShape;
-use crate::parallel::mesh_of;
 use crate::record::local_ranks;
 use crate::record::parts::Parts;
+use crate::run::Fault;
 use crate::{Dist, MeshDevice};
 
 /// The checkpoints of a training run on a mesh.
@@ -60,7 +61,6 @@ use crate::{Dist, MeshDevice};
 /// ```
 pub struct Checkpointer {
     checkpoints: Checkpoints,
-    device: Device,
     on: MeshDevice,
     mesh: MeshShape,
     keep: Option<Keep>,
@@ -77,12 +77,15 @@ pub(super) fn processes_of(mesh: &MeshDevice) -> Result<Option<Processes>, State
 
 /// Returns the mesh of a device, if it computes.
 pub(super) fn mesh_with_values(device: &Device) -> Result<(MeshDevice, MeshShape), StateError> {
-    let (on, mesh) = mesh_of(device)?;
-    match Dist::is_dry_run(&on) {
+    let on = mesh_device(device).ok_or_else(|| StateError::NoMesh {
+        device: format!("{device:?}"),
+    })?;
+    let mesh = on.shape().ok_or_else(|| Fault::ended(on))?.clone();
+    match Dist::is_dry_run(on) {
         true => Err(StateError::DryRun {
             mesh: mesh.to_string(),
         }),
-        false => Ok((on, mesh)),
+        false => Ok((on.clone(), mesh)),
     }
 }
 
@@ -103,7 +106,6 @@ impl Checkpointer {
         let (on, mesh) = mesh_with_values(device)?;
         Ok(Self {
             checkpoints,
-            device: device.clone(),
             processes: processes_of(&on)?,
             on,
             mesh,

@@ -29,6 +29,12 @@ pub enum StateError {
         /// Why not.
         reason: String,
     },
+    /// A device of no mesh.
+    #[error("{device} is no device of a mesh: pass that of one (`DeviceMesh::device`)")]
+    NoMesh {
+        /// The device.
+        device: String,
+    },
     /// A mesh that computes nothing.
     #[error("mesh {mesh} is a dry run: it has no values to save and takes none")]
     DryRun {

@@ -13,7 +13,10 @@ use super::parameters::Parameter;
 use crate::mesh::DType;
 
 /// Returns the tensors that hold parameters.
-pub(super) fn named(parameters: &[Parameter], names: &Names) -> Result<Vec<(String, Form)>, StateError> {
+pub(super) fn named(
+    parameters: &[Parameter],
+    names: &Names,
+) -> Result<Vec<(String, Form)>, StateError> {
     let each = parameters.iter().map(|parameter| {
         let tensor = names.tensor(&parameter.path);
         tensor.ok_or_else(|| StateError::Unnamed {
@@ -92,7 +95,7 @@ pub struct Export {
     pub others: Vec<(String, Vec<u8>)>,
 }
 
-/// What a folder with a module has.
+/// The tensors of a folder with a module.
 pub(super) struct Layout {
     /// In the order of the writer, in which all processes read.
     pub(super) described: Vec<Tensor>,
@@ -125,11 +128,7 @@ pub(super) fn layout<'a>(
         })?;
         let of = Float8::factors_name(name);
         described.push(Tensor::float8(name, stored));
-        described.push(Tensor::new(
-            &of,
-            DType::F32,
-            float8.factors_shape().into(),
-        ));
+        described.push(Tensor::new(&of, DType::F32, float8.factors_shape().into()));
         factors.insert(of, name.clone());
     }
     if let Some(name) = export.float8.iter().find(|name| !known.contains(name)) {

@@ -44,11 +44,11 @@ use super::parameters::{Value, parameters, values};
 use super::processes::{Processes, in_all};
 use super::read::{Reader, Source};
 use super::restore::restore;
+use crate::Dist;
 use crate::mesh::DType;
 use crate::ops::dtype::of_burn;
 use crate::record::local_ranks;
 use crate::record::parts::Parts;
-use crate::Dist;
 
 /// Returns a module with the weights of a folder, each parameter laid out as the module says (`parallelize`), in the
 /// module's own type. Parameters that have no value yet are not initialised first.
@@ -150,10 +150,7 @@ pub fn check(
 ///
 /// # Errors
 /// [`StateError::Unnamed`].
-pub fn tensors(
-    module: &impl Module,
-    names: &Names,
-) -> Result<Vec<Described>, StateError> {
+pub fn tensors(module: &impl Module, names: &Names) -> Result<Vec<Described>, StateError> {
     let parameters = parameters(module);
     let named = named(&parameters, names)?.into_iter().zip(&parameters);
     let described = named.map(|((name, form), parameter)| {

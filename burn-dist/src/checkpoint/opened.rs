@@ -100,7 +100,12 @@ impl Opened {
     }
 
     /// Returns what is called so, of a kind.
-    pub(super) fn named(&self, kind: &'static str, folder: &str, name: &str) -> Result<&Value, StateError> {
+    pub(super) fn named(
+        &self,
+        kind: &'static str,
+        folder: &str,
+        name: &str,
+    ) -> Result<&Value, StateError> {
         let named = self.entry().get(folder).and_then(Value::as_object);
         named.and_then(|named| named.get(name)).ok_or_else(|| {
             let names: Vec<String> = named
@@ -120,7 +125,12 @@ impl Opened {
     }
 
     /// Returns the differences between a module and what is saved of it.
-    pub(super) fn compare(&self, name: &str, parameters: &[Parameter], paths: &[&str]) -> KeyReport {
+    pub(super) fn compare(
+        &self,
+        name: &str,
+        parameters: &[Parameter],
+        paths: &[&str],
+    ) -> KeyReport {
         let manifest = self.checkpoint.manifest();
         let mut report = KeyReport::default();
         for parameter in parameters {

@@ -3,7 +3,9 @@
 use burn_core::backend::BackendTensor;
 use burn_core::module::{Module, ModuleVisitor, Param, ParamId};
 use burn_core::tensor::kind::Basic;
-use burn_core::tensor::{Bool, DType as BurnDType, Device, ExecutionError, Int, Tensor, TensorData};
+use burn_core::tensor::{
+    Bool, DType as BurnDType, Device, ExecutionError, Int, Tensor, TensorData,
+};
 use burn_std::future::block_on;
 
 pub(super) use super::parameter::{Kind, Parameter, Unsaved};
@@ -130,7 +132,7 @@ pub(super) struct Value {
 }
 
 impl Value {
-    fn new<const D: usize, K: Basic>(tensor: Tensor<D, K>) -> Self {
+    fn new<const D: usize, K: Basic + 'static>(tensor: Tensor<D, K>) -> Self {
         let on_mesh = on_mesh(tensor.clone()).ok();
         Self {
             shape: tensor.dims().to_vec(),
@@ -165,7 +167,10 @@ impl Value {
                 Err("it is quantized: save the model that it was made of".into())
             }
             Some(tensor) => Ok(taken(tensor)),
-            None => Err(format!("it is on {:?}, which is no device of a mesh", self.device)),
+            None => Err(format!(
+                "it is on {:?}, which is no device of a mesh",
+                self.device
+            )),
         }
     }
 }
@@ -188,7 +193,7 @@ struct Collector {
 }
 
 impl Collector {
-    fn push<const D: usize, K: Basic>(&mut self, tensor: Tensor<D, K>) {
+    fn push<const D: usize, K: Basic + 'static>(&mut self, tensor: Tensor<D, K>) {
         self.values.push((self.path.path(), Value::new(tensor)));
     }
 }

@@ -212,9 +212,10 @@ impl<'a> Reader<'a> {
             }
             Source::Folder(folder) => {
                 let threads = Options::default().threads;
+                let count = &self.count;
                 in_threads(threads, requests, |(form, mut request)| {
                     let read = folder.read(form, &mut request)?;
-                    self.count.add(read.needed, read.read);
+                    count.add(read.needed, read.read);
                     Ok(())
                 })?;
             }

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use burn_backend::ops::FloatTensorOps;
 use burn_core::tensor::{Bytes, TensorData};
 use burn_dist_door::taking;
 use burn_optim::lr_scheduler::LrSchedulerRecord;
@@ -17,8 +18,8 @@ use super::StateError;
 use super::scheduler::Scheduler;
 use super::text::{PARAMETER, TENSOR, is_noise};
 use super::write::Keyed;
-use crate::Dist;
 use crate::record::parts::Parts;
+use crate::{Dist, MeshDevice};
 
 /// Burn's name for the number of dims of a parameter.
 const RANK: &str = "__rank";
@@ -32,7 +33,7 @@ pub(super) struct Parted {
 }
 
 /// Takes the state of an optimizer apart. `name` is what keys start with; `paths` has the paths of parameters, by their
-/// ids.
+/// ids, and `mesh` is theirs.
 ///
 /// # Errors
 /// [`StateError::Unsaved`].
@@ -40,6 +41,7 @@ pub(super) fn part_optimizer(
     name: &str,
     optimizer: &ModuleOptimizer,
     paths: &HashMap<u64, String>,
+    mesh: Option<&MeshDevice>,
 ) -> Result<Parted, StateError> {
     let unsaved = |reason: String| StateError::Unsaved {
         name: name.to_string(),
@@ -48,7 +50,7 @@ pub(super) fn part_optimizer(
     let (bytes, nonce, all) = taking(|| optimizer.to_record().into_bytes());
     let bytes = bytes.map_err(|error| unsaved(error.to_string()))?;
     let reader = Reader::from_bytes(bytes).map_err(|error| unsaved(error.to_string()))?;
-    let mut all: Vec<_> = all.into_iter().map(|any| Dist::taken(any)).collect();
+    let mut all: Vec<_> = all.into_iter().map(Dist::taken).collect();
     let mut states = BTreeMap::new();
     for (key, scalar) in reader.scalars().clone() {
         let (path, field) = of_parameter(&key, paths, reader.metadata()).map_err(&unsaved)?;
@@ -65,14 +67,14 @@ pub(super) fn part_optimizer(
         let parts = tensor.into_parts();
         let (key, dtype, shape, _, bytes) = parts.map_err(|error| unsaved(error.to_string()))?;
         let (path, field) = of_parameter(&key, paths, &metadata).map_err(&unsaved)?;
-        let index = nonce.index(&TensorData::from_bytes(bytes, shape, dtype));
-        let taken = index.and_then(|index| all.get_mut(index)?.take());
-        let taken = taken.ok_or_else(|| {
-            unsaved(format!(
-                "its state `{field}` of {path} is on no mesh: an optimizer that was loaded has its state on the mesh \
-                 once it has made a step"
-            ))
-        })?;
+        let data = TensorData::from_bytes(bytes, shape, dtype);
+        let taken = match nonce.index(&data) {
+            Some(index) => all.get_mut(index).and_then(Option::take),
+            // Burn has the state of an optimizer that was loaded on the host, until a step moves it.
+            None => mesh.map(|mesh| Dist::take_float(Dist::float_from_data(data, mesh))),
+        };
+        let taken =
+            taken.ok_or_else(|| unsaved(format!("its state `{field}` of {path} is on no mesh")))?;
         let full = format!("{name}.{path}.{field}");
         let state = states.entry(path).or_default();
         insert(&mut state.fields, field, json!({ TENSOR: full }));
@@ -107,7 +109,9 @@ fn of_parameter<'a>(
     // Of a parameter that the model does not have, Burn knows where it was.
     match known.or_else(|| others.get(id)) {
         Some(path) => Ok((path.clone(), field)),
-        None => Err(format!("its state `{key}` belongs to no parameter of the model")),
+        None => Err(format!(
+            "its state `{key}` belongs to no parameter of the model"
+        )),
     }
 }
 
@@ -178,7 +182,9 @@ pub(super) fn join_optimizer(
         };
         let (rank, fields) = rank_of(state)
             .ok_or_else(|| mismatch(format!("the state of {path} is not as Burn writes it")))?;
-        joined.scalars.push((format!("{id}.{RANK}"), Scalar::UInt(rank)));
+        joined
+            .scalars
+            .push((format!("{id}.{RANK}"), Scalar::UInt(rank)));
         joined.add(*id, &id.to_string(), fields);
         paths.push((id.to_string(), path));
     }
@@ -239,7 +245,12 @@ impl Joined {
 
 /// Returns the number of dims of a parameter, and the state of an optimizer for it: `{"V1": {"Rank2": ..}}`.
 fn rank_of(state: &Value) -> Option<(u64, &Value)> {
-    let (rank, fields) = state.as_object()?.get(VERSION)?.as_object()?.iter().next()?;
+    let (rank, fields) = state
+        .as_object()?
+        .get(VERSION)?
+        .as_object()?
+        .iter()
+        .next()?;
     let number = rank.strip_prefix("Rank").filter(|_| is_noise(rank))?;
     Some((number.parse().ok()?, fields))
 }
@@ -286,7 +297,11 @@ pub(super) fn join_scheduler<S: Scheduler>(
     flatten("", text, &mut found);
     let plain = unwrapped(own.clone());
     if found.len() != plain.len() {
-        let reason = format!("it has {} number(s), and the scheduler has {}", found.len(), plain.len());
+        let reason = format!(
+            "it has {} number(s), and the scheduler has {}",
+            found.len(),
+            plain.len()
+        );
         return Err(mismatch(reason));
     }
     let mut record = LrSchedulerRecord::new();
@@ -326,7 +341,9 @@ fn flatten(name: &str, value: &Value, found: &mut BTreeMap<String, Scalar>) {
         name => format!("{name}.{key}"),
     };
     match value {
-        Value::Object(map) => map.iter().for_each(|(key, value)| flatten(&at(key), value, found)),
+        Value::Object(map) => map
+            .iter()
+            .for_each(|(key, value)| flatten(&at(key), value, found)),
         Value::Array(values) => {
             for (index, value) in values.iter().enumerate() {
                 flatten(&at(&index.to_string()), value, found);

@@ -9,6 +9,7 @@ use super::StateError;
 use super::parameters::{parameters, take_parameters};
 use super::record::{part_optimizer, part_scheduler};
 use super::scheduler::Scheduler;
+use crate::bridge::mesh_device;
 use crate::record::parts::Taken;
 
 /// The state of a training run to save: modules, optimizers, schedulers, and values of the program, each under a name.
@@ -68,10 +69,17 @@ impl State {
     }
 
     /// Adds the state of an optimizer of `model`.
-    pub fn optimizer(mut self, name: &str, optimizer: &ModuleOptimizer, model: &impl Module) -> Self {
+    pub fn optimizer(
+        mut self,
+        name: &str,
+        optimizer: &ModuleOptimizer,
+        model: &impl Module,
+    ) -> Self {
         let ids = parameters(model).into_iter();
         let ids = ids.map(|parameter| (parameter.id.val(), parameter.path));
-        match part_optimizer(name, optimizer, &ids.collect()) {
+        let device = model.devices().into_iter().next();
+        let mesh = device.as_ref().and_then(mesh_device);
+        match part_optimizer(name, optimizer, &ids.collect(), mesh) {
             Ok(parted) => {
                 self.name(RECORDS, name, parted.text);
                 self.tensors.extend(parted.tensors);

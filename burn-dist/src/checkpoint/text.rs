@@ -1,4 +1,4 @@
-//! What the text of a record says: the tensors that it has, and the parameters that they belong to.
+//! The text of a record: the tensors that it has, and the parameters that they belong to.
 //!
 //! The text is JSON; where the record has a tensor, it has `{"$tensor": KEY}`. What an optimizer keeps for a parameter is
 //! under `parameter PATH`, as Burn 0.21 writes it: `{"V1": {"Rank2": ..}}`.
@@ -7,15 +7,8 @@ use serde_json::Value;
 
 /// The key of a tensor's name.
 pub(super) const TENSOR: &str = "$tensor";
-/// What the path of a parameter follows.
+/// The words before the path of a parameter.
 pub(super) const PARAMETER: &str = "parameter ";
-
-/// Returns whether a value is the state of an optimizer for one parameter as Burn writes it: `{"V1": {"Rank2": ..}}`.
-pub(super) fn is_adapted(value: &Value) -> bool {
-    let versions = value.as_object().filter(|versions| versions.len() == 1);
-    let state = versions.and_then(|versions| versions.get("V1")?.as_object());
-    state.is_some_and(|state| state.len() == 1 && state.keys().all(|rank| is_noise(rank)))
-}
 
 /// Returns whether a segment of a path means nothing to people: it is how Burn wraps an optimizer's state.
 pub(super) fn is_noise(segment: &str) -> bool {
@@ -58,4 +51,3 @@ fn find(value: &Value, parameter: Option<&str>, found: &mut Vec<Named>) {
         _ => {}
     }
 }
-

@@ -7,13 +7,10 @@ use burn_dist_checkpoint::{
     CheckpointError, Checkpoints, Meter, Part, Save, SaveId, SavePlan, Tensor,
 };
 use burn_dist_front::checkpoint::threads::in_threads;
-use serde_json::Map;
 
 use super::StateError;
 use crate::mesh::MeshShape;
-use crate::record::local_ranks;
 use crate::record::parts::{PendingPart, Taken};
-use crate::run::Fault;
 
 /// Threads of a process that write: more than one core keeps busy, for they wait for the disk.
 const THREADS_MAX: usize = 4;
@@ -78,36 +75,6 @@ pub(super) fn new_id(checkpoints: &Checkpoints) -> Result<SaveId, CheckpointErro
         path: checkpoints.root().to_path_buf(),
         source,
     })
-}
-
-/// Saves tensors of a mesh that this process has all ranks of.
-///
-/// # Errors
-/// [`StateError`].
-pub(super) fn save_here(
-    checkpoints: &Checkpoints,
-    step: u64,
-    tensors: &[Keyed],
-) -> Result<(), StateError> {
-    let Some(device) = tensors.first().map(|(_, tensor)| tensor.device()) else {
-        return Ok(());
-    };
-    let mesh = device.shape().ok_or_else(|| Fault::ended(&device))?;
-    if local_ranks(&device).len() < mesh.num_ranks() {
-        let mesh = mesh.to_string();
-        return Err(StateError::OneProcess { mesh });
-    }
-    let plan = plan(mesh, describe(tensors)?)?;
-    let writers = ask(&plan, tensors, local_ranks(&device));
-    let save = checkpoints.save(step, new_id(checkpoints)?)?;
-    match write(&save, &plan, writers, None) {
-        Ok(parts) => save.commit(&plan, parts, Map::new()).map(drop)?,
-        Err(error) => {
-            save.abandon();
-            return Err(error.into());
-        }
-    }
-    Ok(())
 }
 
 /// Writes the files of this process, on several threads if it has several.

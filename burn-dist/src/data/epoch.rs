@@ -29,7 +29,7 @@ impl<I, O> Iterator for Epoch<I, O> {
 impl<I, O> DataLoaderIterator<O> for Epoch<I, O> {
     fn progress(&self) -> Progress {
         let processed = self.batches.items.processed(self.number, self.samples);
-        Progress::new(processed, self.samples)
+        Progress::new(processed, self.samples, None)
     }
 }
 

@@ -111,7 +111,11 @@ impl<I, O> Loader<I, O> {
         device: Device,
     ) -> Self {
         Self {
-            samples: Samples::new(dataset.len(), move |index| Ok(Some(dataset.get(index)?)), rows),
+            samples: Samples::new(
+                dataset.len(),
+                move |index| Ok(Some(dataset.get(index)?)),
+                rows,
+            ),
             batching: Arc::new(batching),
             device,
         }

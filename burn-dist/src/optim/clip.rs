@@ -62,10 +62,7 @@ pub fn clip_grad_norm<M: Module>(
 /// `[1]`.
 /// # Communication
 /// As of [`clip_grad_norm`].
-pub fn grad_norm<M: Module>(
-    model: &M,
-    gradients: &GradientsParams,
-) -> Tensor<1> {
+pub fn grad_norm<M: Module>(model: &M, gradients: &GradientsParams) -> Tensor<1> {
     let mut squares = Squares {
         gradients,
         sum: None,

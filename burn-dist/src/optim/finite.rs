@@ -136,10 +136,7 @@ impl GradientCheck {
 ///
 /// # Communication
 /// On a mesh every rank looks at the parts it holds; one number is reduced and read.
-pub(super) fn are_finite<M: Module>(
-    model: &M,
-    gradients: &GradientsParams,
-) -> (bool, Vec<String>) {
+pub(super) fn are_finite<M: Module>(model: &M, gradients: &GradientsParams) -> (bool, Vec<String>) {
     let mut count = Count {
         gradients,
         path: Vec::new(),
@@ -151,9 +148,7 @@ pub(super) fn are_finite<M: Module>(
     (wrong == 0, count.missing)
 }
 
-fn count<const D: usize>(
-    what: Tensor<D, burn_core::tensor::Bool>,
-) -> Tensor<1, Int> {
+fn count<const D: usize>(what: Tensor<D, burn_core::tensor::Bool>) -> Tensor<1, Int> {
     what.int().sum()
 }
 

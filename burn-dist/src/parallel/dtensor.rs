@@ -11,13 +11,13 @@ use burn_core::tensor::{
 use burn_dist_plan::Role;
 
 use super::redistribute::redistribute;
-use crate::bridge::{from_mesh, given, mesh_device, on_device, on_mesh, taken};
+use crate::bridge::{from_mesh, from_parts, mesh_device, on_device, on_mesh, taken};
 use crate::layout::{Layout, LayoutError, Rows};
 use crate::mesh::{MeshShape, Rank};
+use crate::ops::dtype::of_burn;
 use crate::plan::clock::{ClockError, Hardware, Simulation};
 use crate::plan::explain::{Ask, Explanation};
 use crate::plan::{PASSES, PlanError, pass_index};
-use crate::ops::dtype::of_burn;
 use crate::record::parts::{Placement, TensorParts};
 use crate::record::{self, Hold, MeshReport};
 use crate::run::{Fault, Trace};
@@ -401,11 +401,8 @@ const PLAIN: DispatchAutodiffContext = DispatchAutodiffContext::Disabled;
 ///
 /// # Panics
 /// If the device is none of a mesh.
-pub fn explain<T>(
-    device: &Device,
-    program: impl FnOnce() -> T,
-) -> (T, Explanation) {
-    device.start_explaining( Ask::default());
+pub fn explain<T>(device: &Device, program: impl FnOnce() -> T) -> (T, Explanation) {
+    device.start_explaining(Ask::default());
     let result = program();
     (result, device.explained())
 }
@@ -441,7 +438,7 @@ pub fn explain_after<T>(
         after: Some(after),
         ..Ask::default()
     };
-    device.start_explaining( ask);
+    device.start_explaining(ask);
     let result = program();
     Ok((result, device.explained()))
 }
@@ -478,7 +475,7 @@ pub fn simulate<T>(
         hardware: Some(hardware.clone()),
         ..Ask::default()
     };
-    device.start_explaining( ask);
+    device.start_explaining(ask);
     let result = program();
     let simulations = device.explained().simulations.into_iter();
     Ok((result, simulations.collect::<Result<_, _>>()?))
@@ -549,7 +546,7 @@ fn layout<const D: usize, K: Basic>(tensor: &Tensor<D, K>) -> Result<Layout, DTe
         | BackendTensor::Int(tensor)
         | BackendTensor::Bool(tensor)
         | BackendTensor::Quantized(tensor) => record::layout_of(tensor)?,
-        BackendTensor::Autodiff(tensor) => record::layout_of(&tensor.primitive)?,
+        BackendTensor::Autodiff(tensor) => record::layout_of(tensor.primitive())?,
     })
 }
 
@@ -610,7 +607,7 @@ impl<const D: usize> LocalParts for Tensor<D> {
             .into_iter()
             .map(|part| part.convert_dtype(dtype))
             .collect();
-        let tensor = given(
+        let tensor = from_parts(
             TensorParts {
                 placement: Placement {
                     layout: Arc::new(layout),

@@ -38,7 +38,7 @@ pub(crate) use burn_dist_front::parallel::ModulePath;
 pub use burn_dist_front::parallel::ParallelError;
 pub use burn_dist_plan::{ParamRole, ParamSpec, Style};
 pub use dtensor::DTensorError;
-pub(crate) use dtensor::{OnMesh, mesh_of};
+pub(crate) use dtensor::OnMesh;
 
 use apply::ParallelizeWith;
 use plan::Plan;
@@ -49,8 +49,8 @@ pub mod private {
     pub use super::Style;
     pub use burn_dist_front::parallel::probe::{EachItem, EachNothing, Probe, ViaNothing, ViaPlan};
     // What the derive implements.
-    pub use burn_dist_front::parallel::{Blocks, Describe as Parallelize, Mark, Scope};
     pub use crate::mesh::ReduceOp;
+    pub use burn_dist_front::parallel::{Blocks, Describe as Parallelize, Mark, Scope};
     pub use burn_dist_plan::layout::written::LayoutParts;
     pub use burn_dist_plan::policy;
 }

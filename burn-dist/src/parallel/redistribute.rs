@@ -18,12 +18,7 @@ struct Redistribute;
 impl<B: Backend> Backward<B, 1> for Redistribute {
     type State = ();
 
-    fn backward(
-        self,
-        ops: Ops<(), 1>,
-        grads: &mut Gradients,
-        _checkpointer: &mut Checkpointer,
-    ) {
+    fn backward(self, ops: Ops<(), 1>, grads: &mut Gradients, _checkpointer: &mut Checkpointer) {
         unary::<B, _>(ops.parents, ops.node, grads, |grad| grad);
     }
 }
@@ -34,10 +29,10 @@ pub(super) fn redistribute<C: CheckpointStrategy>(
     target: &Layout,
 ) -> FloatTensor<Tracked> {
     let prepared = Redistribute
-        .prepare::<C>([tensor.node.clone()])
+        .prepare::<C>([tensor.node()])
         .compute_bound()
         .stateful();
-    let moved = record::redistribute(tensor.primitive, target);
+    let moved = record::redistribute(tensor.into_primitive(), target);
     match prepared {
         OpsKind::Tracked(prepared) => prepared.finish((), moved),
         OpsKind::UnTracked(prepared) => prepared.finish(moved),

@@ -21,11 +21,17 @@ const PURE: &[(&str, &[&str])] = &[
     ("burn-dist-plan/src/ir", BELOW_IR),
     ("burn-dist-plan/src/facts.rs", BELOW_FACTS),
     ("burn-dist-plan/src/facts", BELOW_FACTS),
-    ("burn-dist-engine/src/ops", &["mesh", "layout", "plan"]),
+    (
+        "burn-dist-engine/src/ops",
+        &["burn", "mesh", "layout", "plan"],
+    ),
     ("burn-dist-front/src/data/order.rs", &[]),
     ("burn-dist-front/src/data/position.rs", &[]),
     ("burn-dist-front/src/data/spans.rs", &[]),
-    ("burn-dist-front/src/parallel/pattern.rs", &["plan::Pattern"]),
+    (
+        "burn-dist-front/src/parallel/pattern.rs",
+        &["plan::Pattern"],
+    ),
     ("burn-dist-front/src/parallel/fit.rs", &["mesh", "layout"]),
     (
         "burn-dist-front/src/parallel/error.rs",
@@ -92,27 +98,51 @@ const CRATES_WITHOUT_BURN: &[(&str, &[&str])] = &[
     ),
     ("burn-dist-launch", &["burn-dist-comm", "burn-dist-mesh"]),
     ("burn-dist-train", &["burn-dist-mesh"]),
+    (
+        "burn-dist-front",
+        &[
+            "burn-dist-checkpoint",
+            "burn-dist-kernels",
+            "burn-dist-mesh",
+            "burn-dist-plan",
+        ],
+    ),
 ];
 /// What of `std` a pure file does without: anything that depends on when and where it runs.
 const IMPURE_STD: &[&str] = &["env", "fs", "io", "net", "process", "thread", "time"];
 /// The only folders that touch Burn's router.
-const ROUTER_FOLDERS: &[&str] = &["burn-dist-door/src", "burn-dist-engine/src/record"];
-/// The crates below Burn's own tensors and modules, and which of ours each is built without: a crate that Burn is built
-/// on may depend on the door.
-const BELOW_BURN: &[(&str, &[&str])] = &[
-    ("burn-dist-engine-021", &["burn-dist-021"]),
+const ROUTER_FOLDERS: &[&str] = &[
+    "burn-dist-door/src",
+    "burn-dist-engine/src/burn",
+    "burn-dist-engine/src/record",
+];
+/// The crates below Burn's own tensors and modules, by folder and package, and which of ours each is built without: a
+/// crate that Burn is built on may depend on the door, and one does.
+const BELOW_BURN: &[(&str, &str, &[&str])] = &[
+    ("burn-dist-engine", "burn-dist-engine", &["burn-dist"]),
     (
-        "burn-dist-door-021",
-        &[
-            "burn-autodiff",
-            "burn-dist-comm",
-            "burn-dist-engine",
-            "burn-dist-kernels",
-            "burn-dist-launch",
-            "burn-dist-plan",
-            "burn-flex",
-        ],
+        "burn-dist-engine-021",
+        "burn-dist-engine-021",
+        &["burn-dist-021"],
     ),
+    ("burn-dist-door", "burn-dist-door", NOT_IN_THE_DOOR),
+    ("burn-dist-door-021", "burn-dist-door-021", NOT_IN_THE_DOOR),
+    (
+        "carriers/burn-ndarray",
+        "burn-ndarray@0.22.99",
+        NOT_IN_THE_DOOR,
+    ),
+];
+/// What Burn is compiled without, whatever it finds meshes by.
+const NOT_IN_THE_DOOR: &[&str] = &[
+    "burn-autodiff",
+    "burn-dist-comm",
+    "burn-dist-engine",
+    "burn-dist-gpu",
+    "burn-dist-kernels",
+    "burn-dist-launch",
+    "burn-dist-plan",
+    "burn-flex",
 ];
 /// The door has no more lines without its tests: Burn is compiled again whenever one of them changes.
 const DOOR_LINES_MAX: usize = 4000;
@@ -194,8 +224,8 @@ fn crates_without_burn_have_none_among_their_dependencies() {
 
 #[test]
 fn crates_below_burn_are_built_without_what_is_above() {
-    for (name, without) in BELOW_BURN {
-        let manifest = read(&workspace().join(name).join("Cargo.toml"));
+    for (folder, name, without) in BELOW_BURN {
+        let manifest = read(&workspace().join(folder).join("Cargo.toml"));
         let features = manifest
             .split_once("[features]")
             .map_or("", |(_, rest)| rest);
@@ -233,6 +263,49 @@ fn crates_below_burn_are_built_without_what_is_above() {
             .collect();
         assert!(found.is_empty(), "{name} is to be built without {found:?}");
     }
+}
+
+/// Touching the planner, say, compiles no crate of Burn again.
+#[test]
+fn of_ours_burn_is_built_on_the_door_alone() {
+    let above_door = dependents("burn-dist-door");
+    for package in [
+        "burn-ndarray v0.22.99",
+        "burn-dispatch v0.22.1",
+        "burn-core v0.22.1",
+    ] {
+        let is_above = |line: &String| line.starts_with(package);
+        assert!(
+            above_door.iter().any(is_above),
+            "{package} is not built on the door"
+        );
+    }
+    for (name, _) in CRATES_WITHOUT_BURN
+        .iter()
+        .filter(|(name, _)| *name != "burn-dist-mesh")
+    {
+        let above = dependents(name);
+        let burn: Vec<&String> = above
+            .iter()
+            .filter(|line| line.starts_with("burn") && !line.starts_with("burn-dist"))
+            .collect();
+        assert!(burn.is_empty(), "{name} is compiled before {burn:?}");
+    }
+}
+
+/// Returns what of all that `burn-dist` is built of depends on a package, each with its version.
+fn dependents(package: &str) -> BTreeSet<String> {
+    let tree = Command::new(env!("CARGO"))
+        .current_dir(workspace())
+        .args(["tree", "--locked", "--offline", "--edges", "normal,build"])
+        .args(["--prefix", "none", "--package", "burn-dist"])
+        .args(["--features", "train", "--invert", package])
+        .output()
+        .expect("Cargo runs");
+    let errors = String::from_utf8_lossy(&tree.stderr);
+    assert!(tree.status.success(), "{package}: {errors}");
+    let text = String::from_utf8_lossy(&tree.stdout);
+    text.lines().map(str::to_owned).collect()
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::ops::rules::{OpRule, REPLICATED, rule};
 use crate::ops::samples::samples;
 use crate::ops::{Recorded, check_known, name};
 
-/// What becomes of an operation.
+/// The fate of an operation.
 #[derive(Debug, PartialEq)]
 enum How {
     /// It has a rule: factors, or a reason why it runs whole on every rank.

@@ -9,8 +9,6 @@ use burn_std::{DType, FloatDType};
 use super::{AttentionBackend, AttentionGradients, AttentionInputs, AttentionMade, Scores};
 
 impl AttentionBackend for Flex {
-    const DROPS: bool = true;
-
     fn attention_forward(inputs: AttentionInputs<Self>, scores: Scores) -> AttentionMade<Self> {
         let dtype = inputs.q.dtype();
         match dtype {

@@ -92,16 +92,14 @@ fn attend<B: AttentionBackend, C: CheckpointStrategy, const N: usize>(
     inputs: [FloatTensor<Autodiff<B, C>>; N],
     untracked: Untracked<B>,
     scores: Scores,
-) -> AttentionMade<Autodiff<B, C>> {
+) -> FloatTensor<Autodiff<B, C>> {
     let prepared = AttentionGradient
-        .prepare::<C>(inputs.each_ref().map(|input| input.node.clone()))
+        .prepare::<C>(inputs.each_ref().map(|input| input.node()))
         .compute_bound()
         .stateful();
-    let primitives = inputs.iter().map(|input| input.primitive.clone());
+    let primitives = inputs.iter().map(|input| input.primitive().clone());
     let made = B::attention_forward(inputs_of(primitives, untracked.clone()), scores);
-    // Not through `AutodiffBackend`: with Burn's feature `distributed`, that asks more of `B`.
-    let log_sum_exp = <FloatTensor<Autodiff<B, C>>>::new(made.log_sum_exp.clone());
-    let out = match prepared {
+    match prepared {
         OpsKind::UnTracked(prepared) => prepared.finish(made.out),
         OpsKind::Tracked(mut prepared) => {
             let state = State {
@@ -112,26 +110,25 @@ fn attend<B: AttentionBackend, C: CheckpointStrategy, const N: usize>(
             };
             prepared.finish(state, made.out)
         }
-    };
-    AttentionMade { out, log_sum_exp }
+    }
 }
 
-impl<B: AttentionBackend, C: CheckpointStrategy> AttentionBackend for Autodiff<B, C> {
-    const DROPS: bool = B::DROPS;
-
-    fn attention_forward(inputs: AttentionInputs<Self>, scores: Scores) -> AttentionMade<Self> {
-        let AttentionInputs {
-            q,
-            k,
-            v,
-            mask,
-            bias,
-            seed,
-        } = inputs;
-        let untracked = Untracked { mask, seed };
-        match bias {
-            None => attend([q, k, v], untracked, scores),
-            Some(bias) => attend([q, k, v, bias], untracked, scores),
-        }
+/// Attends, tracked.
+pub(super) fn forward<B: AttentionBackend, C: CheckpointStrategy>(
+    inputs: AttentionInputs<Autodiff<B, C>>,
+    scores: Scores,
+) -> FloatTensor<Autodiff<B, C>> {
+    let AttentionInputs {
+        q,
+        k,
+        v,
+        mask,
+        bias,
+        seed,
+    } = inputs;
+    let untracked = Untracked { mask, seed };
+    match bias {
+        None => attend::<B, C, 3>([q, k, v], untracked, scores),
+        Some(bias) => attend::<B, C, 4>([q, k, v, bias], untracked, scores),
     }
 }

@@ -4,7 +4,9 @@ use burn_autodiff::Autodiff;
 use burn_autodiff::checkpoint::strategy::{BalancedCheckpointing, NoCheckpointing};
 use burn_backend::Backend;
 use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
-use burn_core::backend::{BackendTensor, DispatchAutodiffContext, DispatchTensor, DispatchTensorKind};
+use burn_core::backend::{
+    BackendTensor, DispatchAutodiffContext, DispatchTensor, DispatchTensorKind,
+};
 use burn_core::tensor::kind::Basic;
 use burn_core::tensor::{Bool, GradientCheckpointingStrategy, Int, Tensor};
 use burn_flex::Flex;
@@ -92,7 +94,7 @@ macro_rules! plain {
             fn float<const D: usize>(tensor: Tensor<D>) -> FloatTensor<Self> {
                 match Self::unwrap(tensor) {
                     BackendTensor::Float(tensor) => tensor,
-                    BackendTensor::Autodiff(tensor) => tensor.primitive,
+                    BackendTensor::Autodiff(tensor) => tensor.into_primitive(),
                     other => unreachable!("floats are no {}", other.name()),
                 }
             }

@@ -356,8 +356,6 @@ impl WithKernels for AttentionBackward {
 
 /// On a mesh, the kernels run on what each rank holds.
 impl AttentionBackend for Dist {
-    const DROPS: bool = true;
-
     fn attention_forward(inputs: AttentionInputs<Self>, scores: Scores) -> AttentionMade<Self> {
         let op = Attention::of(&inputs, scores);
         let made = call(op, recorded(inputs)).unwrap_or_else(|error| panic!("{error}"));

@@ -7,10 +7,12 @@ mod in_burn;
 mod mesh;
 mod ring;
 
-use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
 use burn_autodiff::Autodiff;
-use burn_autodiff::checkpoint::strategy::BalancedCheckpointing;
+use burn_autodiff::checkpoint::strategy::{
+    BalancedCheckpointing, CheckpointStrategy, NoCheckpointing,
+};
 use burn_backend::Backend;
+use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
 use burn_core::tensor::activation::softmax;
 use burn_core::tensor::{
     Bool, DType, Device, Distribution, GradientCheckpointingStrategy, Int, Tensor,
@@ -217,9 +219,6 @@ pub(crate) struct AttentionGradients<B: Backend> {
 /// # Source
 /// Dao, "FlashAttention-2" (arXiv:2307.08691), section 3.1.
 pub(crate) trait AttentionBackend: Backend {
-    /// True if it drops weights as [`Scores::dropout`] says.
-    const DROPS: bool = false;
-
     /// Attends.
     fn attention_forward(inputs: AttentionInputs<Self>, scores: Scores) -> AttentionMade<Self>;
 
@@ -265,12 +264,7 @@ pub(crate) trait AttentionBackend: Backend {
 /// assert_eq!(out.dims(), [2, 8, 16, 4]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn attention(
-    q: Tensor<4>,
-    k: Tensor<4>,
-    v: Tensor<4>,
-    options: AttentionOptions,
-) -> Tensor<4> {
+pub fn attention(q: Tensor<4>, k: Tensor<4>, v: Tensor<4>, options: AttentionOptions) -> Tensor<4> {
     let [batch, heads, queries, width] = q.dims();
     let groups = k.dims()[1];
     assert!(
@@ -349,7 +343,15 @@ pub fn grouped_attention(
     let Some(on) = Attends::on(&q.device()) else {
         return match drops {
             true => dropped(q, k, v, mask, bias, scores, options.dropout),
-            false => blocks::forward(blocks::Tensors::new([q, of_keys(k), of_keys(v)], mask, bias, scores)).0,
+            false => {
+                blocks::forward(blocks::Tensors::new(
+                    [q, of_keys(k), of_keys(v)],
+                    mask,
+                    bias,
+                    scores,
+                ))
+                .0
+            }
         };
     };
     let scores = Scores {
@@ -375,17 +377,17 @@ pub fn grouped_attention(
     match (on, strategy) {
         (Attends::Mesh, None) => attend::<Dist>(inputs, scores),
         (Attends::Mesh, Some(GradientCheckpointingStrategy::Disabled)) => {
-            attend::<Autodiff<Dist>>(inputs, scores)
+            tracked::<Dist, NoCheckpointing>(inputs, scores)
         }
         (Attends::Mesh, Some(GradientCheckpointingStrategy::Balanced)) => {
-            attend::<Autodiff<Dist, BalancedCheckpointing>>(inputs, scores)
+            tracked::<Dist, BalancedCheckpointing>(inputs, scores)
         }
         (Attends::Flex, None) => attend::<Flex>(inputs, scores),
         (Attends::Flex, Some(GradientCheckpointingStrategy::Disabled)) => {
-            attend::<Autodiff<Flex>>(inputs, scores)
+            tracked::<Flex, NoCheckpointing>(inputs, scores)
         }
         (Attends::Flex, Some(GradientCheckpointingStrategy::Balanced)) => {
-            attend::<Autodiff<Flex, BalancedCheckpointing>>(inputs, scores)
+            tracked::<Flex, BalancedCheckpointing>(inputs, scores)
         }
     }
 }
@@ -422,20 +424,35 @@ impl Inputs {
         let of_keys = || self.k.gradient_checkpointing_strategy();
         let of_values = || self.v.gradient_checkpointing_strategy();
         let strategy = self.q.gradient_checkpointing_strategy();
-        strategy.or_else(of_keys).or_else(of_values).or_else(of_bias)
+        strategy
+            .or_else(of_keys)
+            .or_else(of_values)
+            .or_else(of_bias)
     }
 }
 
-fn attend<B: AttentionBackend + InBurn>(inputs: Inputs, scores: Scores) -> Tensor<5> {
-    let inputs = AttentionInputs::<B> {
+/// Returns the inputs as a backend has them.
+fn inputs_of<B: InBurn>(inputs: Inputs) -> AttentionInputs<B> {
+    AttentionInputs {
         q: B::float(inputs.q),
         k: B::float(inputs.k),
         v: B::float(inputs.v),
         mask: inputs.mask.map(B::bool),
         bias: inputs.bias.map(B::float),
         seed: inputs.seed.map(B::int),
-    };
-    B::tensor(B::attention_forward(inputs, scores).out)
+    }
+}
+
+fn attend<B: AttentionBackend + InBurn>(inputs: Inputs, scores: Scores) -> Tensor<5> {
+    B::tensor(B::attention_forward(inputs_of(inputs), scores).out)
+}
+
+fn tracked<B: AttentionBackend, C: CheckpointStrategy>(inputs: Inputs, scores: Scores) -> Tensor<5>
+where
+    Autodiff<B, C>: InBurn,
+{
+    let inputs = inputs_of::<Autodiff<B, C>>(inputs);
+    <Autodiff<B, C>>::tensor(gradient::forward(inputs, scores))
 }
 
 /// With weights at hand, some of which are dropped.

@@ -6,8 +6,8 @@
 //! "Striped Attention" (arXiv:2311.09431), section 3, for queries and keys in stripes; Dao, "FlashAttention-2"
 //! (arXiv:2307.08691), section 3.1, for results put together by their log-sum-exp.
 
-use burn_backend::tensor::FloatTensor;
 use burn_backend::TensorMetadata;
+use burn_backend::tensor::FloatTensor;
 use burn_core::tensor::{Slice, Tensor};
 use burn_dist_plan::layout::Spaced;
 use burn_ir::BackendIr;
@@ -296,7 +296,10 @@ pub(super) fn attend<B: AttentionBackend + BackendIr + InBurn>(
     let mut out = tensor::<B, 5>(made.out).cast(wide);
     let mut log_sum_exp = tensor::<B, 4>(made.log_sum_exp);
     if !block.first {
-        let before = (tensor::<B, 5>(so_far.float()), tensor::<B, 4>(so_far.float()));
+        let before = (
+            tensor::<B, 5>(so_far.float()),
+            tensor::<B, 4>(so_far.float()),
+        );
         (out, log_sum_exp) = together(before, (out, log_sum_exp));
     }
     AttentionMade {

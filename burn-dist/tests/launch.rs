@@ -2,7 +2,7 @@
 //! programs marked *ignored* below.
 //!
 //! ```text
-//! cargo test -p burn-dist-021 --features cli,mpi --test launch
+//! cargo test -p burn-dist --features cli,mpi --test launch
 //! ```
 
 use std::io::{BufRead, BufReader, Read};
@@ -13,14 +13,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use burn::backend::{Autodiff, Flex};
 use burn::module::{Param, ParamId};
 use burn::nn::Linear;
-use burn::optim::{AdamConfig, GradientsParams, Optimizer};
+use burn::optim::{AdamConfig, GradientsParams};
 use burn::tensor::Tensor;
 use burn_dist::checkpoint::{Checkpointer, State};
 use burn_dist::launch::{self, restarts};
-use burn_dist::{DeviceMesh, Dist, ParallelizeWith, Plan};
+use burn_dist::{DeviceMesh, ParallelizeWith, Plan};
 
 one_thread::one_thread!();
 
@@ -188,7 +187,7 @@ const SUM: &str = "program_sums";
 /// One collective over all processes.
 fn sum() -> f32 {
     let mesh = DeviceMesh::parse("dp=4").expect("a mesh");
-    let x = Tensor::<Dist<Flex>, 1>::from_floats([1.0, 2.0, 3.0, 4.0], &mesh.device());
+    let x = Tensor::<1>::from_floats([1.0, 2.0, 3.0, 4.0], &mesh.device());
     x.sum().into_scalar()
 }
 
@@ -630,12 +629,11 @@ fn a_killed_run_goes_on_from_its_checkpoint() {
 #[test]
 #[ignore = "a program that the tests start"]
 fn program_trains() {
-    type B = Autodiff<Dist<Flex>>;
     let state = PathBuf::from(std::env::var("STATE").expect("the test says where"));
     let world = launch::world().expect("a world");
     let mesh = DeviceMesh::parse("fsdp=2").expect("a mesh");
-    let device = mesh.device();
-    let weight = Tensor::<B, 2>::from_data([[1.0, 2.0], [3.0, 4.0]], &device);
+    let device = mesh.device().autodiff();
+    let weight = Tensor::<2>::from_data([[1.0, 2.0], [3.0, 4.0]], &device);
     let linear = Linear {
         weight: Param::initialized(ParamId::new(), weight.require_grad()),
         bias: None,
@@ -644,7 +642,7 @@ fn program_trains() {
         .parallelize_with(&mesh, &Plan::new())
         .expect("a plan");
     let mut optimizer = AdamConfig::new().init();
-    let mut checkpoints = Checkpointer::<B>::at(&state, &device).expect("a folder");
+    let mut checkpoints = Checkpointer::at(&state, &device).expect("a folder");
     let mut first = 0;
     if let Some(saved) = checkpoints.latest().expect("readable") {
         model = saved.module("model", model).expect("the model");
@@ -662,7 +660,7 @@ fn program_trains() {
                 _ => std::thread::sleep(Duration::from_millis(200)),
             }
         }
-        let x = Tensor::<B, 2>::from_data([[1.0, -1.0], [0.5, 2.0]], &device);
+        let x = Tensor::<2>::from_data([[1.0, -1.0], [0.5, 2.0]], &device);
         let loss = model.forward(x).powi_scalar(2).mean();
         let gradients = GradientsParams::from_grads(loss.backward(), &model);
         model = optimizer.step(0.1, model, gradients);
@@ -674,7 +672,7 @@ fn program_trains() {
         .weight
         .val()
         .into_data()
-        .to_vec::<f32>()
+        .try_into_vec::<f32>()
         .expect("floats");
     println!("RESULT from step {first}: {weight:?}");
 }
@@ -1063,7 +1061,7 @@ fn program_goes_on() {
         .expect("a world")
         .map_or(0, |world| world.process());
     println!("READY {process} {}", std::process::id());
-    let mut x = Tensor::<Dist<Flex>, 1>::ones([4], &mesh.device());
+    let mut x = Tensor::<1>::ones([4], &mesh.device());
     loop {
         x = x.clone() + x.clone().sum() * 1e-3;
         if let Err(error) = x.clone().try_into_data() {
