@@ -63,8 +63,8 @@ pub use surface::{explanation, launch, layout, mesh, report, schedule};
 use burn_dist_engine::{ops, record, run};
 use burn_dist_plan as plan;
 
-/// The backend that Burn has for a mesh.
-pub(crate) type Dist = record::Dist;
+/// The backend that Burn has for a mesh: what a program implements its own operations for.
+pub type Dist = record::Dist;
 /// How it knows the ranks of a mesh: by what the program registers.
 pub(crate) use burn_dist_door::Registered;
 
