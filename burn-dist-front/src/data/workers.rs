@@ -39,7 +39,7 @@ pub(super) struct Loaded<I> {
     pub(super) span: Span,
     /// The rows of the batch that the items are.
     pub(super) rows: Rows,
-    /// What the batch is made of.
+    /// The items that the batch is made of.
     pub(super) items: Vec<I>,
 }
 

@@ -1,4 +1,4 @@
-//! What the text of a record says: the tensors that it has, and the parameters that they belong to.
+//! The text of a record: the tensors that it has, and the parameters that they belong to.
 //!
 //! The text is JSON; where the record has a tensor, it has `{"$tensor": KEY}`. What an optimizer keeps for a parameter is
 //! under `parameter PATH`, as Burn 0.21 writes it: `{"V1": {"Rank2": ..}}`.
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 /// The key of a tensor's name.
 pub(super) const TENSOR: &str = "$tensor";
-/// What the path of a parameter follows.
+/// The text before the path of a parameter.
 pub(super) const PARAMETER: &str = "parameter ";
 
 /// Returns whether a segment of a path means nothing to people: it is how Burn wraps an optimizer's state.

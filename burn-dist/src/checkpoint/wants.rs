@@ -1,4 +1,4 @@
-//! What a record takes from a checkpoint.
+//! The tensors that a record takes from a checkpoint.
 
 use burn_dist_checkpoint::hf::Form;
 use burn_dist_checkpoint::{Checkpoint, CheckpointError, KeyReport};

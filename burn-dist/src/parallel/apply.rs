@@ -138,7 +138,7 @@ fn install<const D: usize>(param: Param<Tensor<D>>, spec: ParamSpec) -> Param<Te
 
 /// The load mapper of a parameter that was lazy when ours came on top.
 ///
-/// A lazy parameter hands out its mapper only by loading. Clones of it share the value that it is given, so one that is
+/// A lazy parameter hands out its mapper only by loading. Clones of it share the value that it gets, so one that is
 /// kept would keep that value too: once there is one, only the mapper is kept.
 enum Recipe<const D: usize> {
     Lazy(Param<Tensor<D>>),

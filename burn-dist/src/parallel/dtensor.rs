@@ -11,7 +11,7 @@ use burn_core::tensor::{
 use burn_dist_plan::Role;
 
 use super::redistribute::redistribute;
-use crate::bridge::{from_mesh, given, mesh_device, on_device, on_mesh, taken};
+use crate::bridge::{from_mesh, from_parts, mesh_device, on_device, on_mesh, taken};
 use crate::layout::{Layout, LayoutError, Rows};
 use crate::mesh::{MeshShape, Rank};
 use crate::ops::dtype::of_burn;
@@ -607,7 +607,7 @@ impl<const D: usize> LocalParts for Tensor<D> {
             .into_iter()
             .map(|part| part.convert_dtype(dtype))
             .collect();
-        let tensor = given(
+        let tensor = from_parts(
             TensorParts {
                 placement: Placement {
                     layout: Arc::new(layout),

@@ -290,7 +290,7 @@ fn dependents(package: &str) -> BTreeSet<String> {
         .current_dir(workspace())
         .args(["tree", "--locked", "--offline", "--edges", "normal,build"])
         .args(["--prefix", "none", "--package", "burn-dist"])
-        .args(["--features", "train", "--invert", package])
+        .args(["--features", "train,wgpu", "--invert", package])
         .output()
         .expect("Cargo runs");
     let errors = String::from_utf8_lossy(&tree.stderr);
