@@ -145,7 +145,11 @@ impl MeshDevice {
     pub fn find(id: u16) -> Self {
         let meshes = lock(&MESHES);
         let mesh = meshes.as_ref().and_then(|meshes| meshes.get(&id));
-        let mesh = mesh.and_then(Weak::upgrade);
+        Self::new(id, mesh.and_then(Weak::upgrade))
+    }
+
+    /// Returns the device of the mesh with that number; `None` if it has ended.
+    pub(crate) fn new(id: u16, mesh: Option<Arc<Mesh>>) -> Self {
         Self { id, mesh }
     }
 
