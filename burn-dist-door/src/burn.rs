@@ -33,8 +33,16 @@ impl DeviceOps for MeshDevice {
     /// Returns what tensors are made of where a program does not say: what the ranks' backend says.
     #[cfg(not(burn_021))]
     fn defaults(&self) -> burn_backend::DeviceSettings {
-        crate::registered::settings(self)
+        (crate::registered::engine(self).settings)(self)
     }
+}
+
+#[cfg(not(burn_021))]
+impl MeshDevice {
+    /// The one device that burn-dispatch lists of a crate named burn-ndarray: no mesh. Programs make meshes.
+    #[allow(non_upper_case_globals, reason = "its name in burn-ndarray")]
+    #[doc(hidden)]
+    pub const Cpu: Self = Self::NO_MESH;
 }
 
 /// The channel between recorded operations and the ranks of a mesh.

@@ -2,8 +2,8 @@
 
 use std::cell::RefCell;
 use std::panic::RefUnwindSafe;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use burn_ir::{OperationIr, TensorId, TensorIr};
 use burn_router::RouterTensor;
@@ -11,7 +11,7 @@ use burn_std::device::Device;
 use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 
 use crate::data::*;
-use crate::{Inner, MeshDevice, Origin, Queue, Recorder, Ticket};
+use crate::{Inner, Mesh, MeshDevice, Origin, Queue, Recorder, Ticket};
 
 /// A recorder behind the lock of its mesh. The thread that holds the lock may take it again: a call holds it around the
 /// recording of its operation, and of what is dropped meanwhile.
@@ -49,6 +49,8 @@ pub struct MeshClient<E: Inner> {
 
 struct Shared<E: Inner> {
     mesh: u16,
+    /// Dead once the mesh has ended.
+    alive: Weak<Mesh>,
     next_id: AtomicU64,
     queue: Arc<Queue>,
     recorder: Locked<E>,
@@ -76,6 +78,7 @@ impl<E: Inner> MeshClient<E> {
         let recorder = E::open(device);
         let shared: &'static Shared<E> = Box::leak(Box::new(Shared {
             mesh,
+            alive: device.mesh().map(Arc::downgrade).unwrap_or_default(),
             next_id: AtomicU64::new(u64::from(mesh) << MESH_SHIFT),
             queue: recorder.queue(),
             recorder: ReentrantMutex::new(RefCell::new(recorder)),
@@ -191,6 +194,6 @@ impl<E: Inner> MeshClient<E> {
 
     /// Returns the device of the mesh.
     pub(crate) fn mesh_device(&self) -> MeshDevice {
-        MeshDevice::find(self.shared.mesh)
+        MeshDevice::new(self.shared.mesh, self.shared.alive.upgrade())
     }
 }

@@ -135,11 +135,21 @@ pub struct MeshDevice {
 }
 
 impl MeshDevice {
+    /// The device of no mesh: nothing runs on it.
+    pub const NO_MESH: Self = Self {
+        id: u16::MAX,
+        mesh: None,
+    };
+
     /// Returns the device of the mesh with that number, whether it has ended or not.
     pub fn find(id: u16) -> Self {
         let meshes = lock(&MESHES);
         let mesh = meshes.as_ref().and_then(|meshes| meshes.get(&id));
-        let mesh = mesh.and_then(Weak::upgrade);
+        Self::new(id, mesh.and_then(Weak::upgrade))
+    }
+
+    /// Returns the device of the mesh with that number; `None` if it has ended.
+    pub(crate) fn new(id: u16, mesh: Option<Arc<Mesh>>) -> Self {
         Self { id, mesh }
     }
 
@@ -174,6 +184,7 @@ impl std::fmt::Debug for MeshDevice {
             // Burn names the devices of tensors that do not go together, and nothing else.
             Some(mesh) if mesh.is_default => write!(f, "{mesh:?}, the default device"),
             Some(mesh) => mesh.fmt(f),
+            None if *self == Self::NO_MESH => f.write_str("no mesh"),
             None => write!(f, "mesh {} (ended)", self.id),
         }
     }

@@ -27,7 +27,7 @@ pub fn register(engine: Engine) {
 ///
 /// # Panics
 /// If none is registered: Burn's functions return tensors, so an error cannot be returned.
-fn engine(device: &MeshDevice) -> &'static Engine {
+pub(crate) fn engine(device: &MeshDevice) -> &'static Engine {
     match ENGINE.get() {
         Some(engine) => engine,
         None => panic!(
@@ -37,16 +37,17 @@ fn engine(device: &MeshDevice) -> &'static Engine {
     }
 }
 
-/// Returns what tensors on a mesh are made of where a program does not say.
-#[cfg(not(burn_021))]
-pub(crate) fn settings(device: &MeshDevice) -> DeviceSettings {
-    (engine(device).settings)(device)
-}
-
 /// The ranks of a program whose tensors name no backend: their recorders are [registered](register) when the program
 /// runs, and which backend they compute on is a matter of the mesh.
 #[derive(Clone, Copy, Debug)]
 pub struct Registered;
+
+#[cfg(burn_021)]
+impl crate::Elements for Registered {
+    type FloatElem = f32;
+    type IntElem = i64;
+    type BoolElem = bool;
+}
 
 impl Inner for Registered {
     type Recorder = Box<dyn Recorder>;
