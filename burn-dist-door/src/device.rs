@@ -134,19 +134,6 @@ pub struct MeshDevice {
     mesh: Option<Arc<Mesh>>,
 }
 
-#[cfg(not(burn_021))]
-#[allow(
-    non_upper_case_globals,
-    reason = "Burn's dispatch asks a device of this name for it"
-)]
-impl MeshDevice {
-    /// The device that Burn names where it lists those that there are: of a mesh that has ended.
-    pub const Cpu: Self = Self {
-        id: u16::MAX,
-        mesh: None,
-    };
-}
-
 impl MeshDevice {
     /// The device of no mesh: nothing runs on it.
     pub const NO_MESH: Self = Self {
