@@ -119,7 +119,10 @@ pub(crate) fn taken(tensor: BackendTensor<Dist>) -> Box<dyn Taken> {
 ///
 /// # Errors
 /// The fault that has stopped the mesh.
-pub(crate) fn from_parts(parts: TensorParts, device: &MeshDevice) -> Result<FloatTensor<Dist>, Fault> {
+pub(crate) fn from_parts(
+    parts: TensorParts,
+    device: &MeshDevice,
+) -> Result<FloatTensor<Dist>, Fault> {
     let tensor = Dist::give(parts, device)?;
     Dist::float_of(tensor).ok_or_else(|| Fault::bug("a float was made as something else"))
 }

@@ -2,7 +2,8 @@
 //! burn-dist's is one.
 
 use super::family::prelude::*;
-use super::pointwise::{self, mapped, pairwise};
+use super::places::pairwise;
+use super::pointwise::{self, mapped};
 
 family! {
     Activated |cx, op| {

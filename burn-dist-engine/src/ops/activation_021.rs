@@ -5,7 +5,8 @@ use burn_backend::tensor::FloatTensor;
 use burn_dist_door::Activation;
 
 use super::family::prelude::*;
-use super::pointwise::{self, mapped, pairwise};
+use super::places::pairwise;
+use super::pointwise::{self, mapped};
 
 family! {
     Activated |cx, op| {
