@@ -11,13 +11,6 @@ pub trait Elements {
     type BoolElem: burn_backend::Element;
 }
 
-#[cfg(burn_021)]
-impl Elements for crate::Registered {
-    type FloatElem = f32;
-    type IntElem = i64;
-    type BoolElem = bool;
-}
-
 /// The types of elements that a backend names: none.
 #[cfg(not(burn_021))]
 pub trait Elements {}

@@ -42,6 +42,13 @@ pub(crate) fn engine(device: &MeshDevice) -> &'static Engine {
 #[derive(Clone, Copy, Debug)]
 pub struct Registered;
 
+#[cfg(burn_021)]
+impl crate::Elements for Registered {
+    type FloatElem = f32;
+    type IntElem = i64;
+    type BoolElem = bool;
+}
+
 impl Inner for Registered {
     type Recorder = Box<dyn Recorder>;
 

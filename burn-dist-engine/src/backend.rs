@@ -1,8 +1,8 @@
-//! Inner backends beside `burn_flex::Flex`, by feature.
+//! Inner backends beside `burn_flex::Flex`, by feature: burn-cubecl's, without burn-fusion around it.
 //!
-//! They are burn-wgpu's and burn-cuda's without burn-fusion: `Dist<B>` takes `burn::backend::Wgpu` and `Cuda` too, but
-//! with burn-fusion 0.21 around them some programs on several ranks got other values than on one device.
+//! It is one backend for all runtimes, and devices say which: `DeviceMesh::builder().backend::<Wgpu>().devices(..)`.
 
+pub use burn_cubecl::CubeDevice;
 #[cfg(feature = "cuda")]
 pub use burn_cuda::CudaDevice;
 #[cfg(feature = "wgpu")]
@@ -10,8 +10,8 @@ pub use burn_wgpu::WgpuDevice;
 
 /// NVIDIA GPUs.
 #[cfg(feature = "cuda")]
-pub type Cuda = burn_cubecl::CubeBackend<burn_cubecl::cubecl::cuda::CudaRuntime, f32, i32, u8>;
+pub type Cuda = burn_cubecl::CubeBackend;
 
 /// GPUs through Vulkan, Metal, DX12 or WebGPU.
 #[cfg(feature = "wgpu")]
-pub type Wgpu = burn_wgpu::CubeBackend<burn_wgpu::WgpuRuntime, f32, i32, u32>;
+pub type Wgpu = burn_cubecl::CubeBackend;

@@ -1,11 +1,11 @@
-//! What of Burn differs by its line, under one name for both.
+//! Names of Burn that differ by its line, one name for both.
 //!
 //! | file | line |
 //! | --- | --- |
 //! | `v022` | the current one, 0.22 |
 //! | `v021` | 0.21 |
 //!
-//! Which operations a line has is said by [`table`](crate::ops), and whole families of one line are files of their
+//! Which operations a line has is in [`table`](crate::ops), and whole families of one line are files of their
 //! own; no other file tells lines apart.
 
 use std::any::Any;
@@ -16,11 +16,7 @@ mod v021;
 mod v022;
 
 #[cfg(burn_021)]
-pub use v021::Dist;
-#[cfg(burn_021)]
 pub(crate) use v021::*;
-#[cfg(not(burn_021))]
-pub use v022::Dist;
 #[cfg(not(burn_021))]
 pub(crate) use v022::*;
 

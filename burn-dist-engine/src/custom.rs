@@ -5,7 +5,7 @@
 //! | --- | --- |
 //! | [`CustomOp`] | what it makes, what of it may be split over ranks, how the operation of one rank differs, and what passes between ranks ([`CustomSteps`]) |
 //! | [`Execute`] | how a backend runs it on what a rank holds |
-//! | [`WithKernels`] | which backends run it, where the program's backend does not name that of the ranks |
+//! | `WithKernels` | which backends run it, from Burn 0.22 on, where a program's tensors name no backend |
 //! | [`call`] | records it on a mesh |
 //! | [`check`] | runs every split that its rule allows, and compares it with one device |
 //!
@@ -20,10 +20,13 @@ pub use burn_ir::BackendIr;
 pub use burn_std::DType;
 
 pub use crate::ops::custom::{
-    Block, CustomError, CustomOp, CustomSteps, CustomTensor, Execute, Kernels, Part, Passing,
-    TensorInfo, WithKernels,
+    Block, CustomError, CustomOp, CustomSteps, CustomTensor, Execute, Part, Passing, TensorInfo,
 };
-pub use crate::record::{Callable, call};
+#[cfg(not(burn_021))]
+pub use crate::ops::custom::{Kernels, WithKernels};
+#[cfg(not(burn_021))]
+pub use crate::record::Callable;
+pub use crate::record::call;
 
 use burn_dist_plan::rule::oracle::{self, Case, Values};
 

@@ -7,6 +7,7 @@
 
 pub mod annotate;
 #[cfg(any(feature = "wgpu", feature = "cuda"))]
+#[cfg_attr(burn_021, path = "backend_021.rs")]
 pub mod backend;
 mod burn;
 pub mod custom;

@@ -1,7 +1,12 @@
 //! Distributed N-D parallelism for [Burn](https://burn.dev): a mesh of devices as one device.
 //!
 //! A [`DeviceMesh`] is a device of Burn. It records a program, partitions it over the mesh as plain data, and runs each
-//! rank's part on an inner backend. Burn finds it under the name of burn-ndarray, which a program patches:
+//! rank's part on an inner backend. What of a model is split, [`Parallelize`](trait@Parallelize) or a [`Plan`] says;
+//! [`explain()`] tells what that costs before anything runs, [`simulate`] how long it takes on modelled hardware. A
+//! [`data::Loader`] hands out batches, and goes on where another run was left. The README of the repository is the
+//! guide.
+//!
+//! Burn finds the device under the name of burn-ndarray, which a program patches:
 //!
 //! ```toml
 //! [dependencies]
@@ -13,7 +18,55 @@
 //!
 //! Burn is 0.22.1 exactly, Rust 1.95 or later.
 
-mod device;
+// The derive names this crate by its outside path, also in the crate's own tests.
+extern crate self as burn_dist;
 
+mod bridge;
+pub mod checkpoint;
+pub mod data;
+mod device;
+pub mod nn;
+pub mod optim;
+pub mod parallel;
+mod surface;
+#[cfg(feature = "train")]
+pub mod train;
+
+#[cfg(any(feature = "wgpu", feature = "cuda"))]
+pub use burn_dist_engine::backend;
+pub use burn_dist_engine::custom;
+#[doc(inline)]
+pub use burn_dist_engine::run::Fault;
+#[doc(inline)]
 pub use burn_dist_engine::{Hold, InputPolicy, MeshDevice};
+#[doc = include_str!("parallel/derive.md")]
+pub use burn_dist_macros::Parallelize;
+#[doc(inline)]
+pub use burn_dist_plan::clock;
+#[doc(inline)]
+pub use burn_dist_plan::policy::{
+    Accumulation, ActivationCheckpoint, AsyncTp, ContextParallel, Float, Float8, Fp8, Offload,
+    Precision, Reshard, Scaling, Scope, ShardStrategy, UnitPolicy,
+};
 pub use device::{BurnDevice, DeviceMesh, DeviceMeshBuilder};
+#[doc(hidden)]
+pub use parallel::private as __private;
+#[doc(inline)]
+pub use parallel::{
+    apply::ParallelizeWith,
+    describe::Parallelize,
+    dtensor::{DTensor, LocalParts, OnMesh, ProcessLocal, explain, explain_after, simulate},
+    plan::Plan,
+};
+pub use surface::{explanation, launch, layout, mesh, report, schedule};
+
+use burn_dist_engine::{ops, record, run};
+use burn_dist_plan as plan;
+
+/// The backend that Burn has for a mesh.
+pub(crate) type Dist = record::Dist;
+/// How it knows the ranks of a mesh: by what the program registers.
+pub(crate) use burn_dist_door::Registered;
+
+#[cfg(test)]
+one_thread::one_thread!();

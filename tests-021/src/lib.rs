@@ -1,4 +1,4 @@
-//! What several test programs train.
+//! Models that several test programs train.
 
 pub mod llama;
 pub mod transformer;

@@ -30,7 +30,7 @@ const TESTS: &str = "tests";
 /// The features that need packages of the system but no device: with them the whole workspace is linted, and processes
 /// are tested.
 const SEVERAL: &str =
-    "burn-dist-021/mpi,burn-dist-021/cli,promises-021/mpi,llama/mpi,llama/parquet";
+    "burn-dist/mpi,burn-dist/cli,burn-dist-021/mpi,promises-021/mpi,llama/mpi,llama/parquet";
 
 /// The packages of kernels for GPUs, one for each version of CubeCL.
 const GPU_KERNELS: [&str; 2] = ["burn-dist-cubecl", "burn-dist-cubecl-021"];
@@ -245,7 +245,7 @@ fn docs() -> Result<(), String> {
             "--no-deps",
             "--lib",
             "--features",
-            "burn-dist-021/cli",
+            "burn-dist/cli",
         ]))
 }
 

@@ -1,29 +1,19 @@
 //! Saving a state: who writes what, in all processes.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
-use burn_dist_checkpoint::{
-    Busy, Checkpoints, Keep, Meter, Newest, Part, Save, SavePlan, Saver, Saving,
-};
+use burn_dist_checkpoint::{Busy, Checkpoints, Keep, Newest, SavePlan, Saver, Saving};
 use serde_json::{Map, Value, json};
 
+use super::job::Job;
+use super::opened::{ENTRY, STATE_VERSION};
+use super::processes::{Processes, agree, in_all};
 use super::saved::Saved;
-use super::write::{ask, describe, new_id, plan, write};
+use super::write::{ask, describe, plan};
 use super::{State, StateError};
-use crate::launch::Votes;
 use crate::mesh::MeshShape;
 use crate::parallel::{MeshBackend, mesh_of};
-use crate::record::parts::PendingPart;
-use crate::run::Fault;
-
-/// The entry of the metadata that is this crate's.
-pub(super) const ENTRY: &str = "burn-dist";
-/// The version of that entry.
-pub(super) const STATE_VERSION: u64 = 1;
-/// How long a process that has done its part waits for the disks of others, while these answer.
-const PATIENCE: Duration = Duration::from_secs(2 * 60 * 60);
 
 /// The checkpoints of a training run on a mesh.
 ///
@@ -78,87 +68,11 @@ pub struct Checkpointer<B: MeshBackend> {
     plan: Option<Arc<SavePlan>>,
 }
 
-/// The processes of a run, and which of them this is.
-#[derive(Clone)]
-pub(super) struct Processes {
-    votes: Arc<Mutex<Votes>>,
-    this: usize,
-}
-
-impl Processes {
-    /// Returns those that share the ranks out, if they are several. All make one, at the same point of the program.
-    pub(super) fn of<B: MeshBackend>(device: &B::Device) -> Result<Option<Self>, StateError> {
-        let processes = B::votes(device)?.map(|(votes, this)| Self {
-            votes: Arc::new(Mutex::new(votes)),
-            this,
-        });
-        Ok(processes)
-    }
-
-    /// Returns whether this is the process that does what only one does.
-    pub(super) fn leads(&self) -> bool {
-        self.this == 0
-    }
-
-    /// Has every process do its `work`, and returns what it gave here, and what each says of its own. One that answers
-    /// may work long; one that does not is named as one that is late for a collective.
-    fn gather<T>(
-        &self,
-        work: impl FnOnce() -> T,
-        told: impl FnOnce(&T) -> Vec<u8>,
-    ) -> (T, Result<Vec<Vec<u8>>, StateError>) {
-        let votes = self.votes.lock().unwrap_or_else(PoisonError::into_inner);
-        let (made, together) = votes.while_working(PATIENCE, work);
-        let all = together.and_then(|()| votes.gather(&told(&made)));
-        (made, all.map_err(StateError::from))
-    }
-}
-
-/// Has every process do its `work`, tells all how this one fared, and returns what they made, or the first failure.
-pub(super) fn agree(
-    processes: Option<&Processes>,
-    action: &'static str,
-    work: impl FnOnce() -> Result<Value, StateError>,
-) -> Result<Vec<Value>, StateError> {
-    let Some(processes) = processes else {
-        return work().map(|mine| vec![mine]);
-    };
-    let (mine, all) = processes.gather(work, |mine| {
-        let text = match mine {
-            Ok(value) => json!({ "ok": value }),
-            Err(error) => json!({ "error": error.to_string() }),
-        };
-        text.to_string().into_bytes()
-    });
-    mine?;
-    let each = all?.into_iter().enumerate().map(|(process, text)| {
-        let elsewhere = |reason: &str| StateError::Elsewhere {
-            process,
-            action,
-            reason: reason.to_string(),
-        };
-        let mut text: Value =
-            serde_json::from_slice(&text).map_err(|error| elsewhere(&error.to_string()))?;
-        match text.get("error").and_then(Value::as_str) {
-            Some(reason) => Err(elsewhere(reason)),
-            None => Ok(text["ok"].take()),
-        }
-    });
-    each.collect()
-}
-
-/// Has every process do its `work`, and returns what it gave here, if all have done theirs, or the first failure.
-pub(super) fn in_all<T>(
-    processes: Option<&Processes>,
-    action: &'static str,
-    work: impl FnOnce() -> Result<T, StateError>,
-) -> Result<T, StateError> {
-    let mut value = None;
-    agree(processes, action, || {
-        value = Some(work()?);
-        Ok(Value::Null)
-    })?;
-    value.ok_or_else(|| Fault::bug("processes agreed on a failure").into())
+/// Returns the processes that share the ranks out, if they are several. All make one, at the same point of the program.
+pub(super) fn processes_of<B: MeshBackend>(
+    device: &B::Device,
+) -> Result<Option<Processes>, StateError> {
+    Ok(B::votes(device)?.map(Processes::new))
 }
 
 /// Returns the mesh of a device, if it computes.
@@ -193,7 +107,7 @@ impl<B: MeshBackend> Checkpointer<B> {
             device: device.clone(),
             mesh: mesh_with_values::<B>(device)?,
             keep: None,
-            processes: Processes::of::<B>(device)?,
+            processes: processes_of::<B>(device)?,
             saver: Saver::new(),
             plan: None,
         })
@@ -353,80 +267,4 @@ impl<B: MeshBackend> Checkpointer<B> {
             metadata: Map::from_iter([(ENTRY.to_string(), Value::Object(texts))]),
         })
     }
-}
-
-/// A save, as far as the ranks have been asked for their parts.
-struct Job {
-    checkpoints: Checkpoints,
-    step: u64,
-    keep: Option<Keep>,
-    processes: Option<Processes>,
-    plan: Arc<SavePlan>,
-    /// The writers of this process, each with its shares.
-    writers: Vec<(usize, Vec<PendingPart>)>,
-    metadata: Map<String, Value>,
-}
-
-impl Job {
-    fn run(self, meter: Option<&Meter>) -> Result<(), StateError> {
-        let processes = self.processes.as_ref();
-        let leads = processes.is_none_or(Processes::leads);
-        // All use the one of process 0.
-        let ids = agree(processes, "begin", || {
-            if leads {
-                self.checkpoints.lock()?;
-            }
-            Ok(json!(new_id(&self.checkpoints)?))
-        })?;
-        let id = serde_json::from_value(ids[0].clone()).map_err(not_understood)?;
-
-        let (checkpoints, plan, step) = (self.checkpoints.clone(), self.plan, self.step);
-        let mut begun = None;
-        let all = agree(processes, "write", || {
-            let save = begun.insert(checkpoints.save(step, id)?);
-            Ok(json!(write(save, &plan, self.writers, meter)?))
-        });
-        let (save, all) = match (begun.filter(|_| leads), all) {
-            (save, Ok(all)) => (save, all),
-            (Some(save), Err(error)) => {
-                save.abandon();
-                return Err(error);
-            }
-            (None, Err(error)) => return Err(error),
-        };
-        in_all(processes, "commit", || {
-            let Some(save) = save else { return Ok(()) };
-            commit(save, &plan, &all, self.metadata)?;
-            // The checkpoint is there; what could not be removed is for people to know.
-            if let Some(keep) = self.keep
-                && let Err(error) = checkpoints.prune(keep)
-            {
-                tracing::warn!(%error, "old checkpoints were not removed");
-            }
-            Ok(())
-        })
-    }
-}
-
-fn not_understood(error: serde_json::Error) -> StateError {
-    StateError::Elsewhere {
-        process: 0,
-        action: "describe",
-        reason: error.to_string(),
-    }
-}
-
-fn commit(
-    save: Save<'_>,
-    plan: &SavePlan,
-    all: &[Value],
-    metadata: Map<String, Value>,
-) -> Result<(), StateError> {
-    let mut parts = Vec::new();
-    for part in all {
-        let of_process: Vec<Part> = serde_json::from_value(part.clone()).map_err(not_understood)?;
-        parts.extend(of_process);
-    }
-    save.commit(plan, parts, metadata)?;
-    Ok(())
 }

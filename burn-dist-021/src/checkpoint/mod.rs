@@ -4,28 +4,31 @@
 //! | file | idea |
 //! | --- | --- |
 //! | `state` | what is saved |
-//! | `checkpointer` | saving: who writes what, in all processes |
-//! | `saved` | loading: what goes where |
-//! | `parameters`, `restore` | the parameters of any module: listed, taken, replaced |
+//! | `checkpointer`, `job`, `processes` | saving: who writes what, in all processes |
+//! | `saved`, `opened`, `wants` | loading: what goes where |
+//! | `parameter`, `parameters`, `restore` | the parameters of any module: listed, taken, replaced |
 //! | `settle` | what of a module neither `visit` nor `map` sees |
-//! | `record` | Burn's records as text and tensors |
+//! | `record`, `text` | Burn's records as text and tensors |
 //! | `load_record` | a record of a checkpoint, put together again |
 //! | `recorder` | records as files, for burn-train |
 //! | `write` | the parts of ranks into the files of a checkpoint |
-//! | `hf` | folders in the form of Hugging Face |
+//! | `hf`, `folder` | folders in the form of Hugging Face |
 //! | `place` | where tensors that are loaded go |
-//! | `threads` | work on several threads |
 //! | `read` | tensors of a checkpoint into the layouts that they shall have |
 //!
 //! The files themselves, and the tools for them, are those of the crate `burn-dist-checkpoint`.
 
 mod checkpointer;
 mod error;
-mod float8;
+mod folder;
 pub mod hf;
+mod job;
 mod load_record;
+mod opened;
+mod parameter;
 mod parameters;
 mod place;
+mod processes;
 mod read;
 mod record;
 mod recorder;
@@ -33,8 +36,9 @@ mod restore;
 mod saved;
 mod settle;
 mod state;
-mod threads;
+mod text;
 mod token;
+mod wants;
 mod write;
 
 pub use burn_dist_checkpoint::{
@@ -43,6 +47,7 @@ pub use burn_dist_checkpoint::{
 };
 pub use checkpointer::Checkpointer;
 pub use error::StateError;
+pub use opened::LoadOptions;
 pub use recorder::DistRecorder;
-pub use saved::{LoadOptions, Saved};
+pub use saved::Saved;
 pub use state::State;

@@ -9,37 +9,15 @@ use burn_backend::{
 };
 use burn_core::module::{Module, ModuleVisitor, Param, ParamId};
 use burn_core::tensor::{Bool, Int, Tensor, TensorPrimitive};
-use burn_dist_plan::ParamSpec;
 use burn_std::future::block_on;
 
+pub(super) use super::parameter::{Kind, Parameter, Unsaved};
 use super::settle::{settle, unseen};
 use super::write::Keyed;
 use crate::mesh::DType;
 use crate::ops::dtype::of_burn;
 use crate::parallel::{MeshBackend, ModulePath};
 use crate::record::noting;
-
-/// The elements of a parameter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Float,
-    Int,
-    Bool,
-}
-
-/// A parameter as records hold it: after its save mapper, before its load mapper.
-#[derive(Clone, Debug)]
-pub(super) struct Parameter {
-    /// Dotted path from the root of the module.
-    pub path: String,
-    /// Random, and different in every process.
-    pub id: ParamId,
-    pub kind: Kind,
-    pub shape: Vec<usize>,
-    pub dtype: DType,
-    /// The spec that `parallelize` has installed on it.
-    pub spec: Option<ParamSpec>,
-}
 
 /// Lists the parameters of a module, in the order of its visit. Those that have no value yet get none.
 pub(super) fn parameters<B: MeshBackend>(module: &impl Module<B>) -> Vec<Parameter> {
@@ -130,12 +108,6 @@ impl<B: MeshBackend> ModuleVisitor<B> for Lister<B> {
         };
         self.push(param.id, Kind::Bool, shape, dtype);
     }
-}
-
-/// A parameter that cannot be saved: where it is, and why.
-pub(super) struct Unsaved {
-    pub path: String,
-    pub reason: String,
 }
 
 /// Returns the tensors of a module that records hold, with their paths. Parameters that have no value yet get one.

@@ -11,12 +11,10 @@ use serde_json::{Map, Value};
 
 use super::StateError;
 use super::parameters::Parameter;
+use super::text::{PARAMETER, TENSOR, is_noise};
 use super::token::index_in;
 use crate::parallel::MeshBackend;
 use crate::record::parts::Taken;
-
-const TENSOR: &str = "$tensor";
-const PARAMETER: &str = "parameter ";
 
 /// A record, taken apart.
 pub(super) struct Parted {
@@ -154,49 +152,7 @@ fn is_adapted(value: &Value) -> bool {
     state.is_some_and(|state| state.len() == 1 && state.keys().all(|rank| is_noise(rank)))
 }
 
-/// Returns whether a segment of a path means nothing to people: it is how Burn wraps an optimizer's state.
-fn is_noise(segment: &str) -> bool {
-    let rank = segment.strip_prefix("Rank");
-    segment == "V1"
-        || rank.is_some_and(|rank| rank.len() == 1 && rank.as_bytes()[0].is_ascii_digit())
-}
-
-/// A tensor that a text names.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Named {
-    pub key: String,
-    /// The path of the parameter that it belongs to.
-    pub parameter: Option<String>,
-}
-
-/// Returns the tensors that a text names, in the order in which [`join`] takes them.
-pub(super) fn tensors_of(text: &Value) -> Vec<Named> {
-    let mut found = Vec::new();
-    find(text, None, &mut found);
-    found
-}
-
-fn find(value: &Value, parameter: Option<&str>, found: &mut Vec<Named>) {
-    match value {
-        Value::Object(map) => match map.get(TENSOR) {
-            Some(Value::String(key)) => found.push(Named {
-                key: key.clone(),
-                parameter: parameter.map(str::to_string),
-            }),
-            _ => {
-                for (key, value) in map {
-                    find(value, key.strip_prefix(PARAMETER).or(parameter), found);
-                }
-            }
-        },
-        Value::Array(values) => values
-            .iter()
-            .for_each(|value| find(value, parameter, found)),
-        _ => {}
-    }
-}
-
-/// Puts a record together again. `tensors` are those of [`tensors_of`], each with its number of dims.
+/// Puts a record together again. `tensors` are those of [`tensors_of`](super::text::tensors_of), each with its number of dims.
 ///
 /// # Errors
 /// [`StateError::Mismatch`] and [`StateError::Parameters`].

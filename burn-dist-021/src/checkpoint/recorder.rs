@@ -4,21 +4,22 @@ use std::collections::HashMap;
 use std::fs;
 use std::io::{self, Read as _, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 
 use burn_core::record::{FileRecorder, FullPrecisionSettings, Record, Recorder, RecorderError};
 use burn_dist_checkpoint::{CheckpointError, Checkpoints};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::StateError;
 use super::load_record::load_record;
-use super::read::{ByteCount, Reader, Source};
+use super::opened::LoadOptions;
+use super::read::{Reader, Source};
 use super::record::{join, part};
-use super::saved::LoadOptions;
-use super::write::save_here;
+use super::write::{Keyed, ask, describe, new_id, plan, write};
 use crate::parallel::{MeshBackend, mesh_of};
+use crate::record::local_ranks;
+use crate::run::Fault;
 
 /// The extension of the files, and that of the directories beside them.
 const EXTENSION: &str = "dist";
@@ -162,6 +163,32 @@ fn save<B: MeshBackend, R: Record<B>>(record: R, path: &Path) -> Result<(), Stat
     Ok(())
 }
 
+/// Saves tensors of a mesh that this process has all ranks of.
+///
+/// # Errors
+/// [`StateError`].
+fn save_here(checkpoints: &Checkpoints, step: u64, tensors: &[Keyed]) -> Result<(), StateError> {
+    let Some(device) = tensors.first().map(|(_, tensor)| tensor.device()) else {
+        return Ok(());
+    };
+    let mesh = device.shape().ok_or_else(|| Fault::ended(&device))?;
+    if local_ranks(&device).len() < mesh.num_ranks() {
+        let mesh = mesh.to_string();
+        return Err(StateError::OneProcess { mesh });
+    }
+    let plan = plan(mesh, describe(tensors)?)?;
+    let writers = ask(&plan, tensors, local_ranks(&device));
+    let save = checkpoints.save(step, new_id(checkpoints)?)?;
+    match write(&save, &plan, writers, None) {
+        Ok(parts) => save.commit(&plan, parts, Map::new()).map(drop)?,
+        Err(error) => {
+            save.abandon();
+            return Err(error.into());
+        }
+    }
+    Ok(())
+}
+
 /// Replaces a file at once: it has the old content or the new, and both survive a stop of the machine.
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let partial = path.with_extension("partial");
@@ -238,14 +265,10 @@ fn load<B: MeshBackend, R: Record<B>>(path: &Path, device: &B::Device) -> Result
         return join::<B, R>("record", written.record, Vec::new(), &[], device);
     };
     let checkpoint = Checkpoints::at(path.with_extension(TENSORS)).open(save)?;
-    let reader = Reader::<B> {
-        source: Source::Checkpoint(&checkpoint),
-        device,
-        mesh: &mesh_of::<B>(device)?,
-        options: LoadOptions::default(),
-        count: ByteCount::default(),
-        non_finite: Mutex::default(),
-    };
+    let (mesh, give) = (mesh_of::<B>(device)?, |parts| B::give(parts, device));
+    let source = Source::Checkpoint(&checkpoint);
+    let ranks = B::local_ranks(device);
+    let reader = Reader::new(source, &mesh, ranks, &give, LoadOptions::default());
     // A module that it is loaded into moves its tensors to where they belong.
-    load_record("record", written.record, &[], &checkpoint, &reader)
+    load_record("record", written.record, &[], &checkpoint, &reader, device)
 }

@@ -26,7 +26,7 @@ pub(super) fn restore<B: MeshBackend, M: Module<B>>(
     module: M,
     parameters: &[Parameter],
     wants: Vec<Option<Want>>,
-    reader: &Reader<'_, B>,
+    reader: &Reader<'_>,
 ) -> Result<M, StateError> {
     let mut restorer = Restorer {
         path: ModulePath::default(),
@@ -46,17 +46,17 @@ pub(super) fn restore<B: MeshBackend, M: Module<B>>(
     }
 }
 
-struct Restorer<'a, B: MeshBackend> {
+struct Restorer<'a> {
     path: ModulePath,
     parameters: &'a [Parameter],
     next: usize,
     wants: IntoIter<Option<Want>>,
     ready: VecDeque<Option<AnyTensor>>,
-    reader: &'a Reader<'a, B>,
+    reader: &'a Reader<'a>,
     error: Option<StateError>,
 }
 
-impl<B: MeshBackend> Restorer<'_, B> {
+impl Restorer<'_> {
     /// Returns what the parameter here takes, if all is well.
     fn value(&mut self, kind: Kind) -> Option<AnyTensor> {
         if self.error.is_some() {
@@ -103,7 +103,7 @@ impl<B: MeshBackend> Restorer<'_, B> {
     }
 }
 
-impl<B: MeshBackend> ModuleMapper<B> for Restorer<'_, B> {
+impl<B: MeshBackend> ModuleMapper<B> for Restorer<'_> {
     fn enter_module(&mut self, name: &str, container: &str) {
         self.path.enter(name, container);
     }

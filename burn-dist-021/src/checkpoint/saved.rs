@@ -1,57 +1,33 @@
 //! A checkpoint of a training run, and loading from it.
 
-use std::sync::Mutex;
-
 use burn_core::module::{AutodiffModule, Module};
 use burn_core::record::Record;
 use burn_core::tensor::backend::AutodiffBackend;
 use burn_dist_checkpoint::hf::Form;
-use burn_dist_checkpoint::{Checkpoint, CheckpointError, KeyReport, Match, Mismatch};
+use burn_dist_checkpoint::{Checkpoint, CheckpointError, KeyReport};
 use burn_optim::Optimizer;
 use burn_optim::lr_scheduler::LrScheduler;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 
 use super::StateError;
-use super::checkpointer::{ENTRY, STATE_VERSION};
 use super::load_record::load_record;
+use super::opened::{LoadOptions, Opened};
 use super::parameters::{Parameter, parameters};
-use super::read::{ByteCount, Reader, Source};
+use super::read::{Reader, Source};
 use super::restore::restore;
-use super::state::{MODULES, RECORDS, VALUES};
+use super::state::RECORDS;
 use crate::mesh::MeshShape;
 use crate::parallel::MeshBackend;
+use crate::record::parts::TensorParts;
+use crate::run::Fault;
+use burn_dist_door::AnyTensor;
 
 /// A checkpoint of a training run, to be loaded onto the mesh of its [`Checkpointer`](super::Checkpointer), whatever
 /// mesh it was saved from. Each process reads what its ranks hold.
 pub struct Saved<B: MeshBackend> {
-    step: u64,
-    checkpoint: Checkpoint,
+    opened: Opened,
     device: B::Device,
     mesh: MeshShape,
-    options: LoadOptions,
-}
-
-/// How a checkpoint is loaded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LoadOptions {
-    /// Which differences between a module and the checkpoint are errors.
-    pub matching: Match,
-    /// Converts tensors of another type than the module's; without it they are errors.
-    pub convert: bool,
-    /// Verifies checksums.
-    pub verify: bool,
-}
-
-/// Any difference is an error, and checksums are verified.
-impl Default for LoadOptions {
-    fn default() -> Self {
-        Self {
-            matching: Match::Exact,
-            convert: false,
-            verify: true,
-        }
-    }
 }
 
 impl<B: MeshBackend> Saved<B> {
@@ -61,43 +37,27 @@ impl<B: MeshBackend> Saved<B> {
         device: B::Device,
         mesh: MeshShape,
     ) -> Result<Self, StateError> {
-        let saved = Self {
-            step,
-            checkpoint,
+        Ok(Self {
+            opened: Opened::new(step, checkpoint)?,
             device,
             mesh,
-            options: LoadOptions::default(),
-        };
-        match saved.entry().get("version").and_then(Value::as_u64) {
-            Some(version) if version <= STATE_VERSION => Ok(saved),
-            Some(version) => Err(StateError::Mismatch {
-                name: ENTRY.into(),
-                reason: format!(
-                    "it has version {version}, and this program reads up to {STATE_VERSION}: update burn-dist"
-                ),
-            }),
-            None => Err(StateError::Mismatch {
-                name: ENTRY.into(),
-                reason: "the metadata have no such entry: it was not saved by a `Checkpointer`"
-                    .into(),
-            }),
-        }
+        })
     }
 
     /// Sets how it is loaded.
     pub fn options(mut self, options: LoadOptions) -> Self {
-        self.options = options;
+        self.opened.options = options;
         self
     }
 
     /// Returns the step that it was saved under.
     pub fn step(&self) -> u64 {
-        self.step
+        self.opened.step
     }
 
     /// Returns its files.
     pub fn checkpoint(&self) -> &Checkpoint {
-        &self.checkpoint
+        &self.opened.checkpoint
     }
 
     /// Returns a module with the values of the checkpoint, each parameter laid out as the module says
@@ -119,12 +79,10 @@ impl<B: MeshBackend> Saved<B> {
         name: &str,
         module: M,
     ) -> Result<(M, KeyReport), StateError> {
-        let saved = self.named("module", MODULES, name)?;
-        let paths = saved.as_array().map_or(&[][..], Vec::as_slice);
-        let paths: Vec<&str> = paths.iter().filter_map(Value::as_str).collect();
+        let paths = self.opened.paths(name)?;
         let parameters = parameters::<B>(&module);
-        let report = self.compare(name, &parameters, &paths);
-        if !report.is_fine(self.options.matching) {
+        let report = self.opened.compare(name, &parameters, &paths);
+        if !report.is_fine(self.opened.options.matching) {
             return Err(CheckpointError::Keys(Box::new(report)).into());
         }
         let wants = parameters.iter().map(|parameter| {
@@ -134,7 +92,8 @@ impl<B: MeshBackend> Saved<B> {
                 .then(|| parameter.want(key, Form::Same, &self.mesh))
         });
         let wants = wants.collect();
-        let module = restore(module, &parameters, wants, &self.reader())?;
+        let give = |parts| B::give(parts, &self.device);
+        let module = restore(module, &parameters, wants, &self.reader(&give))?;
         Ok((module, report))
     }
 
@@ -174,11 +133,7 @@ impl<B: MeshBackend> Saved<B> {
     /// # Errors
     /// [`StateError::NoSuch`]; [`StateError::Mismatch`] if it is of another type.
     pub fn value<T: DeserializeOwned>(&self, name: &str) -> Result<T, StateError> {
-        let value = self.named("value", VALUES, name)?.clone();
-        serde_json::from_value(value).map_err(|error| StateError::Mismatch {
-            name: name.to_string(),
-            reason: error.to_string(),
-        })
+        self.opened.value(name)
     }
 
     /// Has the mesh draw the random numbers that it would have drawn after the save. Once everything else is loaded
@@ -187,81 +142,28 @@ impl<B: MeshBackend> Saved<B> {
     /// # Errors
     /// [`StateError::Mismatch`].
     pub fn restore_random(&self) -> Result<(), StateError> {
-        let random = self.entry().get("random").cloned().unwrap_or_default();
-        let number = |name: &str| random.get(name).and_then(Value::as_u64);
-        let (Some(seed), Some(streams)) = (number("seed"), number("streams")) else {
-            return Err(StateError::Mismatch {
-                name: "random".into(),
-                reason: format!("it is {random}, not a seed and a number of streams"),
-            });
-        };
-        B::set_random_state(&self.device, (seed, streams));
+        let state = self.opened.random_state()?;
+        B::set_random_state(&self.device, state);
         Ok(())
     }
 
-    fn entry(&self) -> &Value {
-        let metadata = &self.checkpoint.manifest().metadata;
-        metadata.get(ENTRY).unwrap_or(&Value::Null)
-    }
-
-    fn named(&self, kind: &'static str, folder: &str, name: &str) -> Result<&Value, StateError> {
-        let named = self.entry().get(folder).and_then(Value::as_object);
-        named.and_then(|named| named.get(name)).ok_or_else(|| {
-            let names: Vec<String> = named
-                .into_iter()
-                .flat_map(|named| named.keys())
-                .map(|name| format!("`{name}`"))
-                .collect();
-            StateError::NoSuch {
-                kind,
-                name: name.to_string(),
-                found: match names.is_empty() {
-                    true => "none".into(),
-                    false => names.join(", "),
-                },
-            }
-        })
-    }
-
     fn joined<R: Record<B>>(&self, name: &str, parameters: &[Parameter]) -> Result<R, StateError> {
-        let text = self.named("record", RECORDS, name)?.clone();
-        load_record::<B, R>(name, text, parameters, &self.checkpoint, &self.reader())
+        let text = self.opened.named("record", RECORDS, name)?.clone();
+        let give = |parts| B::give(parts, &self.device);
+        let (checkpoint, reader) = (&self.opened.checkpoint, self.reader(&give));
+        load_record::<B, R>(name, text, parameters, checkpoint, &reader, &self.device)
     }
 
-    fn compare(&self, name: &str, parameters: &[Parameter], paths: &[&str]) -> KeyReport {
-        let manifest = self.checkpoint.manifest();
-        let mut report = KeyReport::default();
-        for parameter in parameters {
-            let key = format!("{name}.{}", parameter.path);
-            let Some(found) = manifest.tensor(&key) else {
-                report.missing.push(key);
-                continue;
-            };
-            let is_type = found.dtype() == Some(parameter.dtype) || self.options.convert;
-            if found.shape != parameter.shape || !is_type {
-                report.mismatched.push(Mismatch {
-                    key,
-                    wanted_shape: parameter.shape.clone(),
-                    found_shape: found.shape.clone(),
-                    wanted_dtype: parameter.dtype,
-                    found_dtype: found.dtype.clone(),
-                });
-            }
-        }
-        let is_known = |path: &&&str| parameters.iter().all(|parameter| parameter.path != **path);
-        let unexpected = paths.iter().filter(is_known);
-        report.unexpected = unexpected.map(|path| format!("{name}.{path}")).collect();
-        report
-    }
-
-    fn reader(&self) -> Reader<'_, B> {
-        Reader {
-            source: Source::Checkpoint(&self.checkpoint),
-            device: &self.device,
-            mesh: &self.mesh,
-            options: self.options,
-            count: ByteCount::default(),
-            non_finite: Mutex::default(),
-        }
+    fn reader<'a>(
+        &'a self,
+        give: &'a dyn Fn(TensorParts) -> Result<AnyTensor, Fault>,
+    ) -> Reader<'a> {
+        Reader::new(
+            Source::Checkpoint(&self.opened.checkpoint),
+            &self.mesh,
+            B::local_ranks(&self.device),
+            give,
+            self.opened.options,
+        )
     }
 }

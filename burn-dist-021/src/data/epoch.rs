@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use burn_core::data::dataloader::{DataLoader, DataLoaderIterator, Progress};
 use burn_core::tensor::backend::Backend;
-use parking_lot::Mutex;
 
 use super::batches::Batches;
 use super::loader::Loader;
@@ -30,11 +29,7 @@ impl<B: Backend, I, O> Iterator for Epoch<B, I, O> {
 
 impl<B: Backend, I, O> DataLoaderIterator<O> for Epoch<B, I, O> {
     fn progress(&self) -> Progress {
-        let (epoch, sample) = *self.batches.at.lock();
-        let processed = match epoch > self.number {
-            true => self.samples,
-            false => sample,
-        };
+        let processed = self.batches.items.processed(self.number, self.samples);
         Progress::new(processed, self.samples)
     }
 }
@@ -46,19 +41,17 @@ impl<B: Backend, I: Send + 'static, O: 'static> DataLoader<B, O> for Loader<B, I
     /// # Panics
     /// If no thread can be started.
     fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<O> + 'a> {
-        let mut spans = self.spans(self.epochs);
-        let number = spans.clone().next().map_or(spans.at.0, |span| span.epoch);
-        let end = number.saturating_add(1);
-        spans.end = Some(spans.end.map_or(end, |epochs| epochs.min(end)));
+        let epoch = self.samples.epoch();
+        let (items, number) = epoch.unwrap_or_else(|error| panic!("{error}"));
         Box::new(Epoch {
-            batches: self.load(spans).unwrap_or_else(|error| panic!("{error}")),
+            batches: self.made(items),
             number,
-            samples: self.samples,
+            samples: self.samples.num_samples(),
         })
     }
 
     fn num_items(&self) -> usize {
-        self.samples
+        self.samples.num_samples()
     }
 
     /// The same loader on another device: the position is shared.
@@ -70,12 +63,6 @@ impl<B: Backend, I: Send + 'static, O: 'static> DataLoader<B, O> for Loader<B, I
 
     /// A loader of these items alone, with a position of its own.
     fn slice(&self, start: usize, end: usize) -> Arc<dyn DataLoader<B, O>> {
-        let (start, end) = (start.min(self.samples), end.min(self.samples));
-        let (epoch, _) = *self.at.lock();
-        let mut loader = self.clone();
-        loader.first += start;
-        loader.samples = end.saturating_sub(start);
-        loader.at = Arc::new(Mutex::new((epoch, 0)));
-        Arc::new(loader)
+        Arc::new(self.of(self.samples.slice(start, end)))
     }
 }

@@ -4,15 +4,11 @@ use std::sync::Arc;
 use burn_core::data::dataloader::batcher::Batcher;
 use burn_core::data::dataset::Dataset;
 use burn_core::tensor::backend::Backend;
-use parking_lot::Mutex;
+use burn_dist_front::data::Samples;
 use serde::Serialize;
 
-use super::batches::{Batches, Batching, LoadedItems};
-use super::error::DataError;
-use super::order::draw;
-use super::position::{Position, ResumeError, Stream};
-use super::spans::{Spans, StreamPoint};
-use super::workers::{ChooseRows, Source, Workers, load_here};
+use super::batches::{Batches, Batching};
+use super::{DataError, Position, ResumeError};
 use crate::layout::Rows;
 
 /// Makes batches of the items of a data set, epoch after epoch, and knows after how many samples it is.
@@ -63,35 +59,16 @@ use crate::layout::Rows;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Loader<B: Backend, I, O> {
-    dataset: Arc<dyn Dataset<I>>,
-    /// The item that is sample 0.
-    pub(super) first: usize,
-    pub(super) samples: usize,
-    rows: Arc<ChooseRows>,
+    pub(super) samples: Samples<I>,
     batching: Arc<Batching<B, I, O>>,
     pub(super) device: B::Device,
-    batch_size: usize,
-    seed: Option<u64>,
-    drop_last: bool,
-    pub(super) epochs: Option<u64>,
-    num_workers: usize,
-    fingerprint: Option<String>,
-    pub(super) at: Arc<Mutex<StreamPoint>>,
 }
 
 // Derived, it would ask for clones of items.
 impl<B: Backend, I, O> Clone for Loader<B, I, O> {
     /// A loader that shares the position.
     fn clone(&self) -> Self {
-        Self {
-            dataset: Arc::clone(&self.dataset),
-            rows: Arc::clone(&self.rows),
-            batching: Arc::clone(&self.batching),
-            device: self.device.clone(),
-            fingerprint: self.fingerprint.clone(),
-            at: Arc::clone(&self.at),
-            ..*self
-        }
+        self.of(self.samples.clone())
     }
 }
 
@@ -99,10 +76,10 @@ impl<B: Backend, I, O> fmt::Debug for Loader<B, I, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Loader")
             .field("position", &self.position())
-            .field("batch_size", &self.batch_size)
-            .field("drop_last", &self.drop_last)
-            .field("epochs", &self.epochs)
-            .field("num_workers", &self.num_workers)
+            .field("batch_size", &self.samples.batch_size)
+            .field("drop_last", &self.samples.drop_last)
+            .field("epochs", &self.samples.epochs)
+            .field("num_workers", &self.samples.num_workers)
             .finish_non_exhaustive()
     }
 }
@@ -134,19 +111,9 @@ impl<B: Backend, I, O> Loader<B, I, O> {
         device: B::Device,
     ) -> Self {
         Self {
-            first: 0,
-            samples: dataset.len(),
-            dataset: Arc::new(dataset),
-            rows: Arc::new(rows),
+            samples: Samples::new(dataset.len(), move |index| Ok(dataset.get(index)), rows),
             batching: Arc::new(batching),
             device,
-            batch_size: 1,
-            seed: None,
-            drop_last: false,
-            epochs: None,
-            num_workers: 0,
-            fingerprint: None,
-            at: Arc::default(),
         }
     }
 
@@ -156,25 +123,25 @@ impl<B: Backend, I, O> Loader<B, I, O> {
     /// If it is 0.
     pub fn batch_size(mut self, batch_size: usize) -> Self {
         assert!(batch_size > 0, "a batch has at least one sample");
-        self.batch_size = batch_size;
+        self.samples.batch_size = batch_size;
         self
     }
 
     /// Puts the samples of every epoch in a random order of its own, which follows from `seed`. It takes no memory.
     pub fn shuffle(mut self, seed: u64) -> Self {
-        self.seed = Some(seed);
+        self.samples.seed = Some(seed);
         self
     }
 
     /// Leaves out the last batch of an epoch if it would be short.
     pub fn drop_last(mut self) -> Self {
-        self.drop_last = true;
+        self.samples.drop_last = true;
         self
     }
 
     /// Ends after so many epochs, counted from the first one, also where a run is resumed.
     pub fn epochs(mut self, epochs: u64) -> Self {
-        self.epochs = Some(epochs);
+        self.samples.epochs = Some(epochs);
         self
     }
 
@@ -184,14 +151,14 @@ impl<B: Backend, I, O> Loader<B, I, O> {
     /// Batches are made of items in the thread that asks for them: what is recorded on a mesh has to come in the same
     /// order in all processes. So what takes long belongs into the data set (Burn's `MapperDataset`).
     pub fn num_workers(mut self, num_workers: usize) -> Self {
-        self.num_workers = num_workers;
+        self.samples.num_workers = num_workers;
         self
     }
 
     /// Says what the data is, by a version, say, or a hash: positions in other data are then refused. Without it, the
     /// number of samples and the seed are all that is compared.
     pub fn fingerprint(mut self, fingerprint: impl Into<String>) -> Self {
-        self.fingerprint = Some(fingerprint.into());
+        self.samples.fingerprint = Some(fingerprint.into());
         self
     }
 
@@ -201,26 +168,12 @@ impl<B: Backend, I, O> Loader<B, I, O> {
     ///
     /// # Errors
     /// [`DataError::MissingItem`], [`DataError::NoFingerprint`].
-    pub fn fingerprint_items(self, items: usize) -> Result<Self, DataError>
+    pub fn fingerprint_items(mut self, items: usize) -> Result<Self, DataError>
     where
         I: Serialize,
     {
-        let last = self.samples.saturating_sub(1);
-        let items = items.min(self.samples);
-        let mut hash = 0;
-        for number in 0..items {
-            // Wide enough for any product of two numbers of items.
-            let spread = number as u128 * last as u128 / (items - 1).max(1) as u128;
-            let index = self.first + spread as usize;
-            let item = self.dataset.get(index);
-            let item = item.ok_or(DataError::MissingItem { index })?;
-            let json = serde_json::to_vec(&item);
-            let json = json.map_err(|source| DataError::NoFingerprint { index, source })?;
-            hash = json.iter().fold(draw(hash, index as u64), |hash, byte| {
-                draw(hash, u64::from(*byte))
-            });
-        }
-        Ok(self.fingerprint(format!("{items} items {hash:016x}")))
+        self.samples.fingerprint_items(items)?;
+        Ok(self)
     }
 
     /// Continues at a position, which may have been saved with another batch size, rows, workers and epochs. To be
@@ -229,37 +182,30 @@ impl<B: Backend, I, O> Loader<B, I, O> {
     /// # Errors
     /// [`ResumeError::OtherStream`] says what was expected and found.
     pub fn resume(mut self, position: &Position) -> Result<Self, ResumeError> {
-        position.check(&self.stream())?;
-        self.at = Arc::new(Mutex::new((position.epoch, position.sample)));
+        self.samples.resume(position)?;
         Ok(self)
     }
 
     /// After how many samples the loader is: those of the batches that its iterators have handed out.
     pub fn position(&self) -> Position {
-        let (epoch, sample) = *self.at.lock();
-        Position {
-            epoch,
-            sample,
-            stream: self.stream(),
+        self.samples.position()
+    }
+
+    /// The same loader of other samples.
+    pub(super) fn of(&self, samples: Samples<I>) -> Self {
+        Self {
+            samples,
+            batching: Arc::clone(&self.batching),
+            device: self.device.clone(),
         }
     }
 
-    fn stream(&self) -> Stream {
-        Stream {
-            samples: self.samples,
-            seed: self.seed,
-            fingerprint: self.fingerprint.clone(),
-        }
-    }
-
-    /// The batches from the position on, until the end of epoch `end - 1`.
-    pub(super) fn spans(&self, end: Option<u64>) -> Spans {
-        Spans {
-            samples: self.samples,
-            batch_size: self.batch_size,
-            drop_last: self.drop_last,
-            end,
-            at: *self.at.lock(),
+    /// Batches made of items that are loaded.
+    pub(super) fn made(&self, items: burn_dist_front::data::Batched<I>) -> Batches<B, I, O> {
+        Batches {
+            items,
+            batching: Arc::clone(&self.batching),
+            device: self.device.clone(),
         }
     }
 }
@@ -270,40 +216,6 @@ impl<B: Backend, I: Send + 'static, O> Loader<B, I, O> {
     /// # Errors
     /// [`DataError::NoBatches`], [`DataError::NoThread`].
     pub fn batches(&self) -> Result<Batches<B, I, O>, DataError> {
-        let spans = self.spans(self.epochs);
-        if self.epochs.is_none() && !spans.has_batches() {
-            return Err(DataError::NoBatches {
-                samples: self.samples,
-                batch_size: self.batch_size,
-            });
-        }
-        self.load(spans)
-    }
-
-    pub(super) fn load(&self, spans: Spans) -> Result<Batches<B, I, O>, DataError> {
-        let source = Source {
-            dataset: Arc::clone(&self.dataset),
-            first: self.first,
-            samples: self.samples,
-            seed: self.seed,
-            rows: Arc::clone(&self.rows),
-        };
-        let loaded: Box<LoadedItems<I>> = match self.num_workers {
-            0 => Box::new(load_here(source, spans)),
-            num_workers => {
-                let workers = Workers::start(source, &spans, num_workers);
-                let thread = |source| DataError::NoThread {
-                    num_workers,
-                    source,
-                };
-                Box::new(workers.map_err(thread)?)
-            }
-        };
-        Ok(Batches {
-            loaded: Some(loaded),
-            batching: Arc::clone(&self.batching),
-            device: self.device.clone(),
-            at: Arc::clone(&self.at),
-        })
+        Ok(self.made(self.samples.batches()?))
     }
 }

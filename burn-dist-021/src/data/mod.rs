@@ -11,17 +11,11 @@
 
 mod batches;
 mod epoch;
-mod error;
 mod loader;
-mod order;
-mod position;
-mod spans;
-mod workers;
 
 #[cfg(test)]
 mod tests;
 
 pub use batches::Batches;
-pub use error::DataError;
+pub use burn_dist_front::data::{DataError, Position, ResumeError, Stream};
 pub use loader::Loader;
-pub use position::{Position, ResumeError, Stream};

@@ -1,10 +1,12 @@
 //! Installing specs on the parameters of a module.
 
-use super::{Annotate, ParallelError, ParamSpec, Plan, resolve, walk};
-use crate::mesh::{Axis, AxisIndex, MeshShape};
+use super::walk::Burn021;
+use super::{Annotate, ParallelError, ParamSpec, Plan};
+use crate::mesh::MeshShape;
 use burn_core::module::{Module, ModuleMapper, Param};
 use burn_core::tensor::{Bool, Int, Tensor, TensorPrimitive};
 use burn_dist_engine::warn::warn;
+use burn_dist_front::parallel::{Line, idle, idle_axes};
 use core::marker::PhantomData;
 use std::vec::IntoIter;
 
@@ -35,8 +37,7 @@ pub trait ParallelizeWith<B: Annotate>: Module<B> {
         plan: &Plan,
     ) -> Result<Self, ParallelError> {
         let mesh = mesh.as_ref();
-        let (module, tree) = walk::walk(self);
-        let specs = resolve::resolve(plan, &tree, mesh)?;
+        let specs = plan.resolve_tree(&Burn021::tree(&self), mesh)?;
         for axis in idle_axes(&specs, mesh) {
             warn(&idle(axis, mesh));
         }
@@ -46,7 +47,7 @@ pub trait ParallelizeWith<B: Annotate>: Module<B> {
             error: None,
             backend: PhantomData,
         };
-        let module = module.map(&mut installer);
+        let module = self.map(&mut installer);
         match installer.error {
             Some(error) => Err(error),
             None => Ok(module),
@@ -55,32 +56,6 @@ pub trait ParallelizeWith<B: Annotate>: Module<B> {
 }
 
 impl<B: Annotate, M: Module<B>> ParallelizeWith<B> for M {}
-
-/// Returns the axes that are there to split the model, and split nothing of it.
-pub(super) fn idle_axes<'a>(specs: &[ParamSpec], mesh: &'a MeshShape) -> Vec<&'a Axis> {
-    let is_used = |index: AxisIndex| {
-        specs.iter().any(|spec| {
-            let mut activations = spec.input.iter().chain(&spec.output);
-            spec.layout.sharded_axes().any(|axis| axis == index)
-                || activations.any(|text| text.axes().any(|axis| axis == mesh.name(index)))
-        })
-    };
-    let is_idle = |index: &AxisIndex| {
-        mesh.role(*index).splits_model() && mesh.size(*index) > 1 && !is_used(*index)
-    };
-    let idle = mesh.axis_indices().filter(is_idle);
-    idle.map(|index| &mesh.axes()[usize::from(index.0)])
-        .collect()
-}
-
-fn idle(axis: &Axis, mesh: &MeshShape) -> String {
-    let Axis { name, size, .. } = axis;
-    format!(
-        "axis `{name}` of the mesh {mesh} splits nothing of this model: its {size} ranks compute the same. Say what is \
-         split over it (`colwise`, `rowwise`, `vocab` of a `Plan`, or the attributes of `Parallelize`), or use `fsdp`, \
-         over which every model is"
-    )
-}
 
 struct Installer<'a, B> {
     /// In the order of the walk.

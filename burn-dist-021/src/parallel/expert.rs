@@ -2,7 +2,7 @@
 //!
 //! | file | part |
 //! | --- | --- |
-//! | `burn-dist-021/src/parallel/plan.rs`, `fit.rs` | [`Plan::experts`](crate::Plan::experts): dim 0 of stacked weights and biases |
+//! | `burn-dist-front/src/parallel/plan.rs`, `fit.rs` | [`Plan::experts`](crate::Plan::experts): dim 0 of stacked weights and biases |
 //! | `burn-dist-mesh/src/axis.rs`, `shape.rs` | the role of the axis: rows of a batch are split over it too |
 //! | `burn-dist-engine/src/ops/matmul.rs` | batched products whose batch is the experts |
 //! | `burn-dist-plan/src/layout/redistribute/` | the all-to-all of tokens to experts and back |

@@ -6,5 +6,5 @@
 //! | `burn-dist-plan/src/layout/rest.rs` | where a tensor rests: a function of shape, layout, mesh and policy |
 //! | `burn-dist-plan/src/passes/propagate/module.rs`, `versions.rs` | gathers before use, reductions of gradients to where the parameter rests |
 //! | `burn-dist-plan/src/facts/visits.rs`, `burn-dist-plan/src/passes/schedule.rs` | gathers of a unit together and ahead, reductions behind the next unit |
-//! | `burn-dist-021/src/parallel/resolve.rs` | the spec of each parameter; [`Plan::unit`](crate::Plan::unit) |
+//! | `burn-dist-front/src/parallel/resolve.rs` | the spec of each parameter; [`Plan::unit`](crate::Plan::unit) |
 //! | `tests-021/sharding.rs`, `tests-021/training.rs`, `tests-021/rows.rs` | bitwise DDP under every strategy, memory and bytes as promised |

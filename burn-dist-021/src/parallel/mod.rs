@@ -6,13 +6,12 @@
 //!
 //! | file | idea |
 //! | --- | --- |
-//! | `describe` | the trait the derive implements, and what it writes into |
-//! | `plan`, `pattern` | entries and the paths they name |
+//! | `burn-dist-front/src/parallel/` | plans, what the derive writes into, and plan x tree x mesh -> specs |
+//! | `plan` | the plans of this line of Burn |
+//! | `describe` | a module that says how it is split |
 //! | `walk` | the tree of any Burn module: its modules and float parameters |
-//! | `resolve`, `fit` | plan x tree x mesh -> specs, and what a style means for a shape |
-//! | `stages` | the stage of each parameter |
-//! | `pipeline` | a step in microbatches |
 //! | `apply` | installing specs on parameters |
+//! | `pipeline` | a step in microbatches |
 //!
 //! One module for each parallelism names the files that do it: [`fsdp`], [`tensor`], [`sequence`], [`pipeline`],
 //! [`context`], [`expert`].
@@ -23,39 +22,34 @@ pub(crate) mod apply;
 pub mod context;
 pub(crate) mod describe;
 pub(crate) mod dtensor;
-mod error;
 pub mod expert;
-mod fit;
 pub mod fsdp;
-mod pattern;
 pub mod pipeline;
 pub(crate) mod plan;
-mod resolve;
 pub mod sequence;
-mod stages;
 pub mod tensor;
 #[cfg(test)]
 mod tests;
 mod walk;
 
 pub use burn_dist_engine::Annotate;
+pub(crate) use burn_dist_front::parallel::ModulePath;
+pub use burn_dist_front::parallel::ParallelError;
 pub use burn_dist_plan::{ParamRole, ParamSpec, Style};
 pub use dtensor::DTensorError;
 pub(crate) use dtensor::{MeshBackend, mesh_of};
-pub use error::ParallelError;
-pub(crate) use walk::ModulePath;
 
 use apply::ParallelizeWith;
-use burn_dist_plan::LayoutText;
 use plan::Plan;
 
 /// Names that the derive's expansion uses; not for users.
 #[doc(hidden)]
 pub mod private {
     pub use super::Style;
-    pub use super::describe::probe::{EachItem, EachNothing, Probe, ViaNothing, ViaPlan};
-    pub use super::describe::{Blocks, Mark, Parallelize, Scope};
+    pub use burn_dist_front::parallel::probe::{EachItem, EachNothing, Probe, ViaNothing, ViaPlan};
+    // What the derive implements.
     pub use crate::mesh::ReduceOp;
+    pub use burn_dist_front::parallel::{Blocks, Describe as Parallelize, Mark, Scope};
     pub use burn_dist_plan::layout::written::LayoutParts;
     pub use burn_dist_plan::policy;
 }

@@ -3,8 +3,8 @@
 //!
 //! | file | part |
 //! | --- | --- |
-//! | `burn-dist-021/src/parallel/plan.rs` | what users choose: [`Plan::stages`](crate::Plan::stages), [`Plan::schedule`](crate::Plan::schedule) |
-//! | `burn-dist-021/src/parallel/stages.rs` | the stage of each parameter, evenly or by cost |
+//! | `burn-dist-front/src/parallel/plan.rs` | what users choose: [`Plan::stages`](crate::Plan::stages), [`Plan::schedule`](crate::Plan::schedule) |
+//! | `burn-dist-front/src/parallel/stages.rs` | the stage of each parameter, evenly or by cost |
 //! | `burn-dist-021/src/parallel/pipeline.rs` | [`forward_backward`]: a step in microbatches, recorded as one window |
 //! | `burn-dist-plan/src/pipeline/` | schedules as tables: those of the literature, their text form, the validator, the search |
 //! | `burn-dist-plan/src/facts/stages.rs` | the stage of each operation, by the parameters that it uses |
@@ -17,39 +17,12 @@ use std::ops::Range;
 use burn_core::module::AutodiffModule;
 use burn_core::tensor::backend::{AutodiffBackend, Backend};
 use burn_core::tensor::{BasicOps, Tensor, TensorKind};
+use burn_dist_front::parallel::microbatches as sizes;
 use burn_optim::{GradientsAccumulator, GradientsParams};
 
 use super::MeshBackend;
 
-/// Why a batch cannot be cut into microbatches. Nothing has been computed when one is returned.
-#[derive(Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum PipelineError {
-    /// No microbatches were asked for.
-    #[error("a batch was to be cut into 0 microbatches: use 1 or more")]
-    NoMicrobatches,
-    /// More microbatches than rows.
-    #[error(
-        "a batch of {rows} row(s) cannot be cut into {microbatches} microbatches: use at most {rows}, or a larger batch"
-    )]
-    TooFewRows {
-        /// Rows of the batch.
-        rows: usize,
-        /// Microbatches asked for.
-        microbatches: usize,
-    },
-    /// Parts of a batch that have different numbers of rows.
-    #[error(
-        "the parts of the batch have {} rows: dim 0 of each has to be the batch",
-        .rows.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")
-    )]
-    UnevenBatch {
-        /// Rows of each part.
-        rows: Vec<usize>,
-    },
-}
-
-burn_dist_mesh::debug_by_message!(PipelineError);
+pub use burn_dist_front::parallel::PipelineError;
 
 /// A batch that can be cut into microbatches along its rows: tensors, along dim 0; tuples and options of such; lists of
 /// items on the host.
@@ -214,7 +187,7 @@ where
     M: AutodiffModule<B>,
     T: Microbatches,
 {
-    let sizes = sizes(&batch, microbatches)?;
+    let sizes = sizes(batch.num_rows(), microbatches)?;
     let rows: usize = sizes.iter().sum();
     // Asking for the device initialises parameters: before the hold, since that is no part of the step.
     let device = model.devices().into_iter().next();
@@ -251,51 +224,14 @@ where
     Ok((Tensor::from_inner(sum), accumulator.grads()))
 }
 
-/// Returns the number of rows of each microbatch.
-fn sizes(batch: &impl Microbatches, microbatches: usize) -> Result<Vec<usize>, PipelineError> {
-    if microbatches == 0 {
-        return Err(PipelineError::NoMicrobatches);
-    }
-    let parts = batch.num_rows();
-    let rows = parts.first().copied().unwrap_or(0);
-    if parts.iter().any(|other| *other != rows) {
-        return Err(PipelineError::UnevenBatch { rows: parts });
-    }
-    if rows < microbatches {
-        return Err(PipelineError::TooFewRows { rows, microbatches });
-    }
-    let more = rows % microbatches;
-    let size = |number| rows / microbatches + usize::from(number < more);
-    Ok((0..microbatches).map(size).collect())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_shared_out() {
-        assert_eq!(sizes(&vec![0; 8], 4), Ok(vec![2; 4]));
-        assert_eq!(sizes(&vec![0; 7], 3), Ok(vec![3, 2, 2]));
+    fn parts_are_cut_alike() {
         let two = (vec![0; 4], Some(vec![""; 4]), None::<Vec<u8>>);
-        assert_eq!(sizes(&two, 1), Ok(vec![4]));
+        assert_eq!(two.num_rows(), [4, 4]);
         assert_eq!(two.rows(1..3), (vec![0; 2], Some(vec![""; 2]), None));
-    }
-
-    #[test]
-    fn batches_that_cannot_be_cut_say_so() {
-        let text = |error: Result<_, PipelineError>| error.unwrap_err().to_string();
-        assert_eq!(
-            text(sizes(&vec![0; 3], 4)),
-            "a batch of 3 row(s) cannot be cut into 4 microbatches: use at most 3, or a larger batch"
-        );
-        assert_eq!(
-            text(sizes(&(vec![0; 3], vec![0; 4]), 2)),
-            "the parts of the batch have 3, 4 rows: dim 0 of each has to be the batch"
-        );
-        assert_eq!(
-            text(sizes(&vec![0; 3], 0)),
-            "a batch was to be cut into 0 microbatches: use 1 or more"
-        );
     }
 }

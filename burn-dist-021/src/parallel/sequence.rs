@@ -2,7 +2,7 @@
 //!
 //! | file | part |
 //! | --- | --- |
-//! | `burn-dist-021/src/parallel/plan.rs` | [`Plan::sequence`](crate::Plan::sequence), and layouts of activations: [`Plan::input`](crate::Plan::input), [`Plan::output`](crate::Plan::output) |
+//! | `burn-dist-front/src/parallel/plan.rs` | [`Plan::sequence`](crate::Plan::sequence), and layouts of activations: [`Plan::input`](crate::Plan::input), [`Plan::output`](crate::Plan::output) |
 //! | `burn-dist-plan/src/passes/propagate/module.rs` | the layouts that a module asks for |
 //! | `burn-dist-plan/src/passes/propagate/versions.rs` | partial sums scattered along the split dim of the residual stream |
 //! | `burn-dist-plan/src/layout/redistribute/` | all-gather and reduce-scatter in place of an all-reduce |

@@ -1,6 +1,5 @@
 //! Effects of `parallelize` on parameters: layouts that it asks for are noted, and not installed.
 
-use super::apply::idle_axes;
 use super::{ParallelError, ParallelizeWith, Plan};
 use crate as burn_dist;
 use crate::mesh::MeshShape;
@@ -12,6 +11,7 @@ use burn::nn::{Linear, LinearConfig, LinearLayout};
 use burn::tensor::backend::{Backend, BackendTypes};
 use burn::tensor::{Int, Tensor};
 use burn_dist::Parallelize;
+use burn_dist_front::parallel::idle_axes;
 use std::sync::LazyLock;
 
 type Plain = Dist<Flex>;

@@ -1,260 +1,36 @@
-//! The tree of any Burn module, from one walk over it: its modules and its float parameters.
+//! The tree of any module of this line of Burn, from one walk over it.
 
 use burn_core::module::{Module, ModuleMapper, Param};
 use burn_core::tensor::backend::Backend;
 use burn_core::tensor::{Bool, Int, Tensor};
-use burn_dist_plan::policy::{Pattern, PatternSegment};
-use core::marker::PhantomData;
-use std::collections::{BTreeSet, HashMap};
-use std::ops::Range;
+use burn_dist_front::parallel::{Line, ModuleTree, TreeBuilder};
 
-/// The path of the module that a walk is in: one segment per `enter_module`.
-#[derive(Default)]
-pub(crate) struct ModulePath {
-    segments: Vec<Segment>,
-}
+/// Burn 0.21, whose modules name their backend.
+#[derive(Clone, Copy, Debug)]
+pub struct Burn021;
 
-/// One step of a path.
-#[derive(Clone, Debug)]
-pub(super) struct Segment {
-    /// Field, variant, or index.
-    pub(super) name: String,
-    /// The container of the step, as Burn names it: `Struct:Linear`, `Enum:Proj`, `Vec`, `Array`, `Tuple`.
-    container: String,
-}
-
-impl Segment {
-    /// The type whose field this is, if it is a field.
-    pub(super) fn struct_name(&self) -> Option<&str> {
-        self.container.strip_prefix("Struct:")
-    }
-
-    /// Returns whether this is an element of a list or a tuple.
-    pub(super) fn is_element(&self) -> bool {
-        matches!(self.container.as_str(), "Vec" | "Array" | "Tuple")
-    }
-
-    /// Returns whether the index says nothing about the kind of element, so that `*` may stand for it in a listing.
-    pub(super) fn is_interchangeable(&self) -> bool {
-        matches!(self.container.as_str(), "Vec" | "Array")
-    }
-}
-
-impl ModulePath {
-    pub(crate) fn enter(&mut self, name: &str, container: &str) {
-        self.segments.push(Segment {
-            name: name.into(),
-            container: container.into(),
-        });
-    }
-
-    pub(crate) fn exit(&mut self) {
-        self.segments.pop();
-    }
-
-    /// The dotted path.
-    pub(crate) fn path(&self) -> String {
-        let names: Vec<&str> = self.segments.iter().map(|s| s.name.as_str()).collect();
-        names.join(".")
-    }
-}
-
-/// A float parameter, before anything is decided about it.
-#[derive(Clone, Debug)]
-pub(super) struct Parameter {
-    /// One segment per step from the root.
-    pub(super) segments: Vec<Segment>,
-    /// The names of `segments`.
-    pub(super) names: Vec<String>,
-    /// Its global shape. For a parameter still to be initialised, the shape Burn states before its mappers run, which
-    /// transposes the weight of a `LinearLayout::Col`.
-    pub(super) shape: Vec<usize>,
-}
-
-impl Parameter {
-    /// The dotted path.
-    pub(super) fn path(&self) -> String {
-        self.names.join(".")
-    }
-
-    /// The dotted path of the first `len` segments.
-    pub(super) fn prefix(&self, len: usize) -> String {
-        self.names[..len].join(".")
-    }
-}
-
-/// A module, a list or a parameter in a [`ModuleTree`], by number: in the order of the walk, the whole module first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Node(usize);
-
-/// The modules and float parameters of a module.
-#[derive(Debug)]
-pub(super) struct ModuleTree {
-    /// In the order of the walk.
-    pub(super) parameters: Vec<Parameter>,
-    nodes: Vec<NodeContent>,
-}
-
-#[derive(Debug)]
-struct NodeContent {
-    /// The names that lead to it.
-    names: Vec<String>,
-    /// Nodes right below it; a module written by hand may enter one name several times.
-    children: HashMap<String, Vec<Node>>,
-    /// The node after all those in it.
-    end: usize,
-    /// The parameters in it.
-    parameters: Range<usize>,
-}
-
-impl ModuleTree {
-    /// Returns the number of segments that lead to a node.
-    pub(super) fn depth(&self, node: Node) -> usize {
-        self.nodes[node.0].names.len()
-    }
-
-    /// Returns the dotted path of a node.
-    pub(super) fn path(&self, node: Node) -> String {
-        self.nodes[node.0].names.join(".")
-    }
-
-    /// Returns the float parameters in a node, by number.
-    pub(super) fn parameters_in(&self, node: Node) -> Range<usize> {
-        self.nodes[node.0].parameters.clone()
-    }
-
-    /// Returns the number of elements of the list at a path.
-    pub(super) fn num_elements(&self, path: &[String]) -> usize {
-        let lists = self.at(path).into_iter();
-        let names = lists.flat_map(|node| self.nodes[node.0].children.keys());
-        let last = names.filter_map(|name| name.parse::<usize>().ok()).max();
-        last.map_or(0, |last| last + 1)
-    }
-
-    /// Returns the nodes at a path.
-    pub(super) fn at(&self, path: &[String]) -> Vec<Node> {
-        let mut nodes = vec![Node(0)];
-        for name in path {
-            let below = nodes.iter().flat_map(|node| self.children(*node, name));
-            nodes = below.collect();
-        }
-        nodes
-    }
-
-    /// Returns the nodes that a pattern names.
-    pub(super) fn named(&self, pattern: &Pattern) -> Vec<Node> {
-        let segments = pattern.segments();
-        // Nodes with the number of segments that lead to them; each pair is followed once.
-        let mut reached = BTreeSet::from([(0, Node(0))]);
-        let mut open = vec![(0, Node(0))];
-        while let Some((len, node)) = open.pop() {
-            let next: Vec<(usize, Node)> = match segments.get(len) {
-                None => continue,
-                Some(PatternSegment::Any) => {
-                    let inside = (node.0..self.nodes[node.0].end).map(Node);
-                    inside.map(|node| (len + 1, node)).collect()
-                }
-                Some(PatternSegment::Name(name)) => {
-                    let below = self.children(node, name).into_iter();
-                    below.map(|node| (len + 1, node)).collect()
-                }
-                Some(glob @ PatternSegment::Glob(_)) => {
-                    let below = self.nodes[node.0].children.iter();
-                    let named = below.filter(|(name, _)| glob.matches(name));
-                    named
-                        .flat_map(|(_, nodes)| nodes.iter().map(|node| (len + 1, *node)))
-                        .collect()
-                }
-            };
-            open.extend(next.into_iter().filter(|pair| reached.insert(*pair)));
-        }
-        let named = reached.range((segments.len(), Node(0))..);
-        named.map(|(_, node)| *node).collect()
-    }
-
-    fn children(&self, node: Node, name: &str) -> Vec<Node> {
-        let children = self.nodes[node.0].children.get(name);
-        children.cloned().unwrap_or_default()
-    }
-}
-
-/// Walks over a module, initialising no parameter; returns it as it was, and its tree.
-///
 /// The walk is `Module::map`, as the one that installs specs is: both reach the same parameters in the same order.
-pub(super) fn walk<B: Backend, M: Module<B>>(module: M) -> (M, ModuleTree) {
-    let root = NodeContent {
-        names: Vec::new(),
-        children: HashMap::new(),
-        end: 0,
-        parameters: 0..0,
-    };
-    let mut walker = Walker {
-        path: ModulePath::default(),
-        open: vec![Node(0)],
-        tree: ModuleTree {
-            parameters: Vec::new(),
-            nodes: vec![root],
-        },
-        backend: PhantomData::<B>,
-    };
-    let module = module.map(&mut walker);
-    walker.close(Node(0));
-    (module, walker.tree)
-}
-
-struct Walker<B> {
-    path: ModulePath,
-    /// The nodes from the root to where the walk is.
-    open: Vec<Node>,
-    tree: ModuleTree,
-    backend: PhantomData<B>,
-}
-
-impl<B> Walker<B> {
-    /// Notes that the walk has left a node.
-    fn close(&mut self, node: Node) {
-        let (nodes, parameters) = (self.tree.nodes.len(), self.tree.parameters.len());
-        let content = &mut self.tree.nodes[node.0];
-        content.end = nodes;
-        content.parameters.end = parameters;
+impl<B: Backend, M: Module<B>> Line<M, B> for Burn021 {
+    fn tree(module: &M) -> ModuleTree {
+        let mut walker = Walker(TreeBuilder::default());
+        drop(module.clone().map(&mut walker));
+        walker.0.build()
     }
 }
 
-impl<B: Backend> ModuleMapper<B> for Walker<B> {
+struct Walker(TreeBuilder);
+
+impl<B: Backend> ModuleMapper<B> for Walker {
     fn enter_module(&mut self, name: &str, container: &str) {
-        self.path.enter(name, container);
-        let node = Node(self.tree.nodes.len());
-        let num_parameters = self.tree.parameters.len();
-        let mut names = Vec::new();
-        if let Some(parent) = self.open.last() {
-            let parent = &mut self.tree.nodes[parent.0];
-            names.extend(parent.names.iter().cloned());
-            parent.children.entry(name.into()).or_default().push(node);
-        }
-        names.push(name.into());
-        self.tree.nodes.push(NodeContent {
-            names,
-            children: HashMap::new(),
-            end: 0,
-            parameters: num_parameters..num_parameters,
-        });
-        self.open.push(node);
+        self.0.enter(name, container);
     }
 
     fn exit_module(&mut self, _name: &str, _container: &str) {
-        self.path.exit();
-        if let Some(node) = self.open.pop() {
-            self.close(node);
-        }
+        self.0.exit();
     }
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
-        let segments = self.path.segments.clone();
-        self.tree.parameters.push(Parameter {
-            names: segments.iter().map(|s| s.name.clone()).collect(),
-            segments,
-            shape: param.lazy_shape().to_vec(),
-        });
+        self.0.parameter(&param.lazy_shape());
         param
     }
 

@@ -416,7 +416,7 @@ impl Library {
     }
 }
 
-/// How a product is computed; given back when dropped.
+/// How a product is computed; destroyed when dropped.
 struct Description(sys::cublasLtMatmulDesc_t);
 
 impl Description {
@@ -443,7 +443,7 @@ impl Drop for Description {
     }
 }
 
-/// How a matrix lies: by columns, one after the other; given back when dropped.
+/// How a matrix lies: by columns, one after the other; destroyed when dropped.
 struct Layout(sys::cublasLtMatrixLayout_t);
 
 impl Layout {

@@ -113,7 +113,7 @@ fn out_of(element: Element) -> Out {
 /// The name of the engine that every device has.
 pub(super) const CUBECL: &str = "cubecl";
 
-/// Runs a product by an engine; one that fails has said so, and the next one was asked.
+/// Runs a product by an engine; one that fails has warned, and the next one was asked.
 fn run(
     client: &ComputeClient<CudaRuntime>,
     device: &Device,

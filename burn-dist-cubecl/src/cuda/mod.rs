@@ -101,8 +101,8 @@ pub fn known_device(of: &CudaDevice) -> Option<Device> {
     *asked
 }
 
-/// Enqueues the cast of a matrix `[rows, columns]`, by rows, to 8 bits: as it lies, the other way round, or both, as
-/// the kernel says.
+/// Enqueues the cast of a matrix `[rows, columns]`, by rows, to 8 bits: as it lies, transposed, or both, as the
+/// kernel says.
 ///
 /// # Errors
 /// If a size is not a multiple of 16.
@@ -164,7 +164,7 @@ pub fn wait(client: &ComputeClient<CudaRuntime>, wait: flag_wait::Wait) {
 }
 
 /// Runs a small product of a kind, waits for it, and compares it with the reference: sizes that end inside of tiles,
-/// and more than one tile each way.
+/// and more than one tile along each dim.
 fn try_out(
     engine: &dyn Engine<Call, Handle>,
     device: &Device,

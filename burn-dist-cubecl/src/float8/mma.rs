@@ -2,7 +2,7 @@
 //! compute capability 8.9 on. Operands lie by rows, along what is added up.
 //!
 //! A cube of eight planes makes a tile of 64 x 128, a plane 32 x 32 of it: with more, registers of GPUs that unpack
-//! what they multiply do not suffice. 128 of what is added up are in shared memory, and the next ones on their way in
+//! what they multiply do not suffice. 128 of what is added up are in shared memory, and the next ones are loaded into
 //! registers. An instruction adds up in an order of its own, so it may as well take terms in the order in which they
 //! are read best: a unit reads 16 neighbouring bytes of a row, its words of two instructions, of both operands alike.
 

@@ -11,33 +11,16 @@ use burn_backend::tensor::{FloatTensor, IndexingUpdateOp, IntTensor};
 use burn_backend::{
     Backend, DType, DataError, Element, Shape, TensorData, TensorMetadata, get_device_settings,
 };
-use burn_dist_door::Elements;
-use burn_flex::{Flex, FlexTensor, Layout};
-use burn_ir::{BackendIr, QuantizationParametersIr, TensorIr};
+use burn_dist_door::Activation;
+use burn_flex::{FlexTensor, Layout};
+use burn_ir::{BackendIr, OperationIr, QuantizationParametersIr, TensorIr};
 use burn_std::{AllocationController, AllocationError, AllocationProperty};
 
 use super::downcast;
 use crate::comm::PoolMemory;
-use crate::record::Ranks;
 
-/// A backend whose tensors live on a device mesh: records the program, partitions it, and runs each rank's part on `B`.
-///
-/// Nests inside `Autodiff`: `Autodiff<Dist<Flex>>`. `Autodiff` records gradients as ordinary operations, which `Dist`
-/// then partitions with the rest; the other order would differentiate each rank's part on its own. Fusion would go
-/// inside, so that what a rank runs between two collectives is fused; but over burn-fusion 0.21 some programs on
-/// several ranks give wrong values, and the backends that this crate's features name go without it.
-///
-/// Quantized tensors are whole on every rank; what is computed from them is split again.
-pub type Dist<B> = burn_dist_door::Dist<Ranks<B>>;
-
-/// Programs whose ranks compute on Flex.
-pub(crate) type OnFlex = Ranks<Flex>;
-
-impl<B: BackendIr> Elements for Ranks<B> {
-    type FloatElem = B::FloatElem;
-    type IntElem = B::IntElem;
-    type BoolElem = B::BoolElem;
-}
+/// True if the backend of a program says what its ranks compute on.
+pub(crate) const NAMES_BACKEND: bool = true;
 
 /// Returns what tensors on a device are made of where a program does not say.
 pub(crate) fn settings<B: Backend>(device: &B::Device) -> DeviceSettings {
@@ -50,7 +33,7 @@ pub(crate) mod data {
     pub(crate) use burn_dist_door::DataParts;
 }
 
-/// Returns how a backend stores bools unless it is told.
+/// Returns how a backend stores bools by default.
 pub(crate) fn bool_type<B: Backend>(_: &B::Device) -> DType {
     <B::BoolElem as Element>::dtype()
 }
@@ -61,6 +44,11 @@ pub(crate) fn quantization<B: Backend>(
     _: Option<FloatTensor<B>>,
 ) -> QuantizationParametersPrimitive<B> {
     QuantizationParametersPrimitive { scales }
+}
+
+/// Returns the name of the activation that a custom operation carries.
+pub(crate) fn carried(op: &OperationIr) -> Option<&'static str> {
+    Activation::of(op).map(|activation| activation.name())
 }
 
 /// Returns the scale that the others are relative to: there is none.

@@ -2,7 +2,8 @@
 //! burn-dist's is one.
 
 use super::family::prelude::*;
-use super::pointwise::{self, mapped, pairwise};
+use super::places::pairwise;
+use super::pointwise::{self, mapped};
 
 family! {
     Activated |cx, op| {
@@ -56,9 +57,4 @@ impl Operation for Activated<'_> {
             _ => pairwise(inputs, shape, false),
         }
     }
-}
-
-/// Returns the name of the activation that a custom operation carries: none does.
-pub(super) fn carried(_: &OperationIr) -> Option<&'static str> {
-    None
 }

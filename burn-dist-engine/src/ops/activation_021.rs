@@ -5,7 +5,8 @@ use burn_backend::tensor::FloatTensor;
 use burn_dist_door::Activation;
 
 use super::family::prelude::*;
-use super::pointwise::{self, mapped, pairwise};
+use super::places::pairwise;
+use super::pointwise::{self, mapped};
 
 family! {
     Activated |cx, op| {
@@ -77,9 +78,4 @@ fn run<B: BackendIr, E: Env<B>>(
         Activation::LogSigmoid => B::log_sigmoid(next()),
         Activation::LogSigmoidBackward => B::log_sigmoid_backward(next(), next()),
     }
-}
-
-/// Returns the name of the activation that a custom operation carries.
-pub(super) fn carried(op: &OperationIr) -> Option<&'static str> {
-    Activation::of(op).map(|activation| activation.name())
 }

@@ -3,7 +3,8 @@
 use burn_backend::DType;
 
 use super::family::prelude::*;
-use super::pointwise::{self, in_order, mapped, pairwise};
+use super::places::pairwise;
+use super::pointwise::{self, in_order, mapped};
 
 family! {
     Arithmetic |cx, op| by_number(K: Numbers) {

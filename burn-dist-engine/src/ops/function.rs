@@ -1,7 +1,8 @@
 //! Functions of single floats.
 
 use super::family::prelude::*;
-use super::pointwise::{self, mapped, pairwise};
+use super::places::pairwise;
+use super::pointwise::{self, mapped};
 
 family! {
     Function |cx, op| {

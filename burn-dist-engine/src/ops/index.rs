@@ -19,6 +19,7 @@ use super::family::Family;
 use super::family::prelude::*;
 use super::kinds::{Arithmetics, Bool, Float, Int};
 use super::name;
+use super::places::{WRITES_IN_PLACE, written};
 use super::table::family_of;
 use crate::layout::DimLayout;
 
@@ -180,7 +181,21 @@ impl Operation for Index<'_> {
     }
 
     fn makes(&self) -> bool {
-        !matches!(self, Self::GatherNd(_) | Self::ScatterNd(_))
+        match self {
+            Self::Gather(_) | Self::Select(_) => true,
+            Self::Scatter(_) | Self::SelectAssign(_) => !WRITES_IN_PLACE,
+            Self::GatherNd(_) | Self::ScatterNd(_) => false,
+        }
+    }
+
+    fn place(&self, kind: Kind, inputs: &[Operand<'_>], shape: &[usize]) -> Place {
+        match (self, kind) {
+            // A scatter of bools makes a new tensor.
+            (Self::Scatter(_), Kind::Float | Kind::Int) | (Self::SelectAssign(_), _) => {
+                written(inputs, shape)
+            }
+            _ => Place::New(Strided::contiguous(shape)),
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Elements chosen by a mask of bools.
 
 use super::family::prelude::*;
+use super::places::masked;
 use super::pointwise;
 
 family! {
@@ -18,6 +19,13 @@ impl Operation for Mask<'_> {
         match self {
             Self::MaskWhere(_) => pointwise::joint_linear(shapes, &[0, 2]),
             Self::MaskFill(_) => pointwise::any(shapes),
+        }
+    }
+
+    fn place(&self, _: Kind, inputs: &[Operand<'_>], shape: &[usize]) -> Place {
+        match self {
+            Self::MaskWhere(_) => masked(inputs, shape, Some(2)),
+            Self::MaskFill(_) => masked(inputs, shape, None),
         }
     }
 

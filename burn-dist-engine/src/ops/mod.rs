@@ -21,6 +21,7 @@
 //! | [`rules`] | what rules share |
 //! | `lower`, `emit` | from a global operation to the local ones of a rank |
 //! | `pointwise` | what functions of single elements share |
+//! | `places` | which results are in the memory of an operand |
 //! | [`execute`] | runs one operation: where its tensors come from, and errors |
 //! | `kinds` | floats, ints and bools, with the kernels that each has |
 //! | `dtype`, `scheme` | element types in Burn's terms and in ours; quantization schemes |
@@ -55,6 +56,8 @@ mod matmul;
 mod normal;
 #[cfg(not(burn_021))]
 mod pad;
+#[cfg_attr(burn_021, path = "places_021.rs")]
+mod places;
 mod pointwise;
 mod pool;
 mod quantized;

@@ -1,8 +1,9 @@
 //! Normalisations: every element is divided by what the others along its dims add up to. Those dims stay whole.
 //!
-//! With means and variances given, a batch is normalised element by element, so there all dims may be split.
+//! Where means and variances are inputs, a batch is normalised element by element, so there all dims may be split.
 
 use super::family::prelude::*;
+use super::pointwise::in_order;
 
 family! {
     Normal |cx, op| {
@@ -55,7 +56,30 @@ impl Operation for Normal<'_> {
         FloatClass::Single
     }
 
+    /// The others are composed of differences, which overwrite their left operand.
     fn makes(&self) -> bool {
-        true
+        matches!(
+            self,
+            Self::Softmax(_) | Self::Softmin(_) | Self::LayerNorm(_)
+        )
+    }
+
+    fn place(&self, _: Kind, inputs: &[Operand<'_>], shape: &[usize]) -> Place {
+        let last = shape.len().saturating_sub(1);
+        match self {
+            Self::LogSoftmax(_) | Self::BatchNorm(_) => in_order(&inputs[0]),
+            // The dim is made the last one, and its rows stay together.
+            Self::Softmax(op) | Self::Softmin(op) => {
+                let swapped = |dim| match dim {
+                    dim if dim == op.axis => last,
+                    dim if dim == last => op.axis,
+                    dim => dim,
+                };
+                let rows: Vec<usize> = (0..shape.len()).map(|dim| shape[swapped(dim)]).collect();
+                let dims = (0..shape.len()).map(swapped);
+                Place::New(Strided::contiguous(&rows).permuted(dims))
+            }
+            Self::LayerNorm(_) => Place::New(Strided::contiguous(shape)),
+        }
     }
 }

@@ -46,21 +46,7 @@ pub(super) fn mapped(input: &Operand<'_>) -> Place {
     }
 }
 
-/// A function of pairs of elements that may overwrite the left operand.
-pub(super) fn pairwise(inputs: &[Operand<'_>], shape: &[usize], broadcasts: bool) -> Place {
-    let new = Place::New(Strided::contiguous(shape));
-    let [lhs, rhs, ..] = inputs else { return new };
-    if !(lhs.alone && lhs.at.shape == shape && lhs.at.is_plain()) {
-        return new;
-    }
-    let right = rhs.at.expanded(shape);
-    if right.is_contiguous() || broadcasts && is_broadcast(&right) {
-        return Place::Shares(0, lhs.at.clone());
-    }
-    new
-}
-
-/// Reuses either operand, as [`pairwise`] does.
+/// Reuses either operand, as [`pairwise`](super::places::pairwise) does.
 pub(super) fn both(inputs: &[Operand<'_>], shape: &[usize]) -> Place {
     let new = Place::New(Strided::contiguous(shape));
     let [lhs, rhs, ..] = inputs else { return new };
@@ -75,30 +61,4 @@ pub(super) fn both(inputs: &[Operand<'_>], shape: &[usize]) -> Place {
         true => Place::Shares(1, right),
         false => new,
     }
-}
-
-/// Returns whether an operand is one row for all, or one number for each row.
-fn is_broadcast(at: &Strided) -> bool {
-    let Some((&last, outer)) = at.strides.split_last() else {
-        return false;
-    };
-    if at.shape.contains(&0) {
-        return false;
-    }
-    if last == 1 {
-        let sizes = at.shape.iter();
-        if outer
-            .iter()
-            .zip(sizes)
-            .all(|(stride, size)| *stride == 0 || *size == 1)
-        {
-            return true;
-        }
-    }
-    if last != 0 {
-        return false;
-    }
-    let rows = at.strides.iter().rposition(|stride| *stride != 0);
-    let rows = rows.map_or(0, |dim| dim + 1);
-    at.strides[..rows] == Strided::contiguous(&at.shape[..rows]).strides
 }

@@ -18,7 +18,6 @@ use burn_ir::{
 };
 use burn_std::Slice;
 
-use super::activation::carried;
 use super::custom::Custom;
 use super::dtype::{of_burn, to_burn};
 use super::emit::base;
@@ -32,6 +31,7 @@ use super::visit::{
     kind_name, kind_number, visit_mut,
 };
 use super::{index, lower, rules};
+use crate::burn::carried;
 use crate::mesh::{DType, ReduceOp};
 
 /// A recorded operation.

@@ -22,7 +22,7 @@ const SCALES: [ScaleDtype; 5] = [
     ScaleDtype::UE4M3,
 ];
 
-/// Writes a scheme down: value, type of the scale of the tensor (0: none is said), store and its dim, the block sizes
+/// Writes a scheme down: value, type of the scale of the tensor (0: there is none), store and its dim, the block sizes
 /// after their number (0: no blocks), the type of the blocks' scales, and the mode.
 pub(super) fn encode(scheme: QuantScheme) -> [u8; 15] {
     let mut code = [0; 15];

@@ -1,7 +1,8 @@
 //! Arithmetic that Burn 0.21 composes of others: signs, bounds on one side, and the length of a vector of two.
 
 use super::family::prelude::*;
-use super::pointwise::{self, in_order, mapped, pairwise};
+use super::places::pairwise;
+use super::pointwise::{self, in_order, mapped};
 
 /// Runs a kernel that floats and ints have, with a bound if there is one.
 macro_rules! signed {

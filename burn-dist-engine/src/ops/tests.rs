@@ -4,3 +4,5 @@ pub(super) mod execute;
 mod flops;
 mod oracle;
 mod rules;
+#[cfg(not(burn_021))]
+mod variants;

@@ -4,6 +4,7 @@ use burn_backend::Slice;
 
 use super::Recorded;
 use super::family::prelude::*;
+use super::places::{UNFOLD_IS_VIEW, unfolded};
 use crate::burn::flat_between;
 
 family! {
@@ -94,7 +95,11 @@ impl Operation for View<'_> {
     }
 
     fn is_view(&self) -> bool {
-        !matches!(self, Self::Flip(_) | Self::Unfold(_) | Self::RepeatDim(_))
+        match self {
+            Self::Flip(_) | Self::RepeatDim(_) => false,
+            Self::Unfold(_) => UNFOLD_IS_VIEW,
+            _ => true,
+        }
     }
 
     fn place(&self, _: Kind, inputs: &[Operand<'_>], shape: &[usize]) -> Place {
@@ -114,7 +119,7 @@ impl Operation for View<'_> {
             Self::Expand(_) => Some(at.expanded(shape)),
             Self::Slice(op) => look(at, &op.ranges, shape),
             Self::RepeatDim(op) => (op.times == 1).then(|| at.clone()),
-            Self::Unfold(_) => None,
+            Self::Unfold(op) => unfolded(at, op.dim, op.step, shape),
         };
         place.map_or_else(
             || Place::New(Strided::contiguous(shape)),

@@ -1,6 +1,6 @@
 //! The recorder of a mesh, whatever its ranks compute on.
 //!
-//! What a program asks of a mesh beyond Burn's functions goes through [`AnyRecorder`], whether the program's backend
+//! A program asks a mesh for more than Burn's functions through [`AnyRecorder`], whether the program's backend
 //! names the ranks' ([`Ranks`]) or not ([`Registered`]).
 
 use std::any::{Any, TypeId, type_name};

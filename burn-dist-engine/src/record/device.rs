@@ -1,5 +1,6 @@
 //! A device mesh as a Burn device.
 
+use std::any::{TypeId, type_name};
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -7,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use burn_backend::BackendTypes;
 use burn_backend::backend::{DeviceId, DeviceOps, DeviceSettings};
 use burn_dist_door::{Engine, Mesh, MeshDevice};
 use burn_flex::Flex;
@@ -15,7 +17,7 @@ use burn_ir::BackendIr;
 use super::Recorder;
 use super::any::Erased;
 use super::recorder::batch_layout;
-use crate::burn::settings as settings_of;
+use crate::burn::{NAMES_BACKEND, settings as settings_of};
 use crate::clock::Hardware;
 use crate::comm::{Chaos, CommError, FlightOptions, World};
 use crate::flight::default_folder;
@@ -313,9 +315,25 @@ pub struct DeviceMeshBuilder<M = DeviceMesh> {
     /// Outermost first, with what was wrong with the name of one.
     axes: Vec<Result<Axis, MeshError>>,
     devices: Vec<DeviceId>,
+    /// The type of the devices, if there are some.
+    device_type: Option<Type>,
     options: MeshOptions,
     ranks: Engine,
+    /// The backend that ranks compute on, and the type of its devices.
+    backend: (&'static str, Type),
     built: PhantomData<fn() -> M>,
+}
+
+/// A type, and its name.
+type Type = (TypeId, &'static str);
+
+fn type_of<T: 'static>() -> Type {
+    (TypeId::of::<T>(), type_name::<T>())
+}
+
+/// Returns the name of a backend, and the type of its devices.
+fn named<B: BackendIr>() -> (&'static str, Type) {
+    (type_name::<B>(), type_of::<<B as BackendTypes>::Device>())
 }
 
 impl<M> Default for DeviceMeshBuilder<M> {
@@ -323,8 +341,10 @@ impl<M> Default for DeviceMeshBuilder<M> {
         Self {
             axes: Vec::new(),
             devices: Vec::new(),
+            device_type: None,
             options: MeshOptions::default(),
             ranks: ranks_on::<Flex>(),
+            backend: named::<Flex>(),
             built: PhantomData,
         }
     }
@@ -353,12 +373,14 @@ impl<M> DeviceMeshBuilder<M> {
     /// device.
     pub fn devices<D: DeviceOps>(mut self, devices: &[D]) -> Self {
         self.devices = devices.iter().map(|device| device.to_id()).collect();
+        self.device_type = Some(type_of::<D>());
         self
     }
 
     /// Sets the backend that ranks compute on, where tensors name none: Burn's CPU backend without it.
     pub fn backend<B: BackendIr>(mut self) -> Self {
         self.ranks = ranks_on::<B>();
+        self.backend = named::<B>();
         self
     }
 
@@ -539,8 +561,8 @@ impl<M> DeviceMeshBuilder<M> {
     /// # Errors
     /// [`MeshError`] for an axis named twice, one whose name says no role, a size of zero, two pipeline axes, a link
     /// for an axis that is not there, a number of ranks that the processes cannot share out evenly, nodes that do not
-    /// hold exactly the ranks, more ranks than a process can run, or a number of devices other than the product of the
-    /// sizes.
+    /// hold exactly the ranks, more ranks than a process can run, a number of devices other than the product of the
+    /// sizes, or devices of another backend than the one that ranks compute on.
     pub fn build(self) -> Result<M, MeshError>
     where
         M: From<DeviceMesh>,
@@ -548,6 +570,15 @@ impl<M> DeviceMeshBuilder<M> {
         let axes: Result<Vec<Axis>, MeshError> = self.axes.into_iter().collect();
         let shape = MeshShape::with_roles(axes?)?;
         self.options.links.check(&shape)?;
+        let (backend, expected) = self.backend;
+        let others = self.device_type.filter(|devices| devices.0 != expected.0);
+        if let Some((_, devices)) = others.filter(|_| !NAMES_BACKEND) {
+            return Err(MeshError::OtherDevices {
+                devices: devices.to_string(),
+                backend: backend.to_string(),
+                expected: expected.1.to_string(),
+            });
+        }
         register(shape, self.devices, self.options, self.ranks).map(M::from)
     }
 }

@@ -11,8 +11,8 @@ use burn_ir::{OperationIr, TensorIr};
 use burn_router::RouterTensor;
 use burn_std::future::DynFut;
 
+use super::program::OnFlex;
 use super::{MeshDevice, Recorder};
-use crate::burn::OnFlex;
 use crate::burn::data::*;
 use crate::ops::Recorded;
 

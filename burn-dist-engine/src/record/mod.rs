@@ -10,12 +10,15 @@ mod hold;
 mod log;
 mod noted;
 pub mod parts;
+#[cfg_attr(burn_021, path = "program_021.rs")]
+mod program;
 mod ranks;
 mod recorder;
 mod repeat;
 mod report;
+#[cfg(test)]
+mod tests;
 
-pub use crate::burn::Dist;
 pub use annotate::{from_local, from_process_local, layout_of, local_of, redistribute};
 pub use any::OnRanks;
 pub use burn_dist_door::{MeshDevice, MeshTensor};
@@ -26,6 +29,7 @@ pub use hold::hold;
 pub use noted::noting;
 #[doc(hidden)]
 pub use parts::Parts;
+pub use program::Dist;
 pub use ranks::Ranks;
 pub(crate) use recorder::Recorder;
 pub use report::MeshReport;

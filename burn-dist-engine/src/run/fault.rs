@@ -80,7 +80,7 @@ pub enum Fault {
         /// Its id.
         id: u64,
     },
-    /// Parts of a tensor were asked for, or given, on another backend than the ranks compute on.
+    /// Parts of a tensor were asked for, or passed, on another backend than the ranks compute on.
     #[error(
         "the ranks of this mesh compute on {found}, and parts of their tensors were named as {asked}'s: name them as \
          that backend's, or choose the other one where the mesh is built"

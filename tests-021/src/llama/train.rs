@@ -9,7 +9,7 @@ use burn_dist::nn::AttentionBackend;
 use super::Llama;
 
 /// The optimizer of a model.
-pub type Optim<B> = OptimizerAdaptor<AdamW, Llama<B>, B>;
+type Optim<B> = OptimizerAdaptor<AdamW, Llama<B>, B>;
 
 /// Makes a fresh AdamW with the settings of most Llamas.
 pub fn optimizer<B: AutodiffBackend>() -> Optim<B> {
@@ -38,7 +38,7 @@ pub struct RandomTokens {
     pub seq: usize,
     /// Number of token ids.
     pub vocab: usize,
-    /// What the next are drawn with.
+    /// The generator of the next.
     pub state: u64,
 }
 
@@ -111,7 +111,7 @@ pub fn step<B: AutodiffBackend + AttentionBackend>(
     step_of(model, optim, (batch, 1), rate, device)
 }
 
-/// As [`step`], of a batch that is cut into so many microbatches.
+/// Does what [`step`] does with a batch that is cut into so many microbatches.
 pub fn step_of<B: AutodiffBackend + AttentionBackend>(
     model: Llama<B>,
     optim: &mut Optim<B>,

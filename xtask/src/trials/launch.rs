@@ -58,8 +58,8 @@ pub(super) struct Programs {
 impl Programs {
     /// Builds them.
     pub(super) fn build() -> Result<Self, String> {
-        let packages = ["build", "--release", "-p", "llama", "-p", "burn-dist-021"];
-        let features = "llama/mpi,burn-dist-021/cli,burn-dist-021/mpi";
+        let packages = ["build", "--release", "-p", "llama", "-p", "burn-dist"];
+        let features = "llama/mpi,burn-dist/cli,burn-dist/mpi";
         let mut build = workspace::cargo();
         build.args(packages);
         run(build.args(["--bins", "--features", features]))?;

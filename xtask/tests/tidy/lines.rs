@@ -10,7 +10,10 @@ const SEAMS: &[&str] = &[
     "burn-dist-door/src/burn.rs",
     "burn-dist-door/src/data.rs",
     "burn-dist-door/src/elements.rs",
+    "burn-dist-door/src/registered.rs",
+    "burn-dist-engine/src/burn",
     "burn-dist-engine/src/burn.rs",
+    "burn-dist-engine/src/ops/family.rs",
     "burn-dist-engine/src/ops/table.rs",
 ];
 

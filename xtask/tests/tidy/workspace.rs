@@ -108,6 +108,10 @@ pub(crate) fn rust_files(folder: &Path, files: &mut Vec<PathBuf>) {
         .collect();
     paths.sort();
     for path in paths {
+        // A linked file is that of another package.
+        if path.is_symlink() {
+            continue;
+        }
         if path.is_dir() {
             if path.file_name().is_some_and(|name| name != "target") {
                 rust_files(&path, files);

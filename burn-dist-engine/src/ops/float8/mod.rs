@@ -23,6 +23,7 @@ use crate::burn::data::*;
 use crate::burn::into_vec;
 
 #[cfg(any(feature = "wgpu", feature = "cuda"))]
+#[cfg_attr(burn_021, path = "device_021.rs")]
 mod device;
 #[cfg(not(any(feature = "wgpu", feature = "cuda")))]
 mod no_device;

@@ -1,4 +1,4 @@
-//! Without the feature `cuda`, no backend shows device memory.
+//! No backend shows device memory: without the feature `cuda`, and on the current line of Burn.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,10 @@ use burn_dist_gpu::{GpuTransport, Reduction};
 /// # Errors
 /// Always: nothing here is a GPU.
 pub(crate) fn identity<B: BackendIr>(_: &B::Device) -> Result<Identity, String> {
-    Err("this program was built without burn-dist's feature `cuda`".into())
+    Err(
+        "this program was built without burn-dist's feature `cuda`, or for a Burn later than 0.21"
+            .into(),
+    )
 }
 
 /// Returns `None`: nothing here is a GPU.

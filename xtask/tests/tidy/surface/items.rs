@@ -59,7 +59,11 @@ impl Seen {
 
 /// The crates of the workspace that have been read, by name.
 #[derive(Default)]
-pub(super) struct Crates(BTreeMap<String, Module>);
+pub(super) struct Crates {
+    modules: BTreeMap<String, Module>,
+    /// True if items are those for Burn 0.21, and otherwise those for the current line.
+    is_021: bool,
+}
 
 /// What a path stands for; a module and a function may share one.
 enum Target<'a> {
@@ -73,21 +77,41 @@ impl Crates {
     pub(super) fn of(name: &str, code: &str) -> Self {
         let code = without_text(code);
         let tokens = tokens(&code);
-        let module = Reader { tokens, at: 0 }.module(Path::new(name), name);
-        Self(BTreeMap::from([(name.into(), module)]))
+        let mut reader = Reader {
+            tokens,
+            at: 0,
+            is_021: false,
+        };
+        let module = reader.module(Path::new(name), name);
+        Self {
+            modules: BTreeMap::from([(name.into(), module)]),
+            is_021: false,
+        }
+    }
+
+    /// Returns the public paths of a package's crate, each with what it stands for. Packages of two lines of Burn have
+    /// crates of one name.
+    pub(super) fn paths_of_package(package: &str) -> BTreeSet<(String, String)> {
+        let name = package.trim_end_matches("-021").replace('-', "_");
+        let mut crates = Self {
+            is_021: package.ends_with("-021"),
+            ..Self::default()
+        };
+        crates.read_folder(&name, &workspace().join(package).join("src"));
+        crates.paths(&name)
     }
 
     /// Returns the public paths of a crate, each with what it stands for.
     pub(super) fn paths(&mut self, name: &str) -> BTreeSet<(String, String)> {
         self.read(name);
         let mut paths = BTreeSet::new();
-        self.show(&self.0[name], name, &mut paths);
+        self.show(&self.modules[name], name, &mut paths);
         paths
     }
 
     /// Reads a crate and those that it names.
     fn read(&mut self, name: &str) {
-        if self.0.contains_key(name) {
+        if self.modules.contains_key(name) {
             return;
         }
         let package = name.replace('_', "-");
@@ -97,10 +121,14 @@ impl Crates {
         let Some(folder) = folder.filter(|_| name.starts_with("burn_dist")) else {
             return;
         };
-        let file = folder.join("lib.rs");
-        let module = read_file(&file, folder, name);
+        self.read_folder(name, folder);
+    }
+
+    /// Reads a crate whose sources lie in a folder, and those that it names.
+    fn read_folder(&mut self, name: &str, folder: &Path) {
+        let module = read_file(&folder.join("lib.rs"), folder, name, self.is_021);
         let named = module.crates();
-        self.0.insert(name.into(), module);
+        self.modules.insert(name.into(), module);
         for name in named {
             self.read(&name);
         }
@@ -145,7 +173,7 @@ impl Crates {
         let (first, rest) = path.split_first().expect("a use has a path");
         let root = module.path.split("::").next().unwrap_or_default();
         let start = match first.as_str() {
-            "crate" => Some(&self.0[root]),
+            "crate" => Some(&self.modules[root]),
             "self" => Some(module),
             "super" => {
                 let above = module
@@ -165,7 +193,7 @@ impl Crates {
         let is_known = here
             .chain(module.uses.iter().map(|import| &import.name))
             .any(is_here);
-        match self.0.get(first) {
+        match self.modules.get(first) {
             _ if !inside.is_empty() => inside,
             Some(other) => self.below(other, rest, &module.path, open),
             None if is_known => Vec::new(),
@@ -176,7 +204,7 @@ impl Crates {
     /// Returns the module at a path from the name of its crate.
     fn at(&self, path: &str) -> Option<&Module> {
         let mut names = path.split("::");
-        let mut module = self.0.get(names.next()?)?;
+        let mut module = self.modules.get(names.next()?)?;
         for name in names {
             let item = module
                 .items
@@ -253,11 +281,12 @@ impl Module {
 }
 
 /// Reads a file and the files of its modules, which lie in `folder`.
-fn read_file(file: &Path, folder: &Path, path: &str) -> Module {
+fn read_file(file: &Path, folder: &Path, path: &str, is_021: bool) -> Module {
     let code = without_text(&read(file));
     Reader {
         tokens: tokens(&code),
         at: 0,
+        is_021,
     }
     .module(folder, path)
 }
@@ -265,6 +294,7 @@ fn read_file(file: &Path, folder: &Path, path: &str) -> Module {
 struct Reader<'a> {
     tokens: Vec<&'a str>,
     at: usize,
+    is_021: bool,
 }
 
 impl<'a> Reader<'a> {
@@ -285,6 +315,11 @@ impl<'a> Reader<'a> {
             ..Module::default()
         };
         loop {
+            let of_other_line = match self.is_021 {
+                true => "not(burn_021)",
+                false => "burn_021",
+            };
+            // Items for tests, and those of the other line, are not there.
             let (mut hidden, mut for_tests) = (false, false);
             while self.peek() == "#" {
                 let attribute = self.attribute();
@@ -292,7 +327,8 @@ impl<'a> Reader<'a> {
                 let condition = attribute
                     .strip_prefix("cfg(")
                     .and_then(|rest| rest.strip_suffix(')'));
-                for_tests |= condition.is_some_and(is_for_tests);
+                for_tests |=
+                    condition.is_some_and(is_for_tests) || condition == Some(of_other_line);
             }
             let mut seen = Seen::Inside;
             if self.peek() == "pub" {
@@ -320,7 +356,7 @@ impl<'a> Reader<'a> {
                     let inside = match self.next() {
                         "{" => Some(self.module(&folder.join(name), &path)),
                         _ if for_tests => None,
-                        _ => Some(read_module(folder, name, &path)),
+                        _ => Some(read_module(folder, name, &path, self.is_021)),
                     };
                     if let (Some(inside), false) = (inside, for_tests) {
                         module.items.push(Item {
@@ -456,7 +492,7 @@ impl<'a> Reader<'a> {
 }
 
 /// Reads the file of a module that lies in `folder`.
-fn read_module(folder: &Path, name: &str, path: &str) -> Module {
+fn read_module(folder: &Path, name: &str, path: &str, is_021: bool) -> Module {
     let inside = folder.join(name);
     let beside: PathBuf = folder.join(format!("{name}.rs"));
     let file = if beside.exists() {
@@ -464,5 +500,5 @@ fn read_module(folder: &Path, name: &str, path: &str) -> Module {
     } else {
         inside.join("mod.rs")
     };
-    read_file(&file, &inside, path)
+    read_file(&file, &inside, path, is_021)
 }

@@ -6,6 +6,9 @@ use burn_backend::{DType, tensor::IndexingUpdateOp};
 use burn_ir::*;
 use std::cell::Cell;
 
+#[cfg_attr(burn_021, path = "samples/line_021.rs")]
+mod line;
+
 thread_local! {
     static NEXT: Cell<u64> = const { Cell::new(1 << 32) };
 }
@@ -52,6 +55,7 @@ pub(super) fn all() -> Vec<OperationIr> {
     ops.extend(arithmetic());
     ops.extend(modules().into_iter().map(OperationIr::Module));
     ops.extend(convolutions().into_iter().map(OperationIr::Module));
+    ops.extend(line::all());
     ops
 }
 

@@ -1,0 +1,1 @@
+../../../burn-dist/src/checkpoint/processes.rs

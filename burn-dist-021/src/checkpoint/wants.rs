@@ -1,0 +1,1 @@
+../../../burn-dist/src/checkpoint/wants.rs

@@ -1,0 +1,211 @@
+//! On the host: the kernels of burn-dist-kernels on tensors of Flex, in the order in which they lie.
+
+use burn_backend::ops::{BoolTensorOps, FloatTensorOps};
+use burn_backend::{Element, Shape, TensorData};
+use burn_dist_kernels::attention::{self as kernels, Dropout, Forward, Inputs, Real, Sizes, View};
+use burn_flex::{Flex, FlexTensor};
+use burn_std::{DType, FloatDType};
+
+use super::{AttentionBackend, AttentionGradients, AttentionInputs, AttentionMade, Scores};
+
+impl AttentionBackend for Flex {
+    fn attention_forward(inputs: AttentionInputs<Self>, scores: Scores) -> AttentionMade<Self> {
+        let dtype = inputs.q.dtype();
+        match dtype {
+            DType::F64 => forward::<f64>(&inputs, scores, |x| x),
+            DType::F32 => forward::<f32>(&inputs, scores, |x| x as f32),
+            _ => {
+                let made = forward::<f32>(&cast(inputs, FloatDType::F32), scores, |x| x as f32);
+                AttentionMade {
+                    out: Flex::float_cast(made.out, dtype.into()),
+                    ..made
+                }
+            }
+        }
+    }
+
+    fn attention_backward(
+        inputs: AttentionInputs<Self>,
+        made: AttentionMade<Self>,
+        gradient: FlexTensor,
+        scores: Scores,
+        with_bias: bool,
+    ) -> AttentionGradients<Self> {
+        let dtype = inputs.q.dtype();
+        match dtype {
+            DType::F64 => backward::<f64>(&inputs, &made, gradient, scores, with_bias, |x| x),
+            DType::F32 => {
+                backward::<f32>(&inputs, &made, gradient, scores, with_bias, |x| x as f32)
+            }
+            _ => {
+                let wide = |tensor| Flex::float_cast(tensor, FloatDType::F32);
+                let made = AttentionMade {
+                    out: wide(made.out),
+                    ..made
+                };
+                let (inputs, gradient) = (cast(inputs, FloatDType::F32), wide(gradient));
+                let gradients =
+                    backward::<f32>(&inputs, &made, gradient, scores, with_bias, |x| x as f32);
+                let narrow = |tensor| Flex::float_cast(tensor, dtype.into());
+                AttentionGradients {
+                    q: narrow(gradients.q),
+                    k: narrow(gradients.k),
+                    v: narrow(gradients.v),
+                    bias: gradients.bias.map(narrow),
+                }
+            }
+        }
+    }
+}
+
+fn cast(inputs: AttentionInputs<Flex>, dtype: FloatDType) -> AttentionInputs<Flex> {
+    let cast = |tensor| Flex::float_cast(tensor, dtype);
+    AttentionInputs {
+        q: cast(inputs.q),
+        k: cast(inputs.k),
+        v: cast(inputs.v),
+        bias: inputs.bias.map(cast),
+        mask: inputs.mask,
+        seed: inputs.seed,
+    }
+}
+
+/// Returns a tensor whose elements lie at distances that are not negative.
+fn readable(tensor: &FlexTensor) -> FlexTensor {
+    match tensor.layout().has_positive_strides() {
+        true => tensor.clone(),
+        false => tensor.to_contiguous(),
+    }
+}
+
+fn view<T: Element + bytemuck::Pod, const N: usize>(tensor: &FlexTensor) -> View<'_, T, N> {
+    let layout = tensor.layout();
+    let dims = layout.shape().dims::<N>();
+    let mut strides = [0; N];
+    for (stride, of_layout) in strides.iter_mut().zip(layout.strides()) {
+        *stride = of_layout.unsigned_abs();
+    }
+    let storage: &[T] = tensor.storage();
+    View::new(
+        &storage[layout.start_offset().min(storage.len())..],
+        dims,
+        strides,
+    )
+}
+
+/// Returns the words of a seed.
+fn words(seed: &FlexTensor) -> [u32; 2] {
+    let data = seed.to_contiguous().into_data();
+    let mut words = data.iter::<i64>().map(|word| word as u32);
+    [(); 2].map(|()| words.next().expect("a seed is two words"))
+}
+
+/// Inputs that kernels can read.
+struct Readable {
+    sizes: Sizes,
+    q: FlexTensor,
+    k: FlexTensor,
+    v: FlexTensor,
+    mask: Option<FlexTensor>,
+    bias: Option<FlexTensor>,
+    seed: Option<[u32; 2]>,
+}
+
+impl Readable {
+    fn new(inputs: &AttentionInputs<Flex>) -> Self {
+        let [batch, heads, group, queries, width] = inputs.q.layout().shape().dims();
+        let [_, _, keys, value_width] = inputs.v.layout().shape().dims();
+        let pairs = Shape::new([batch, heads, group, queries, keys]);
+        let bias = inputs.bias.clone();
+        let mask = inputs.mask.clone();
+        Self {
+            sizes: Sizes {
+                batch,
+                heads,
+                group,
+                queries,
+                keys,
+                width,
+                value_width,
+            },
+            q: readable(&inputs.q),
+            k: readable(&inputs.k),
+            v: readable(&inputs.v),
+            mask: mask.map(|mask| readable(&Flex::bool_expand(mask, pairs.clone()))),
+            bias: bias.map(|bias| readable(&Flex::float_expand(bias, pairs.clone()))),
+            seed: inputs.seed.as_ref().map(words),
+        }
+    }
+
+    fn inputs<T: Real + Element + bytemuck::Pod>(&self, scores: Scores, scale: T) -> Inputs<'_, T> {
+        Inputs {
+            sizes: self.sizes,
+            q: view(&self.q),
+            k: view(&self.k),
+            v: view(&self.v),
+            mask: self.mask.as_ref().map(view),
+            bias: self.bias.as_ref().map(view),
+            scale,
+            visible: scores.visible(),
+            dropout: scores.dropout.map(|dropped| Dropout {
+                share: dropped.share,
+                seed: self.seed.expect("what drops weights has a seed"),
+                origin: dropped.origin,
+            }),
+        }
+    }
+}
+
+fn tensor<T: Element>(values: Vec<T>, shape: &[usize]) -> FlexTensor {
+    FlexTensor::from_data(TensorData::new(values, shape.to_vec()))
+}
+
+fn forward<T: Real + Element + bytemuck::Pod>(
+    inputs: &AttentionInputs<Flex>,
+    scores: Scores,
+    of: fn(f64) -> T,
+) -> AttentionMade<Flex> {
+    let inputs = Readable::new(inputs);
+    let made = kernels::forward(&inputs.inputs::<T>(scores, of(scores.scale)));
+    let s = inputs.sizes;
+    let rows = [s.batch, s.heads, s.group, s.queries, s.value_width];
+    AttentionMade {
+        out: tensor(made.out, &rows),
+        log_sum_exp: tensor(made.log_sum_exp, &rows[..4]),
+    }
+}
+
+fn backward<T: Real + Element + bytemuck::Pod>(
+    inputs: &AttentionInputs<Flex>,
+    made: &AttentionMade<Flex>,
+    gradient: FlexTensor,
+    scores: Scores,
+    with_bias: bool,
+    of: fn(f64) -> T,
+) -> AttentionGradients<Flex> {
+    let inputs = Readable::new(inputs);
+    let (out, log_sum_exp) = (made.out.to_contiguous(), made.log_sum_exp.to_contiguous());
+    let gradient = readable(&gradient);
+    let all = |tensor: &FlexTensor| -> Vec<T> { tensor.storage::<T>().to_vec() };
+    let made = Forward {
+        out: all(&out),
+        log_sum_exp: all(&log_sum_exp),
+    };
+    let s = inputs.sizes;
+    let of_scale = of(scores.scale);
+    let gradients = kernels::backward(
+        &inputs.inputs(scores, of_scale),
+        &made,
+        view(&gradient),
+        with_bias,
+    );
+    let heads = [s.batch, s.heads];
+    let of_keys = |width: usize| [&heads[..], &[s.keys, width]].concat();
+    let of_queries = |width: usize| [&heads[..], &[s.group, s.queries, width]].concat();
+    AttentionGradients {
+        q: tensor(gradients.q, &of_queries(s.width)),
+        k: tensor(gradients.k, &of_keys(s.width)),
+        v: tensor(gradients.v, &of_keys(s.value_width)),
+        bias: with_bias.then(|| tensor(gradients.bias, &of_queries(s.keys))),
+    }
+}

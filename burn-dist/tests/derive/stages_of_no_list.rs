@@ -1,0 +1,11 @@
+use burn::module::Module;
+use burn::nn::Linear;
+use burn_dist::Parallelize;
+
+#[derive(Module, Debug, Parallelize)]
+struct Model {
+    #[parallel(stages)]
+    up: Linear,
+}
+
+fn main() {}

@@ -1,0 +1,126 @@
+//! An ordinary program on a mesh: what it computes is what one device computes.
+
+use burn::module::{Module, Param};
+use burn::nn::{Linear, LinearConfig, Relu};
+use burn::optim::{AdamConfig, GradientsParams};
+use burn::tensor::{Device, Tensor, TensorData};
+use burn_dist::parallel::pipeline;
+use burn_dist::{DTensor, DeviceMesh, OnMesh, Parallelize};
+
+#[derive(Module, Debug, Parallelize)]
+struct Mlp {
+    #[parallel(colwise)]
+    up: Linear,
+    relu: Relu,
+    #[parallel(rowwise)]
+    down: Linear,
+}
+
+/// The same weights on every device.
+fn mlp(device: &Device) -> Mlp {
+    let config = |input, output| LinearConfig::new(input, output).init(device);
+    let mut mlp = Mlp {
+        up: config(8, 16),
+        relu: Relu::new(),
+        down: config(16, 8),
+    };
+    let fill = |shape: [usize; 2]| {
+        let values = (0..shape[0] * shape[1]).map(|i| ((i * 29 % 31) as f32 - 15.0) / 60.0);
+        Tensor::from_data(TensorData::new(values.collect::<Vec<f32>>(), shape), device)
+    };
+    mlp.up.weight = Param::from_tensor(fill([8, 16]));
+    mlp.down.weight = Param::from_tensor(fill([16, 8]));
+    mlp.up.bias = Some(Param::from_tensor(Tensor::zeros([16], device)));
+    mlp.down.bias = Some(Param::from_tensor(Tensor::zeros([8], device)));
+    mlp
+}
+
+impl Mlp {
+    fn forward(&self, x: Tensor<2>) -> Tensor<2> {
+        self.down.forward(self.relu.forward(self.up.forward(x)))
+    }
+}
+
+fn batch(step: usize, device: &Device) -> Tensor<2> {
+    let values = (0..32).map(|i| ((i * 37 + step * 101) % 97) as f32 / 97.0);
+    Tensor::from_data(
+        TensorData::new(values.collect::<Vec<f32>>(), [4, 8]),
+        device,
+    )
+}
+
+/// The losses of some steps, and the parameters after them.
+fn train(device: &Device, mut model: Mlp) -> (Vec<f32>, Vec<TensorData>) {
+    let mut optimizer = AdamConfig::new().init();
+    let losses = (0..10).map(|step| {
+        let x = batch(step, device);
+        let loss = (model.forward(x.clone()) - x).powi_scalar(2).mean();
+        let gradients = GradientsParams::from_grads(loss.backward(), &model);
+        model = optimizer.step(1e-2, model.clone(), gradients);
+        loss.into_scalar::<f32>()
+    });
+    let losses = losses.collect();
+    let parameters = [model.up.weight.val(), model.down.weight.val()];
+    (losses, parameters.map(Tensor::into_data).into())
+}
+
+#[test]
+fn one_rank_gives_the_bits_of_one_device() {
+    let plain = Device::flex().autodiff();
+    let mesh = DeviceMesh::parse("fsdp=1").expect("a mesh");
+    let device = mesh.device().autodiff();
+    let model = mlp(&device).parallelize(&mesh).expect("it fits");
+    assert_eq!(train(&device, model), train(&plain, mlp(&plain)));
+}
+
+#[test]
+fn meshes_compute_what_one_device_computes() {
+    let plain = Device::flex().autodiff();
+    let (expected, parameters) = train(&plain, mlp(&plain));
+    for text in ["dp=2", "fsdp=2", "tp=2", "fsdp=2,tp=2", "dp=2,fsdp=2"] {
+        for device in [
+            |mesh: &DeviceMesh| mesh.device().autodiff(),
+            |mesh: &DeviceMesh| mesh.device().autodiff().gradient_checkpointing(),
+        ] {
+            let mesh = DeviceMesh::parse(text).expect("a mesh");
+            let device = device(&mesh);
+            let model = mlp(&device).parallelize(&mesh).expect("it fits");
+            let (losses, found) = train(&device, model);
+            for (found, expected) in losses.iter().zip(&expected) {
+                assert!(
+                    (found - expected).abs() < 1e-5,
+                    "{text}: {found} instead of {expected}"
+                );
+            }
+            for (found, expected) in found.iter().zip(&parameters) {
+                found.assert_approx_eq::<f32>(expected, burn::tensor::Tolerance::absolute(1e-4));
+            }
+        }
+    }
+}
+
+#[test]
+fn parameters_lie_as_the_attributes_say() {
+    let mesh = DeviceMesh::parse("fsdp=2,tp=2").expect("a mesh");
+    let device = mesh.device().autodiff();
+    let model = mlp(&device).parallelize(&mesh).expect("it fits");
+    let (_, _) = train(&device, model.clone());
+    assert_eq!(
+        model.up.weight.val().layout_text().unwrap(),
+        "[{fsdp*}, {tp}]"
+    );
+    assert!(device.report().ops > 0);
+}
+
+#[test]
+fn a_step_in_microbatches_is_accumulation() {
+    let mesh = DeviceMesh::parse("dp=2").expect("a mesh");
+    let device = mesh.device().autodiff();
+    let model = mlp(&device).parallelize(&mesh).expect("it fits");
+    let loss = |model: &Mlp, x: Tensor<2>| (model.forward(x.clone()) - x).powi_scalar(2).mean();
+    let whole = loss(&model, batch(0, &device)).into_scalar::<f32>();
+    let (sum, gradients) =
+        pipeline::forward_backward(&model, batch(0, &device), 2, loss).expect("two rows each");
+    assert!((sum.into_scalar::<f32>() - whole).abs() < 1e-6);
+    assert_eq!(gradients.len(), 4);
+}
