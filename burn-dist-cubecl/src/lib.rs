@@ -4,7 +4,9 @@
 //! One file for each kernel. They take and make tensors that lie without gaps. The package `burn-dist-cubecl` is for the
 //! CubeCL of Burn's current line, and `burn-dist-cubecl-021`, of the same sources, for that of Burn 0.21. With the
 //! feature `cuda` this one also has engines in CUDA itself, in `cuda/`: CubeCL launches no kernel that was written in
-//! CUDA with the shared memory that they need from 0.11 on.
+//! CUDA with the shared memory that they need from 0.11 on. Without a feature that names a runtime nothing is in it.
+
+#![cfg(any(feature = "wgpu", feature = "cuda"))]
 
 mod dialect;
 mod element;

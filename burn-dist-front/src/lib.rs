@@ -1,4 +1,4 @@
-//! Shared by the fronts of [burn-dist](https://docs.rs/burn-dist) for different lines of Burn; nothing of Burn is in it.
+//! The part of [burn-dist](https://docs.rs/burn-dist) that its fronts for different lines of Burn share, without Burn.
 //!
 //! A front has what names Burn's tensors, modules and optimizers; what its users write and what that means for a mesh is
 //! the same for all lines, and is here. Users have it through `burn_dist`.

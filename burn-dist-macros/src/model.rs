@@ -60,7 +60,7 @@ pub(crate) enum Stage {
     /// `stages`: a list of blocks, evenly over all of them.
     Blocks,
     /// `stages = [1.0, 2.0]`: by what each block costs.
-    Weights(Expr),
+    Weights(Box<Expr>),
 }
 
 /// The rule of one field.

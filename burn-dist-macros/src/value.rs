@@ -148,7 +148,7 @@ pub(crate) fn stages(item: &Item, errors: &mut Vec<syn::Error>) -> Option<Stage>
         ));
         return None;
     }
-    Some(Stage::Weights(weights))
+    Some(Stage::Weights(Box::new(weights)))
 }
 
 /// Names what is counted, in words and as written: `self.n_kv_heads` counts "kv heads (`self.n_kv_heads`)", and a

@@ -38,7 +38,7 @@ pub mod explanation {
     pub use burn_dist_plan::{AxisRedundancy, FewRows, PASSES, PlanError, Redundancy};
 }
 
-/// The report of a mesh: what its ranks did, and for how long.
+/// Reports of a mesh: what its ranks did, and for how long.
 pub mod report {
     #[doc(inline)]
     pub use burn_dist_comm::{KindStats, Stats};

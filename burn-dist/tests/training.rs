@@ -107,7 +107,7 @@ fn parameters_lie_as_the_attributes_say() {
     let (_, _) = train(&device, model.clone());
     assert_eq!(
         model.up.weight.val().layout_text().unwrap(),
-        "[{fsdp}, {tp}]"
+        "[{fsdp*}, {tp}]"
     );
     assert!(device.report().ops > 0);
 }

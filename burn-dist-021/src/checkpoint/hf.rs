@@ -252,7 +252,7 @@ fn read_and_write<B: MeshBackend>(
     let elements = Elements {
         shape: &shape,
         bytes: data.as_bytes(),
-        dtype: of_burn(data.dtype()),
+        dtype: of_burn(data.dtype),
     };
     write(writer, name, form, dtype, &elements, half)
 }

@@ -122,7 +122,8 @@ pub(super) fn inverse(scale: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::reference;
+    use burn_dist_kernels::float8::reference;
+
     use super::super::scale::scale;
     use super::*;
 

@@ -37,7 +37,7 @@ impl Toolkit {
     }
 
     /// Returns the machine code of a source, or what the compiler says of it.
-    fn compile(&self, source: &str, arch: &str) -> Result<Vec<u8>, String> {
+    pub(crate) fn compile(&self, source: &str, arch: &str) -> Result<Vec<u8>, String> {
         // SAFETY: the signatures are those of nvrtc.h (CUDA 13.0); texts end with zero and outlive the calls; a program
         // is destroyed once; buffers have the sizes that the library asks for.
         unsafe {

@@ -95,7 +95,7 @@ pub struct Export {
     pub others: Vec<(String, Vec<u8>)>,
 }
 
-/// The content of a folder with a module.
+/// The tensors of a folder with a module.
 pub(super) struct Layout {
     /// In the order of the writer, in which all processes read.
     pub(super) described: Vec<Tensor>,

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 /// The key of a tensor's name.
 pub(super) const TENSOR: &str = "$tensor";
-/// The text before the path of a parameter.
+/// The words before the path of a parameter.
 pub(super) const PARAMETER: &str = "parameter ";
 
 /// Returns whether a segment of a path means nothing to people: it is how Burn wraps an optimizer's state.

@@ -9,7 +9,7 @@ use burn_dist::nn::AttentionBackend;
 use super::Llama;
 
 /// The optimizer of a model.
-pub type Optim<B> = OptimizerAdaptor<AdamW, Llama<B>, B>;
+type Optim<B> = OptimizerAdaptor<AdamW, Llama<B>, B>;
 
 /// Makes a fresh AdamW with the settings of most Llamas.
 pub fn optimizer<B: AutodiffBackend>() -> Optim<B> {

@@ -98,6 +98,15 @@ const CRATES_WITHOUT_BURN: &[(&str, &[&str])] = &[
     ),
     ("burn-dist-launch", &["burn-dist-comm", "burn-dist-mesh"]),
     ("burn-dist-train", &["burn-dist-mesh"]),
+    (
+        "burn-dist-front",
+        &[
+            "burn-dist-checkpoint",
+            "burn-dist-kernels",
+            "burn-dist-mesh",
+            "burn-dist-plan",
+        ],
+    ),
 ];
 /// What of `std` a pure file does without: anything that depends on when and where it runs.
 const IMPURE_STD: &[&str] = &["env", "fs", "io", "net", "process", "thread", "time"];

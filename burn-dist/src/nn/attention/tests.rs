@@ -25,10 +25,7 @@ struct Case {
 fn numbers(shape: &[usize], seed: usize) -> TensorData {
     let len: usize = shape.iter().product();
     let value = |i: usize| ((i * 7919 + seed * 104_729) % 1009) as f32 / 504.5 - 1.0;
-    TensorData::new(
-        (0..len).map(value).collect::<Vec<f32>>(),
-        shape.try_to_vec(),
-    )
+    TensorData::new((0..len).map(value).collect::<Vec<f32>>(), shape.to_vec())
 }
 
 impl Case {

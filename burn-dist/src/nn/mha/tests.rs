@@ -16,10 +16,7 @@ const D_MODEL: usize = 12;
 fn numbers(shape: &[usize], seed: usize) -> TensorData {
     let len: usize = shape.iter().product();
     let value = |i: usize| ((i * 7919 + seed * 104_729) % 1009) as f32 / 504.5 - 1.0;
-    TensorData::new(
-        (0..len).map(value).collect::<Vec<f32>>(),
-        shape.try_to_vec(),
-    )
+    TensorData::new((0..len).map(value).collect::<Vec<f32>>(), shape.to_vec())
 }
 
 /// Fills parameters with numbers of about the size that they are initialised with.
@@ -74,7 +71,7 @@ fn mask(shape: &[usize], seed: usize, whole: bool) -> TensorData {
     let hidden: Vec<bool> = hidden
         .map(|(i, x)| !row_is(i, 0) && (x > 0.3 || whole && row_is(i, 1)))
         .collect();
-    TensorData::new(hidden, shape.try_to_vec())
+    TensorData::new(hidden, shape.to_vec())
 }
 
 /// Result and gradients of sequences and parameters, of the sum of squares.
@@ -183,7 +180,7 @@ fn what_is_another_function_is_composed() {
     ] {
         let module = module(config.clone());
         let [found, expected] = [FusedAttention::attend, composed].map(|attend| {
-            device().seed(&device(), 7);
+            device().seed(7);
             run(case, &module, attend)
         });
         assert_eq!(found, expected, "{config}");
@@ -192,9 +189,8 @@ fn what_is_another_function_is_composed() {
 
 #[test]
 fn nothing_is_dropped_without_gradients() {
-    use burn_core::module::AutodiffModule;
     let module = module(MultiHeadAttentionConfig::new(D_MODEL, 3).with_dropout(0.4)).valid();
-    let x = Tensor::<Flex, 3>::from_data(numbers(&[BATCH, QUERIES, D_MODEL], 1), &device());
+    let x = Tensor::<3>::from_data(numbers(&[BATCH, QUERIES, D_MODEL], 1), &Device::flex());
     let expected = module
         .forward(MhaInput::self_attn(x.clone()).into())
         .context;

@@ -91,7 +91,7 @@ fn compare(op: &OperationIr, permuted: Option<usize>) -> Option<String> {
 /// Families whose results overwrite operands as plans say; of others, plans count new memory.
 const COUNTED: &[&str] = &["base_float", "numeric_float", "float", "activation"];
 
-/// Operations whose kernels overwrite an operand or not as a value says, or on the way to something else.
+/// Operations whose kernels overwrite an operand or not as a value says, or before something else is made of it.
 const UNCOUNTED: &[&str] = &["powf_scalar", "powi", "cross", "repeat_dim"];
 
 struct LastUse;
