@@ -210,7 +210,10 @@ fn a_device_keeps_its_mesh_and_says_when_it_has_ended() {
     drop(device);
     // A tensor keeps no mesh.
     let text = panic_of(|| (x.clone() + 1.0).into_data());
-    assert!(text.contains("ended"), "{text}");
+    assert!(
+        text.contains("mesh dp=2 was dropped before this tensor was used"),
+        "{text}"
+    );
     assert!(
         format!("{:?}", x.device()).contains("ended"),
         "{:?}",
