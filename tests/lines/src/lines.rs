@@ -135,19 +135,23 @@ fn differences(folder: &Path, first: u64, second: u64) -> String {
     let open = |step| checkpoints.open(step).expect("it was saved");
     let (first, second) = (open(first), open(second));
     let difference = tools::diff(&first, &second).expect("they can be read");
-    let texts = [&first, &second].map(|it| told(Value::Object(it.manifest().metadata.clone())));
+    let texts = [&first, &second].map(|it| filled(Value::Object(it.manifest().metadata.clone())));
     match difference.is_empty() && texts[0] == texts[1] {
         true => String::new(),
         false => format!("{difference:?}\n{:?}\n{:?}", texts[0], texts[1]),
     }
 }
 
-/// Returns what a text says: nothing is said of what is null.
-fn told(value: Value) -> Value {
+/// Returns a text without what is null.
+fn filled(value: Value) -> Value {
     match value {
         Value::Object(map) => {
-            let told = map.into_iter().filter(|(_, value)| !value.is_null());
-            Value::Object(told.map(|(key, value)| (key, self::told(value))).collect())
+            let filled = map.into_iter().filter(|(_, value)| !value.is_null());
+            Value::Object(
+                filled
+                    .map(|(key, value)| (key, self::filled(value)))
+                    .collect(),
+            )
         }
         value => value,
     }
