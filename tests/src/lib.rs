@@ -1,1 +1,1 @@
-//! What burn-dist promises on Burn's current line: tests alone, in `promises.rs`.
+//! Promises of burn-dist on the current line of Burn. There are tests alone.
