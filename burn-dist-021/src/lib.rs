@@ -73,11 +73,9 @@ pub use surface::{explanation, launch, layout, mesh, report, schedule};
 use burn_dist_engine::{ops, record, run};
 use burn_dist_plan as plan;
 
-/// The programs of the README and of the guide for Burn 0.21, as doctests.
+/// The programs of the guide for Burn 0.21, as doctests.
 #[cfg(doctest)]
 mod guides {
-    #[doc = include_str!("../../README.md")]
-    struct Readme;
     #[doc = include_str!("../../docs/guide/burn-021.md")]
     struct Burn021;
 }

@@ -68,9 +68,11 @@ pub type Dist = record::Dist;
 /// How it knows the ranks of a mesh: by what the program registers.
 pub(crate) use burn_dist_door::Registered;
 
-/// The programs of the guides, as doctests.
+/// The programs of the README and of the guides, as doctests.
 #[cfg(doctest)]
 mod guides {
+    #[doc = include_str!("../../README.md")]
+    struct Readme;
     #[doc = include_str!("../../docs/guide/async-tp.md")]
     struct AsyncTp;
     #[doc = include_str!("../../docs/guide/attention.md")]

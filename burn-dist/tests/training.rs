@@ -1,8 +1,11 @@
 //! An ordinary program on a mesh: what it computes is what one device computes.
 
-use burn::module::{Module, Param};
+use burn::module::{Lora, Module, Param, ParamGroup};
 use burn::nn::{Linear, LinearConfig, Relu};
-use burn::optim::{AdamConfig, GradientsParams};
+use burn::optim::{
+    AdafactorConfig, AdamConfig, GradientsParams, LambConfig, LionConfig, ModuleOptimizer,
+    SgdConfig,
+};
 use burn::tensor::{Device, Tensor, TensorData};
 use burn_dist::parallel::pipeline;
 use burn_dist::{DTensor, DeviceMesh, OnMesh, Parallelize};
@@ -50,8 +53,15 @@ fn batch(step: usize, device: &Device) -> Tensor<2> {
 }
 
 /// The losses of some steps, and the parameters after them.
-fn train(device: &Device, mut model: Mlp) -> (Vec<f32>, Vec<TensorData>) {
-    let mut optimizer = AdamConfig::new().init();
+fn train(device: &Device, model: Mlp) -> (Vec<f32>, Vec<TensorData>) {
+    train_by(AdamConfig::new().init(), device, model)
+}
+
+fn train_by(
+    mut optimizer: ModuleOptimizer,
+    device: &Device,
+    mut model: Mlp,
+) -> (Vec<f32>, Vec<TensorData>) {
     let losses = (0..10).map(|step| {
         let x = batch(step, device);
         let loss = (model.forward(x.clone()) - x).powi_scalar(2).mean();
@@ -123,4 +133,81 @@ fn a_step_in_microbatches_is_accumulation() {
         pipeline::forward_backward(&model, batch(0, &device), 2, loss).expect("two rows each");
     assert!((sum.into_scalar::<f32>() - whole).abs() < 1e-6);
     assert_eq!(gradients.len(), 4);
+}
+
+/// Optimizers that Burn has since 0.22, and groups of parameters with one each.
+#[test]
+fn every_optimizer_computes_what_it_does_on_one_device() {
+    let optimizers: [(&str, fn() -> ModuleOptimizer); 4] = [
+        ("Adafactor", || AdafactorConfig::new().init()),
+        ("Lamb", || LambConfig::new().init()),
+        ("Lion", || LionConfig::new().init()),
+        ("groups", || {
+            let biases = ParamGroup::from_predicate("bias");
+            let sgd = SgdConfig::new().build();
+            AdamConfig::new().init().with_group(biases, sgd, None)
+        }),
+    ];
+    let plain = Device::flex().autodiff();
+    for (name, optimizer) in optimizers {
+        let (expected, parameters) = train_by(optimizer(), &plain, mlp(&plain));
+        for text in ["fsdp=1", "fsdp=2", "tp=2", "dp=2,fsdp=2", "fsdp=2,tp=2"] {
+            let mesh = DeviceMesh::parse(text).expect("a mesh");
+            let device = mesh.device().autodiff();
+            let model = mlp(&device).parallelize(&mesh).expect("it fits");
+            let (losses, found) = train_by(optimizer(), &device, model);
+            if text == "fsdp=1" {
+                assert_eq!((&losses, &found), (&expected, &parameters), "{name}");
+            }
+            for (found, expected) in losses.iter().zip(&expected) {
+                let distance = (found - expected).abs();
+                assert!(
+                    distance < 1e-4,
+                    "{name}, {text}: {found} instead of {expected}"
+                );
+            }
+            // A step of Lion is a sign: where a gradient is about zero, weights differ by a few steps.
+            if name != "Lion" {
+                for (found, expected) in found.iter().zip(&parameters) {
+                    found
+                        .assert_approx_eq::<f32>(expected, burn::tensor::Tolerance::absolute(1e-3));
+                }
+            }
+        }
+    }
+}
+
+/// The base rests and stays what it is; the optimizer has states of factors alone.
+#[test]
+fn factors_of_lora_are_trained_on_a_mesh() {
+    let plain = Device::flex().autodiff();
+    plain.seed(3);
+    let adapted = |device: &Device| mlp(device).apply_lora(Lora::new(2, 4.0));
+    let start = adapted(&plain);
+    let record = start.clone().into_record();
+    let (expected, _) = train(&plain, start);
+    assert!(
+        expected[9] < expected[0] * 0.9,
+        "nothing learned: {expected:?}"
+    );
+    for text in ["fsdp=1", "fsdp=2", "tp=2", "fsdp=2,tp=2"] {
+        let mesh = DeviceMesh::parse(text).expect("a mesh");
+        let device = mesh.device().autodiff();
+        let model = adapted(&device).parallelize(&mesh).expect("it fits");
+        let model = model.load_record(record.clone());
+        let mut optimizer = AdamConfig::new().init();
+        let x = batch(0, &device);
+        let loss = (model.forward(x.clone()) - x).powi_scalar(2).mean();
+        let gradients = GradientsParams::from_grads(loss.backward(), &model);
+        assert_eq!(gradients.len(), 4, "two factors of two weights");
+        optimizer.step(1e-2, model.clone(), gradients);
+        assert_eq!(optimizer.to_record().len(), 4);
+        let (losses, _) = train(&device, model);
+        for (found, expected) in losses.iter().zip(&expected) {
+            assert!(
+                (found - expected).abs() < 1e-5,
+                "{text}: {found} instead of {expected}"
+            );
+        }
+    }
 }

@@ -32,7 +32,7 @@ const EDGE: usize = 8;
 const PATCH: usize = 2;
 const NUM_PATCHES: usize = (EDGE / PATCH) * (EDGE / PATCH);
 const PATCH_VALUES: usize = PATCH * PATCH * 3;
-/// What is said of an image: a shape, a colour, a column, a row.
+/// The description of an image: a shape, a colour, a column, a row.
 const WORDS: usize = 4;
 const VOCAB: usize = 4 + 3 + 3 + 3;
 const BATCH: usize = 32;

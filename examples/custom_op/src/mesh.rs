@@ -1,4 +1,4 @@
-//! What the kernels are to a mesh.
+//! The kernels as operations of a mesh.
 
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{BackendTypes, Flex};

@@ -147,7 +147,11 @@ fn filled(value: Value) -> Value {
     match value {
         Value::Object(map) => {
             let filled = map.into_iter().filter(|(_, value)| !value.is_null());
-            Value::Object(filled.map(|(key, value)| (key, self::filled(value))).collect())
+            Value::Object(
+                filled
+                    .map(|(key, value)| (key, self::filled(value)))
+                    .collect(),
+            )
         }
         value => value,
     }
