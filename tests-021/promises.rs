@@ -9,7 +9,6 @@ mod batches;
 mod chaos;
 mod checkpoint;
 mod context;
-mod experts;
 mod faults;
 mod float8;
 mod flops;

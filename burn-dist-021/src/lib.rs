@@ -73,39 +73,11 @@ pub use surface::{explanation, launch, layout, mesh, report, schedule};
 use burn_dist_engine::{ops, record, run};
 use burn_dist_plan as plan;
 
-/// The programs of the README and of the guides, as doctests.
+/// The programs of the guide for Burn 0.21, as doctests.
 #[cfg(doctest)]
 mod guides {
-    #[doc = include_str!("../../README.md")]
-    struct Readme;
-    #[doc = include_str!("../../docs/guide/async-tp.md")]
-    struct AsyncTp;
-    #[doc = include_str!("../../docs/guide/attention.md")]
-    struct Attention;
-    #[doc = include_str!("../../docs/guide/checkpoints.md")]
-    struct Checkpoints;
-    #[doc = include_str!("../../docs/guide/context.md")]
-    struct Context;
-    #[doc = include_str!("../../docs/guide/custom-operations.md")]
-    struct CustomOperations;
-    #[doc = include_str!("../../docs/guide/data.md")]
-    struct Data;
-    #[doc = include_str!("../../docs/guide/experts.md")]
-    struct Experts;
-    #[doc = include_str!("../../docs/guide/explain.md")]
-    struct Explain;
-    #[cfg(feature = "train")]
-    #[doc = include_str!("../../docs/guide/metrics.md")]
-    struct Metrics;
-    #[doc = include_str!("../../docs/guide/models.md")]
-    struct Models;
-    #[doc = include_str!("../../docs/guide/pipeline.md")]
-    struct Pipeline;
-    #[doc = include_str!("../../docs/guide/processes.md")]
-    struct Processes;
-    #[cfg(feature = "train")]
-    #[doc = include_str!("../../docs/guide/texts.md")]
-    struct Texts;
+    #[doc = include_str!("../../docs/guide/burn-021.md")]
+    struct Burn021;
 }
 
 #[cfg(test)]

@@ -29,6 +29,7 @@ pub(crate) struct OnMesh {
 ///
 /// # Errors
 /// The tensor as it was, if it is on no mesh.
+#[allow(clippy::result_large_err, reason = "a tensor that is handed back")]
 pub(crate) fn on_mesh<const D: usize, K: Basic>(
     tensor: Tensor<D, K>,
 ) -> Result<OnMesh, Tensor<D, K>> {

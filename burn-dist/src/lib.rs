@@ -63,10 +63,45 @@ pub use surface::{explanation, launch, layout, mesh, report, schedule};
 use burn_dist_engine::{ops, record, run};
 use burn_dist_plan as plan;
 
-/// The backend that Burn has for a mesh.
-pub(crate) type Dist = record::Dist;
+/// The backend that Burn has for a mesh: what a program implements its own operations for.
+pub type Dist = record::Dist;
 /// How it knows the ranks of a mesh: by what the program registers.
 pub(crate) use burn_dist_door::Registered;
+
+/// The programs of the README and of the guides, as doctests.
+#[cfg(doctest)]
+mod guides {
+    #[doc = include_str!("../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../docs/guide/async-tp.md")]
+    struct AsyncTp;
+    #[doc = include_str!("../../docs/guide/attention.md")]
+    struct Attention;
+    #[doc = include_str!("../../docs/guide/checkpoints.md")]
+    struct Checkpoints;
+    #[doc = include_str!("../../docs/guide/context.md")]
+    struct Context;
+    #[doc = include_str!("../../docs/guide/custom-operations.md")]
+    struct CustomOperations;
+    #[doc = include_str!("../../docs/guide/data.md")]
+    struct Data;
+    #[doc = include_str!("../../docs/guide/experts.md")]
+    struct Experts;
+    #[doc = include_str!("../../docs/guide/explain.md")]
+    struct Explain;
+    #[cfg(feature = "train")]
+    #[doc = include_str!("../../docs/guide/metrics.md")]
+    struct Metrics;
+    #[doc = include_str!("../../docs/guide/models.md")]
+    struct Models;
+    #[doc = include_str!("../../docs/guide/pipeline.md")]
+    struct Pipeline;
+    #[doc = include_str!("../../docs/guide/processes.md")]
+    struct Processes;
+    #[cfg(feature = "train")]
+    #[doc = include_str!("../../docs/guide/texts.md")]
+    struct Texts;
+}
 
 #[cfg(test)]
 one_thread::one_thread!();

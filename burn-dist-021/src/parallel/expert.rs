@@ -8,4 +8,4 @@
 //! | `burn-dist-plan/src/layout/redistribute/` | the all-to-all of tokens to experts and back |
 //! | `burn-dist-plan/src/passes/propagate/options.rs` | tokens stay split over `fsdp` where experts need `ep` |
 //! | `examples/moe/` | routing, capacity, the auxiliary loss |
-//! | `tests-021/experts.rs` | one all-to-all each direction, and experts that stay |
+//! | `tests/experts.rs` | one all-to-all each direction, and experts that stay |

@@ -17,6 +17,10 @@
 //! | `float`, `int`, `bool` | reads | convert to the default type; and a thread may take a tensor in place of its data | 0.21; both |
 //! | `int` | `arange` | is data of the host, as a batch is | 0.21, 0.22 |
 //!
+//! burn-router 0.22 leaves to the traits' bodies, and so does this: transposes, which are swaps of dims; powers by small
+//! exponents; `mask_select` and `argwhere`, which read; the statistics of `batch_norm_train` and its gradient; `fold4d`;
+//! gradients of transposed convolutions by their input, which are convolutions; arithmetic of quantized tensors.
+//!
 //! Left to compositions on purpose in 0.21: `softmax` and `layer_norm`, because their parts can be split along the dim
 //! that the whole cannot. From 0.22 on burn-router records them as one, and an engine has a rule for that.
 

@@ -8,6 +8,7 @@ use burn_std::Slice;
 
 use super::Recorded;
 use super::family::prelude::*;
+use super::places::STEPS_IN_PLACE;
 use super::view::{sliced, takes_whole, whole_ranges};
 use crate::layout::{DimLayout, Layout};
 
@@ -81,8 +82,12 @@ impl Operation for Join<'_> {
         let shares = match self {
             Self::Cat(op) => op.tensors.len() == 1,
             // Made contiguous first, which is then its own.
-            Self::SliceAssign(_) => {
-                first.at.is_plain() && first.alone && first.buffer == first.at.elements()
+            Self::SliceAssign(op) => {
+                let in_steps = op.ranges.iter().any(|range| range.step != 1);
+                first.at.is_plain()
+                    && first.alone
+                    && first.buffer == first.at.elements()
+                    && (STEPS_IN_PLACE || !in_steps)
             }
         };
         match shares {

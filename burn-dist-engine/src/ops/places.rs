@@ -1,9 +1,9 @@
-//! Where burn-flex puts results that may overwrite an operand, or look at one.
+//! Where burn-flex puts results that may overwrite an operand.
 
 use burn_dist_plan::storage::{Operand, Place, Strided};
 
-/// True if an unfolded tensor looks at the memory of its input.
-pub(super) const UNFOLD_IS_VIEW: bool = true;
+/// True if an assignment to every second element, or the like, overwrites the tensor.
+pub(super) const STEPS_IN_PLACE: bool = true;
 
 /// True if writes at indices overwrite the tensor that they write to.
 pub(super) const WRITES_IN_PLACE: bool = true;
@@ -40,16 +40,4 @@ pub(super) fn written(inputs: &[Operand<'_>], shape: &[usize]) -> Place {
         true => Place::Shares(0, inputs[0].at.clone()),
         false => Place::New(Strided::contiguous(shape)),
     }
-}
-
-/// Windows over a dim, each as a new last dim.
-pub(super) fn unfolded(at: &Strided, dim: usize, step: usize, shape: &[usize]) -> Option<Strided> {
-    let mut strides = at.strides.clone();
-    strides.push(at.strides[dim]);
-    strides[dim] *= step as isize;
-    Some(Strided {
-        shape: shape.to_vec(),
-        strides,
-        offset: at.offset,
-    })
 }

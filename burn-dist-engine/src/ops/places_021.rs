@@ -1,9 +1,9 @@
-//! Where burn-flex 0.21 puts results that may overwrite an operand, or look at one.
+//! Where burn-flex 0.21 puts results that may overwrite an operand.
 
 use burn_dist_plan::storage::{Operand, Place, Strided};
 
-/// True if an unfolded tensor looks at the memory of its input.
-pub(super) const UNFOLD_IS_VIEW: bool = false;
+/// True if an assignment to every second element, or the like, overwrites the tensor.
+pub(super) const STEPS_IN_PLACE: bool = false;
 
 /// True if writes at indices overwrite the tensor that they write to.
 pub(super) const WRITES_IN_PLACE: bool = false;
@@ -30,11 +30,6 @@ pub(super) fn masked(_: &[Operand<'_>], shape: &[usize], _: Option<usize>) -> Pl
 /// A write at indices.
 pub(super) fn written(_: &[Operand<'_>], shape: &[usize]) -> Place {
     Place::New(Strided::contiguous(shape))
-}
-
-/// Windows over a dim, each as a new last dim.
-pub(super) fn unfolded(_: &Strided, _: usize, _: usize, _: &[usize]) -> Option<Strided> {
-    None
 }
 
 /// Returns whether an operand is one row for all, or one number for each row.

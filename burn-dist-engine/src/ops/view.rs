@@ -4,7 +4,6 @@ use burn_backend::Slice;
 
 use super::Recorded;
 use super::family::prelude::*;
-use super::places::{UNFOLD_IS_VIEW, unfolded};
 use crate::burn::flat_between;
 
 family! {
@@ -95,11 +94,7 @@ impl Operation for View<'_> {
     }
 
     fn is_view(&self) -> bool {
-        match self {
-            Self::Flip(_) | Self::RepeatDim(_) => false,
-            Self::Unfold(_) => UNFOLD_IS_VIEW,
-            _ => true,
-        }
+        !matches!(self, Self::Flip(_) | Self::RepeatDim(_))
     }
 
     fn place(&self, _: Kind, inputs: &[Operand<'_>], shape: &[usize]) -> Place {
@@ -119,7 +114,7 @@ impl Operation for View<'_> {
             Self::Expand(_) => Some(at.expanded(shape)),
             Self::Slice(op) => look(at, &op.ranges, shape),
             Self::RepeatDim(op) => (op.times == 1).then(|| at.clone()),
-            Self::Unfold(op) => unfolded(at, op.dim, op.step, shape),
+            Self::Unfold(op) => Some(unfolded(at, op.dim, op.step, shape)),
         };
         place.map_or_else(
             || Place::New(Strided::contiguous(shape)),
@@ -166,4 +161,16 @@ fn look(at: &Strided, ranges: &[Slice], shape: &[usize]) -> Option<Strided> {
         out = out.sliced(dim, start as usize, step, shape[dim]);
     }
     Some(out)
+}
+
+/// Returns the view with windows over a dim, each as a new last dim.
+fn unfolded(at: &Strided, dim: usize, step: usize, shape: &[usize]) -> Strided {
+    let mut strides = at.strides.clone();
+    strides.push(at.strides[dim]);
+    strides[dim] *= step as isize;
+    Strided {
+        shape: shape.to_vec(),
+        strides,
+        offset: at.offset,
+    }
 }

@@ -46,12 +46,16 @@ fn mesh(ranks: usize) -> DeviceMesh {
 #[test]
 fn one_rank_gives_the_bits_of_its_backend_and_more_the_values() {
     let want = program::<Flex>(&Default::default());
-    let one = mesh(1);
-    assert_eq!(program::<Nameless>(&one.device()), want);
-    let three = mesh(3);
-    let got = program::<Nameless>(&three.device());
-    for (got, want) in got.iter::<f32>().zip(want.iter::<f32>()) {
-        assert!((got - want).abs() < 1e-4, "{got} for {want}");
+    for ranks in [1, 3] {
+        let mesh = mesh(ranks);
+        let got = program::<Nameless>(&mesh.device());
+        // Burn 0.21 records norms as their parts.
+        if ranks == 1 && !NAMES_BACKEND {
+            assert_eq!(got, want);
+        }
+        for (got, want) in got.iter::<f32>().zip(want.iter::<f32>()) {
+            assert!((got - want).abs() < 1e-4, "{got} for {want}");
+        }
     }
 }
 
@@ -134,11 +138,8 @@ fn devices_are_those_of_the_backend() {
         .alone()
         .devices(&[other.clone(), other])
         .build();
-    match built {
-        Ok(_) => assert!(NAMES_BACKEND),
-        Err(error) => {
-            let text = error.to_string();
-            assert!(!NAMES_BACKEND && text.contains("Flex"), "{text}");
-        }
-    }
+    // Where the program names the backend, devices are known to be others only when it makes a tensor.
+    let error = built.err().map(|error| error.to_string());
+    assert_eq!(error.is_none(), NAMES_BACKEND);
+    assert!(error.is_none_or(|text| text.contains("Flex")));
 }

@@ -125,6 +125,7 @@ impl ModuleVisitor for Squares<'_> {
     }
 }
 
+#[allow(clippy::large_enum_variant, reason = "one is made for all gradients")]
 enum How {
     Scale(Tensor<1>),
     Limit(f32),

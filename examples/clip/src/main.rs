@@ -9,21 +9,18 @@
 use std::num::ParseIntError;
 use std::process::ExitCode;
 
-use burn::backend::{Autodiff, Flex};
-use burn::module::{AutodiffModule, Initializer, Module, Param};
-use burn::nn::{Embedding, EmbeddingConfig, LayerNorm, LayerNormConfig, Linear, LinearConfig};
-use burn::optim::{AdamWConfig, Optimizer};
+use burn::module::{Module, Param};
+use burn::nn::{
+    Embedding, EmbeddingConfig, Initializer, LayerNorm, LayerNormConfig, Linear, LinearConfig,
+};
+use burn::optim::AdamWConfig;
 use burn::tensor::activation::{gelu, log_softmax, softmax};
-use burn::tensor::backend::Backend;
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::{Device, Int, Tensor, TensorData};
 use burn_dist::mesh::{MeshError, MeshShape, TextError};
 use burn_dist::parallel::ParallelError;
 use burn_dist::parallel::pipeline::{self, PipelineError};
 use burn_dist::schedule::ScheduleKind;
-use burn_dist::{DeviceMesh, Dist, Parallelize, ParallelizeWith, Plan};
-
-/// On one device this is `Autodiff<Flex>`.
-type B = Autodiff<Dist<Flex>>;
+use burn_dist::{DeviceMesh, Parallelize, ParallelizeWith, Plan};
 
 const WIDTH: usize = 32;
 /// Width of what is compared.
@@ -35,34 +32,34 @@ const EDGE: usize = 8;
 const PATCH: usize = 2;
 const NUM_PATCHES: usize = (EDGE / PATCH) * (EDGE / PATCH);
 const PATCH_VALUES: usize = PATCH * PATCH * 3;
-/// What is said of an image: a shape, a colour, a column, a row.
+/// The description of an image: a shape, a colour, a column, a row.
 const WORDS: usize = 4;
 const VOCAB: usize = 4 + 3 + 3 + 3;
 const BATCH: usize = 32;
 const STEPS: usize = 60;
 const LEARNING_RATE: f64 = 3e-3;
 
-fn linear<B: Backend>(from: usize, to: usize, device: &B::Device) -> Linear<B> {
+fn linear(from: usize, to: usize, device: &Device) -> Linear {
     LinearConfig::new(from, to).with_bias(false).init(device)
 }
 
 /// Attention of everything to everything, and two linear maps.
 #[derive(Module, Debug, Parallelize)]
 #[parallel(unit)]
-struct Block<B: Backend> {
-    attention_norm: LayerNorm<B>,
-    query: Linear<B>,
-    key: Linear<B>,
-    value: Linear<B>,
-    norm: LayerNorm<B>,
+struct Block {
+    attention_norm: LayerNorm,
+    query: Linear,
+    key: Linear,
+    value: Linear,
+    norm: LayerNorm,
     #[parallel(colwise)]
-    up: Linear<B>,
+    up: Linear,
     #[parallel(rowwise)]
-    down: Linear<B>,
+    down: Linear,
 }
 
-impl<B: Backend> Block<B> {
-    fn new(device: &B::Device) -> Self {
+impl Block {
+    fn new(device: &Device) -> Self {
         Self {
             attention_norm: LayerNormConfig::new(WIDTH).init(device),
             query: linear(WIDTH, WIDTH, device),
@@ -76,7 +73,7 @@ impl<B: Backend> Block<B> {
 
     /// # Shapes
     /// Input and output: `[b, n, d]`.
-    fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+    fn forward(&self, x: Tensor<3>) -> Tensor<3> {
         let normed = self.attention_norm.forward(x.clone());
         let query = self.query.forward(normed.clone());
         let scores = query.matmul(self.key.forward(normed.clone()).transpose());
@@ -89,15 +86,15 @@ impl<B: Backend> Block<B> {
 
 /// Blocks over patches or words, and what becomes of them: one vector of length 1.
 #[derive(Module, Debug, Parallelize)]
-struct Tower<B: Backend> {
-    positions: Param<Tensor<B, 3>>,
-    blocks: Vec<Block<B>>,
-    norm: LayerNorm<B>,
-    output: Linear<B>,
+struct Tower {
+    positions: Param<Tensor<3>>,
+    blocks: Vec<Block>,
+    norm: LayerNorm,
+    output: Linear,
 }
 
-impl<B: Backend> Tower<B> {
-    fn new(blocks: usize, length: usize, device: &B::Device) -> Self {
+impl Tower {
+    fn new(blocks: usize, length: usize, device: &Device) -> Self {
         let small = Initializer::Normal {
             mean: 0.0,
             std: 0.02,
@@ -112,11 +109,11 @@ impl<B: Backend> Tower<B> {
 
     /// # Shapes
     /// Input: `[b, n, d]`; output: `[b, e]`.
-    fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 2> {
+    fn forward(&self, x: Tensor<3>) -> Tensor<2> {
         let x = x + self.positions.val();
         let x = self.blocks.iter().fold(x, |x, block| block.forward(x));
         let x = self.norm.forward(x.mean_dim(1)).squeeze_dim(1);
-        let x: Tensor<B, 2> = self.output.forward(x);
+        let x: Tensor<2> = self.output.forward(x);
         let length = x.clone().powi_scalar(2).sum_dim(1).sqrt();
         x / length
     }
@@ -124,17 +121,17 @@ impl<B: Backend> Tower<B> {
 
 /// Both towers.
 #[derive(Module, Debug, Parallelize)]
-struct Clip<B: Backend> {
-    patches: Linear<B>,
-    image: Tower<B>,
-    words: Embedding<B>,
-    text: Tower<B>,
+struct Clip {
+    patches: Linear,
+    image: Tower,
+    words: Embedding,
+    text: Tower,
     /// Logarithm of what similarities are multiplied by.
-    scale: Param<Tensor<B, 1>>,
+    scale: Param<Tensor<1>>,
 }
 
-impl<B: Backend> Clip<B> {
-    fn new(device: &B::Device) -> Self {
+impl Clip {
+    fn new(device: &Device) -> Self {
         let scale = Initializer::Constant { value: 2.0 };
         Self {
             patches: linear(PATCH_VALUES, WIDTH, device),
@@ -173,7 +170,7 @@ impl<B: Backend> Clip<B> {
     ///
     /// # Shapes
     /// `images`: `[b, p, values of a patch]`; `texts`: `[b, s]`; output: `[b, b]`.
-    fn forward(&self, images: Tensor<B, 3>, texts: Tensor<B, 2, Int>) -> Tensor<B, 2> {
+    fn forward(&self, images: Tensor<3>, texts: Tensor<2, Int>) -> Tensor<2> {
         let images = self.image.forward(self.patches.forward(images));
         let texts = self.text.forward(self.words.forward(texts));
         images.matmul(texts.transpose()) * self.scale.val().exp().unsqueeze()
@@ -181,17 +178,17 @@ impl<B: Backend> Clip<B> {
 
     /// Returns the mean cross entropy of the text of each image, and of the image of each text, among those of the
     /// microbatch.
-    fn loss(&self, images: Tensor<B, 3>, texts: Tensor<B, 2, Int>) -> Tensor<B, 1> {
+    fn loss(&self, images: Tensor<3>, texts: Tensor<2, Int>) -> Tensor<1> {
         let logits = self.forward(images, texts);
         let [b, _] = logits.dims();
-        let own = Tensor::<B, 1, Int>::arange(0..b as i64, &logits.device()).reshape([b, 1]);
+        let own = Tensor::<1, Int>::arange(0..b as i64, &logits.device()).reshape([b, 1]);
         let of = |logits| log_softmax(logits, 1).gather(1, own.clone()).mean();
         (of(logits.clone()) + of(logits.transpose())) / -2.0
     }
 }
 
 /// Returns the images and texts of a step, all different: of the whole batch, on every mesh.
-fn batch<B: Backend>(step: usize, device: &B::Device) -> (Tensor<B, 3>, Tensor<B, 2, Int>) {
+fn batch(step: usize, device: &Device) -> (Tensor<3>, Tensor<2, Int>) {
     let (mut images, mut texts) = (Vec::new(), Vec::new());
     for row in 0..BATCH {
         // There are 4 x 3 x 3 x 3 things to see; 37 has no factor in common with their number.
@@ -277,23 +274,27 @@ fn train(arguments: &[String]) -> Result<(), Error> {
         None => ScheduleKind::default(),
     };
     let mesh = DeviceMesh::parse(axes)?;
-    let device = mesh.device();
-    B::seed(&device, 0);
-    let model = Clip::<B>::new(&device);
+    let device = mesh.device().autodiff();
+    device.seed(0);
+    let model = Clip::new(&device);
     let plan = model.plan().schedule(schedule);
-    let plan = Clip::<B>::stages(plan, num_stages(mesh.shape(), schedule))?;
+    let plan = Clip::stages(plan, num_stages(mesh.shape(), schedule))?;
     let mut model = model.parallelize_with(&mesh, &plan)?;
     let mut optimizer = AdamWConfig::new().init();
     for step in 0..STEPS {
-        let batch = batch::<B>(step, &device);
+        let batch = batch(step, &device);
         let (loss, gradients) =
             pipeline::forward_backward(&model, batch, microbatches, |model, (images, texts)| {
                 model.loss(images, texts)
             })?;
         model = optimizer.step(LEARNING_RATE, model, gradients);
-        println!("step {:>2}  loss {:.5}", step + 1, loss.into_scalar());
+        println!(
+            "step {:>2}  loss {:.5}",
+            step + 1,
+            loss.into_scalar::<f32>()
+        );
     }
-    let (images, texts) = batch(STEPS, &device);
+    let (images, texts) = batch(STEPS, &mesh.device());
     let best = model.valid().forward(images, texts).argmax(1);
     let found = best.into_data();
     let found = found.iter::<i64>().enumerate();

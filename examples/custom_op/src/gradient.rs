@@ -6,7 +6,7 @@ use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
-use burn::tensor::ops::FloatTensor;
+use burn::backend::tensor::FloatTensor;
 
 use crate::Backend;
 
@@ -40,16 +40,19 @@ impl<B: Backend> Backward<B, 2> for BiasGeluGradient {
 impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
     fn bias_gelu(x: FloatTensor<Self>, bias: FloatTensor<Self>) -> FloatTensor<Self> {
         let prepared = BiasGeluGradient
-            .prepare::<C>([x.node.clone(), bias.node.clone()])
+            .prepare::<C>([x.node(), bias.node()])
             .compute_bound()
             .stateful();
         match prepared {
             OpsKind::Tracked(mut prepared) => {
                 let state = (prepared.checkpoint(&x), prepared.checkpoint(&bias));
-                prepared.finish(state, B::bias_gelu(x.primitive, bias.primitive))
+                prepared.finish(
+                    state,
+                    B::bias_gelu(x.into_primitive(), bias.into_primitive()),
+                )
             }
             OpsKind::UnTracked(prepared) => {
-                prepared.finish(B::bias_gelu(x.primitive, bias.primitive))
+                prepared.finish(B::bias_gelu(x.into_primitive(), bias.into_primitive()))
             }
         }
     }

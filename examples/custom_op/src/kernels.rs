@@ -2,8 +2,8 @@
 
 use std::f32::consts::{FRAC_1_SQRT_2, PI};
 
-use burn::backend::Flex;
-use burn::tensor::{TensorData, TensorMetadata};
+use burn::backend::{Flex, TensorMetadata};
+use burn::tensor::TensorData;
 use burn_flex::FlexTensor;
 
 use crate::Backend;

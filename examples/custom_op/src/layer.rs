@@ -1,26 +1,26 @@
 //! A feed-forward block: up, bias and GELU in one kernel, down.
 
-use burn::module::{Initializer, Module, Param};
-use burn::nn::{Linear, LinearConfig};
-use burn::tensor::Tensor;
+use burn::module::{Module, Param};
+use burn::nn::{Initializer, Linear, LinearConfig};
+use burn::tensor::{Device, Tensor};
 use burn_dist::Parallelize;
 
-use crate::{Backend, bias_gelu};
+use crate::bias_gelu;
 
 /// `down(gelu(up(x) + bias))`. Over a tensor-parallel axis the columns of `up` are split, and so is what the kernel
 /// works on.
 #[derive(Module, Debug, Parallelize)]
-pub struct FeedForward<B: Backend> {
+pub struct FeedForward {
     #[parallel(colwise)]
-    up: Linear<B>,
-    bias: Param<Tensor<B, 1>>,
+    up: Linear,
+    bias: Param<Tensor<1>>,
     #[parallel(rowwise)]
-    down: Linear<B>,
+    down: Linear,
 }
 
-impl<B: Backend> FeedForward<B> {
+impl FeedForward {
     /// Makes a block of `width` features and `hidden` inside.
-    pub fn new(width: usize, hidden: usize, device: &B::Device) -> Self {
+    pub fn new(width: usize, hidden: usize, device: &Device) -> Self {
         let init = Initializer::Normal {
             mean: 0.0,
             std: 0.1,
@@ -34,7 +34,7 @@ impl<B: Backend> FeedForward<B> {
     }
 
     /// `[batch, width]` to `[batch, width]`.
-    pub fn forward(&self, x: Tensor<B, 2>) -> Tensor<B, 2> {
+    pub fn forward(&self, x: Tensor<2>) -> Tensor<2> {
         let h = bias_gelu(self.up.forward(x), self.bias.val());
         self.down.forward(h)
     }

@@ -13,12 +13,13 @@ pub mod kernels;
 pub mod layer;
 pub mod mesh;
 
-use burn::tensor::backend::Backend as BurnBackend;
-use burn::tensor::ops::FloatTensor;
-use burn::tensor::{Tensor, TensorPrimitive};
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Dispatch, backend_extension};
+use burn::tensor::Tensor;
 
-/// A backend with the operation.
-pub trait Backend: BurnBackend {
+/// A backend with the operation: Flex, and a mesh, which Burn's dispatch knows by the name `NdArray`.
+#[backend_extension(Flex, NdArray, Autodiff)]
+pub trait Backend: burn::backend::Backend {
     /// Returns `gelu(x + bias)`.
     ///
     /// # Shapes
@@ -37,7 +38,6 @@ pub trait Backend: BurnBackend {
 ///
 /// # Shapes
 /// `x` and the result are `[.., n]`, `bias` is `[n]`.
-pub fn bias_gelu<B: Backend, const D: usize>(x: Tensor<B, D>, bias: Tensor<B, 1>) -> Tensor<B, D> {
-    let (x, bias) = (x.into_primitive().tensor(), bias.into_primitive().tensor());
-    Tensor::from_primitive(TensorPrimitive::Float(B::bias_gelu(x, bias)))
+pub fn bias_gelu<const D: usize>(x: Tensor<D>, bias: Tensor<1>) -> Tensor<D> {
+    Tensor::from_dispatch(Dispatch::bias_gelu(x.into_dispatch(), bias.into_dispatch()))
 }

@@ -2,23 +2,19 @@
 
 use std::error::Error;
 
-use burn::backend::{Autodiff, Flex};
-use burn::optim::{AdamWConfig, GradientsParams, Optimizer};
-use burn::tensor::backend::Backend;
+use burn::optim::{AdamWConfig, GradientsParams};
 use burn::tensor::{Distribution, Tensor};
-use burn_dist::{DeviceMesh, Dist, Parallelize};
+use burn_dist::{DeviceMesh, Parallelize};
 use custom_op::layer::FeedForward;
-
-type B = Autodiff<Dist<Flex>>;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let axes = std::env::args().nth(1).unwrap_or("tp=2".into());
     let mesh = DeviceMesh::builder().axes(&axes.parse()?).build()?;
-    let device = mesh.device();
-    B::seed(&device, 0);
-    let mut model = FeedForward::<B>::new(16, 64, &device).parallelize(&mesh)?;
+    let device = mesh.device().autodiff();
+    device.seed(0);
+    let mut model = FeedForward::new(16, 64, &device).parallelize(&mesh)?;
     let mut optimizer = AdamWConfig::new().init();
-    let x = Tensor::<B, 2>::random([32, 16], Distribution::Default, &device);
+    let x = Tensor::<2>::random([32, 16], Distribution::Default, &device);
     let y = x.clone().powf_scalar(2.0);
     for step in 1..=20 {
         let loss = (model.forward(x.clone()) - y.clone())
@@ -26,10 +22,10 @@ fn main() -> Result<(), Box<dyn Error>> {
             .mean();
         let gradients = GradientsParams::from_grads(loss.backward(), &model);
         model = optimizer.step(1e-2, model, gradients);
-        println!("step {step:>2}  loss {:.6}", loss.into_scalar());
+        println!("step {step:>2}  loss {:.6}", loss.into_scalar::<f32>());
     }
     let step = || model.forward(x.clone()).into_data();
-    let (_, explanation) = burn_dist::explain::<B, _>(&device, step);
+    let (_, explanation) = burn_dist::explain(&device, step);
     println!("{explanation}");
     Ok(())
 }

@@ -1,11 +1,11 @@
-//! What the kernels are to a mesh.
+//! The kernels as operations of a mesh.
 
-use burn::tensor::backend::BackendTypes;
-use burn::tensor::ops::FloatTensor;
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{BackendTypes, Flex};
 use burn_dist::Dist;
 use burn_dist::custom::{
-    BackendIr, CustomOp, CustomTensor, Execute, FactorKind, FloatClass, Name, OpRule, RuleBuilder,
-    Shapes, TensorInfo, call,
+    CustomOp, CustomTensor, Execute, FactorKind, FloatClass, Kernels, Name, OpRule, RuleBuilder,
+    Shapes, TensorInfo, WithKernels, call,
 };
 use burn_dist::mesh::ReduceOp;
 
@@ -82,6 +82,19 @@ impl<B: Backend> Execute<B> for BiasGeluBackward {
     }
 }
 
+/// A mesh picks the one for the backend that its ranks compute on.
+impl WithKernels for BiasGelu {
+    fn kernels() -> Kernels<Self> {
+        Kernels::of::<Flex>()
+    }
+}
+
+impl WithKernels for BiasGeluBackward {
+    fn kernels() -> Kernels<Self> {
+        Kernels::of::<Flex>()
+    }
+}
+
 fn floats<B: Backend, const N: usize>(tensors: Vec<CustomTensor<B>>) -> [FloatTensor<B>; N] {
     let floats: Vec<_> = tensors.into_iter().map(CustomTensor::into_float).collect();
     floats
@@ -90,7 +103,7 @@ fn floats<B: Backend, const N: usize>(tensors: Vec<CustomTensor<B>>) -> [FloatTe
 }
 
 /// On a mesh, the kernels run on what each rank holds.
-impl<B: Backend + BackendIr> Backend for Dist<B> {
+impl Backend for Dist {
     fn bias_gelu(x: FloatTensor<Self>, bias: FloatTensor<Self>) -> FloatTensor<Self> {
         let inputs = [x, bias].map(CustomTensor::Float).into();
         let [out] = floats(call(BiasGelu, inputs).expect("the id is ours"));

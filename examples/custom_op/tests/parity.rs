@@ -1,23 +1,20 @@
 //! A mesh gives what one device gives: operation by operation, under random layouts, and in training.
 
-use burn::backend::{Autodiff, Flex};
+use burn::backend::Flex;
+use burn::backend::ops::FloatTensorOps;
 use burn::module::Module;
-use burn::optim::{GradientsParams, Optimizer, SgdConfig};
-use burn::record::{BinBytesRecorder, FullPrecisionSettings, Recorder};
-use burn::tensor::backend::{AutodiffBackend, Backend as _, BackendTypes};
-use burn::tensor::{Tensor, TensorData, Tolerance};
+use burn::optim::{GradientsParams, SgdConfig};
+use burn::tensor::{Device, Tensor, TensorData, Tolerance};
 use burn_dist::custom::{
-    CustomError, CustomOp, CustomTensor, Execute, OpRule, RuleBuilder, Shapes, TensorInfo, check,
+    CustomError, CustomOp, CustomTensor, Execute, Kernels, OpRule, RuleBuilder, Shapes, TensorInfo,
+    WithKernels, check,
 };
 use burn_dist::{DTensor, DeviceMesh, Dist, Parallelize};
+use custom_op::bias_gelu;
 use custom_op::layer::FeedForward;
 use custom_op::mesh::{BiasGelu, BiasGeluBackward};
-use custom_op::{Backend, bias_gelu};
 
 one_thread::one_thread!();
-
-type One = Autodiff<Flex>;
-type Mesh = Autodiff<Dist<Flex>>;
 
 fn data(shape: &[usize], seed: usize) -> TensorData {
     let numel = shape.iter().product();
@@ -37,12 +34,10 @@ fn every_split_gives_what_one_device_gives() {
 }
 
 /// The gradients of `x` and `bias` of some function of the operation.
-fn gradients<B: Backend>(device: &<Autodiff<B> as BackendTypes>::Device) -> [TensorData; 3]
-where
-    Autodiff<B>: Backend,
-{
-    let x = Tensor::<Autodiff<B>, 3>::from_data(data(&[4, 6, 10], 1), device).require_grad();
-    let bias = Tensor::<Autodiff<B>, 1>::from_data(data(&[10], 2), device).require_grad();
+fn gradients(device: Device) -> [TensorData; 3] {
+    let device = &device.autodiff();
+    let x = Tensor::<3>::from_data(data(&[4, 6, 10], 1), device).require_grad();
+    let bias = Tensor::<1>::from_data(data(&[10], 2), device).require_grad();
     let y = bias_gelu(x.clone(), bias.clone());
     let weights = Tensor::from_data(data(&[4, 6, 10], 3), device);
     let gradients = (y.clone() * weights).sum().backward();
@@ -55,7 +50,7 @@ where
 
 #[test]
 fn random_layouts_change_no_value() {
-    let expected = gradients::<Flex>(&Default::default());
+    let expected = gradients(Device::flex());
     for axes in [
         "dp=2",
         "tp=3",
@@ -68,7 +63,7 @@ fn random_layouts_change_no_value() {
                 .fuzz_layouts(seed)
                 .build()
                 .expect("a mesh");
-            let found = gradients::<Dist<Flex>>(&mesh.device());
+            let found = gradients(mesh.device());
             for (found, expected) in found.iter().zip(&expected) {
                 found.assert_approx_eq::<f32>(expected, Tolerance::absolute(2e-5));
             }
@@ -76,44 +71,36 @@ fn random_layouts_change_no_value() {
     }
 }
 
-fn train<B>(mut model: FeedForward<B>, device: &B::Device) -> (Vec<f32>, FeedForward<B>)
-where
-    B: Backend + AutodiffBackend<FloatElem = f32, InnerBackend: Backend>,
-{
+fn train(mut model: FeedForward, device: &Device) -> Vec<f32> {
     let mut optimizer = SgdConfig::new().init();
     let mut losses = Vec::new();
     for step in 0..5 {
-        let x = Tensor::<B, 2>::from_data(data(&[8, 6], step), device);
+        let x = Tensor::<2>::from_data(data(&[8, 6], step), device);
         let loss = model.forward(x).powf_scalar(2.0).mean();
         let gradients = GradientsParams::from_grads(loss.backward(), &model);
         model = optimizer.step(0.1, model, gradients);
         losses.push(loss.into_scalar());
     }
-    (losses, model)
+    losses
 }
 
 #[test]
 fn training_on_a_mesh_is_training_on_one_device() {
-    let device = Default::default();
-    One::seed(&device, 1);
-    let model = FeedForward::<One>::new(6, 12, &device);
-    let recorder = BinBytesRecorder::<FullPrecisionSettings>::default();
-    let record: Vec<u8> = recorder
-        .record(model.clone().into_record(), ())
-        .expect("bytes");
+    let device = Device::flex().autodiff();
+    device.seed(1);
+    let model = FeedForward::new(6, 12, &device);
     // A clone of parameters that nothing has used yet draws its own: both start from the record.
-    let from = recorder.load(record.clone(), &device).expect("a record");
-    let (expected, _) = train(model.load_record(from), &device);
+    let record = model.clone().into_record();
+    let expected = train(model.load_record(record.clone()), &device);
     for axes in ["", "dp=2", "tp=2", "tp=3", "fsdp=2,tp=2", "dp=2,fsdp=2"] {
         let mesh = DeviceMesh::builder()
             .axes(&axes.parse().expect("a mesh"))
             .build()
             .expect("a mesh");
-        let device = mesh.device();
-        let record = recorder.load(record.clone(), &device).expect("a record");
-        let model = FeedForward::<Mesh>::new(6, 12, &device).load_record(record);
+        let device = mesh.device().autodiff();
+        let model = FeedForward::new(6, 12, &device).load_record(record.clone());
         let model = model.parallelize(&mesh).expect("it fits");
-        let (losses, _) = train(model, &device);
+        let losses = train(model, &device);
         for (found, expected) in losses.iter().zip(&expected) {
             assert!((found - expected).abs() < 1e-6, "{axes}: {losses:?}");
         }
@@ -125,11 +112,10 @@ fn training_on_a_mesh_is_training_on_one_device() {
 fn columns_stay_split() {
     let mesh = DeviceMesh::builder().axis("tp", 2).build().expect("a mesh");
     let device = mesh.device();
-    let x = Tensor::<Dist<Flex>, 2>::from_data(data(&[4, 8], 1), &device);
+    let x = Tensor::<2>::from_data(data(&[4, 8], 1), &device);
     let x = x.redistribute("[-, {tp}]").expect("a layout");
-    let bias = Tensor::<Dist<Flex>, 1>::from_data(data(&[8], 2), &device);
-    let (y, explanation) =
-        burn_dist::explain::<Dist<Flex>, _>(&device, || bias_gelu(x.clone(), bias.clone()));
+    let bias = Tensor::<1>::from_data(data(&[8], 2), &device);
+    let (y, explanation) = burn_dist::explain(&device, || bias_gelu(x.clone(), bias.clone()));
     assert_eq!(y.layout_text().expect("placed"), "[-, {tp}]");
     assert!(explanation.collectives.is_empty(), "{explanation}");
 }
@@ -159,7 +145,6 @@ impl Execute<Flex> for WrongSquare {
         inputs: Vec<CustomTensor<Flex>>,
         _: &burn_flex::FlexDevice,
     ) -> Vec<CustomTensor<Flex>> {
-        use burn::tensor::ops::FloatTensorOps;
         let square = |x: CustomTensor<Flex>| {
             let x = x.into_float();
             CustomTensor::Float(Flex::float_mul(x.clone(), x))
@@ -208,14 +193,21 @@ impl Execute<Flex> for Impostor {
     }
 }
 
+impl WithKernels for Impostor {
+    fn kernels() -> Kernels<Self> {
+        Kernels::of::<Flex>()
+    }
+}
+
 #[test]
 fn an_id_belongs_to_one_type() {
     let mesh = DeviceMesh::builder().axis("tp", 2).build().expect("a mesh");
     let device = mesh.device();
-    let x = Tensor::<Dist<Flex>, 2>::from_data(data(&[4, 8], 1), &device);
-    let bias = Tensor::<Dist<Flex>, 1>::from_data(data(&[8], 2), &device);
+    let x = Tensor::<2>::from_data(data(&[4, 8], 1), &device);
+    let bias = Tensor::<1>::from_data(data(&[8], 2), &device);
     bias_gelu(x.clone(), bias).into_data();
-    let inputs = vec![CustomTensor::Float(x.into_primitive().tensor())];
+    let x = x.try_into_primitive::<Dist>().expect("it is on a mesh");
+    let inputs = vec![CustomTensor::Float(x)];
     let error = burn_dist::custom::call(Impostor, inputs)
         .err()
         .expect("refused");

@@ -58,7 +58,7 @@ fn at(cause: &str) -> String {
     100.0 * (1.0 - 1.0 / *ranks as f64), ranks * accumulate
 )]
 pub struct TooFewRows {
-    /// Of the microbatch.
+    /// Rows of the microbatch.
     pub rows: usize,
     /// Along the axes that split rows, together.
     pub ranks: usize,
@@ -103,9 +103,9 @@ impl Unfit {
 pub struct Needs {
     /// Peaks of the ranks; of the first one alone if they differ in little.
     pub ranks: Vec<u64>,
-    /// What runs at the highest.
+    /// The work at the highest peak.
     pub cause: String,
-    /// What would need less.
+    /// The settings that would need less.
     pub ways_out: &'static str,
 }
 

@@ -4,8 +4,8 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use burn::tensor::backend::AutodiffBackend;
-use burn_dist::MeshBackend;
+use burn::optim::ModuleOptimizer;
+use burn::tensor::Device;
 use burn_dist::checkpoint::{
     CheckpointError, Checkpointer, Keep, Saved, Saving, State, StateError,
 };
@@ -17,7 +17,6 @@ use crate::data::batch::{BatchSource, Position};
 use crate::lost::Lost;
 use crate::model::{Llama, LlamaConfig};
 use crate::note;
-use crate::optimizer::Optim;
 use crate::options::{self, Options};
 use crate::say;
 use crate::voice::speaks;
@@ -131,18 +130,18 @@ pub struct SaveFailed {
 }
 
 /// The checkpoints of a run, if it keeps any.
-pub struct Keeper<B: MeshBackend> {
-    kept: Option<Kept<B>>,
+pub struct Keeper {
+    kept: Option<Kept>,
     /// What is known of weights that were loaded and are not finite.
     loaded: Option<String>,
 }
 
-struct Kept<B: MeshBackend> {
-    checkpoints: Checkpointer<B>,
+struct Kept {
+    checkpoints: Checkpointer,
     root: PathBuf,
     every: usize,
     /// What the run goes on from, until its phase has begun.
-    resumed: Option<(Saved<B>, SoFar)>,
+    resumed: Option<(Saved, SoFar)>,
     /// The options by which it is trained.
     options: Options,
     saving: Option<(u64, Saving<(), StateError>)>,
@@ -150,7 +149,7 @@ struct Kept<B: MeshBackend> {
     failed: Option<SaveFailed>,
 }
 
-impl<B: MeshBackend> Keeper<B> {
+impl Keeper {
     /// Keeps nothing.
     pub fn none() -> Self {
         Self {
@@ -169,13 +168,13 @@ impl<B: MeshBackend> Keeper<B> {
     pub fn open(
         args: &CheckpointArgs,
         root: Option<&Path>,
-        device: &B::Device,
+        device: &Device,
     ) -> anyhow::Result<Self> {
         let Some(root) = root else {
             return Ok(Self::none());
         };
         let unusable = || format!("cannot keep checkpoints in {}", root.display());
-        let checkpoints = Checkpointer::<B>::at(root, device)?.keep(Keep {
+        let checkpoints = Checkpointer::at(root, device)?.keep(Keep {
             last: NonZeroUsize::new(args.keep).unwrap_or(NonZeroUsize::MIN),
             every: None,
         });
@@ -263,17 +262,14 @@ impl<B: MeshBackend> Keeper<B> {
     pub fn enter(
         &mut self,
         fresh: SoFar,
-        model: Llama<B>,
-        optim: Optim<B>,
+        model: Llama,
+        optim: ModuleOptimizer,
         source: &mut dyn BatchSource,
-    ) -> anyhow::Result<(Llama<B>, Optim<B>, SoFar)>
-    where
-        B: AutodiffBackend,
-    {
+    ) -> anyhow::Result<(Llama, ModuleOptimizer, SoFar)> {
         let Some(kept) = &mut self.kept else {
             return Ok((model, optim, fresh));
         };
-        let is_here = |(_, left): &mut (Saved<B>, SoFar)| left.phase == fresh.phase;
+        let is_here = |(_, left): &mut (Saved, SoFar)| left.phase == fresh.phase;
         let Some((saved, progress)) = kept.resumed.take_if(is_here) else {
             return Ok((model, optim, fresh));
         };
@@ -319,14 +315,11 @@ impl<B: MeshBackend> Keeper<B> {
     /// If the mesh has stopped, or the state cannot be saved at all.
     pub fn save(
         &mut self,
-        model: &Llama<B>,
-        optim: &Optim<B>,
+        model: &Llama,
+        optim: &ModuleOptimizer,
         so_far: &SoFar,
         is_last: bool,
-    ) -> anyhow::Result<Vec<Event>>
-    where
-        B: AutodiffBackend,
-    {
+    ) -> anyhow::Result<Vec<Event>> {
         let Some(kept) = &mut self.kept else {
             return Ok(Vec::new());
         };
@@ -368,7 +361,7 @@ impl<B: MeshBackend> Keeper<B> {
     }
 }
 
-impl<B: MeshBackend> Kept<B> {
+impl Kept {
     /// Waits for the save that is under way.
     fn wait(&mut self) -> anyhow::Result<Option<Event>> {
         match self.saving.take() {
@@ -413,7 +406,7 @@ impl<B: MeshBackend> Kept<B> {
     }
 }
 
-impl<B: MeshBackend> Kept<B> {
+impl Kept {
     /// Tells of a checkpoint that was saved with values that are not finite, in the process that speaks; returns what
     /// they are.
     fn non_finite(&self, step: u64) -> Option<String> {
@@ -431,11 +424,11 @@ impl<B: MeshBackend> Kept<B> {
 }
 
 /// Opens what a run goes on from.
-fn resumed<B: MeshBackend>(
-    checkpoints: &Checkpointer<B>,
+fn resumed(
+    checkpoints: &Checkpointer,
     resume: Resume,
     root: &Path,
-) -> anyhow::Result<Option<(Saved<B>, SoFar)>> {
+) -> anyhow::Result<Option<(Saved, SoFar)>> {
     if speaks() {
         for passed in checkpoints.checkpoints().newest()?.passed_over {
             note!("warning: {passed}; it is passed over");
@@ -500,7 +493,7 @@ fn resumed<B: MeshBackend>(
 }
 
 /// Says how to go on from the checkpoint before that of `step`.
-fn earlier<B: MeshBackend>(checkpoints: &Checkpointer<B>, step: u64) -> String {
+fn earlier(checkpoints: &Checkpointer, step: u64) -> String {
     match checkpoints.checkpoints().good_before(step) {
         Ok(Some(good)) => {
             format!("; the one before it is of step {good}: --resume {good} goes on from there")
@@ -510,11 +503,7 @@ fn earlier<B: MeshBackend>(checkpoints: &Checkpointer<B>, step: u64) -> String {
 }
 
 /// Says that a checkpoint is damaged, if that is what an error is about, and how to go on.
-fn damage<B: MeshBackend>(
-    checkpoints: &Checkpointer<B>,
-    saved: &Saved<B>,
-    error: &StateError,
-) -> Option<String> {
+fn damage(checkpoints: &Checkpointer, saved: &Saved, error: &StateError) -> Option<String> {
     let StateError::Checkpoint(
         CheckpointError::File { .. }
         | CheckpointError::Checksum { .. }
@@ -544,7 +533,6 @@ fn check_writable(root: &Path) -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use burn::tensor::backend::Backend;
     use burn_dist::checkpoint::tools;
     use burn_dist::launch::Stop;
     use burn_dist::layout::Rows;
@@ -553,7 +541,7 @@ mod tests {
     use crate::cli::{AxesArgs, MeshArgs};
     use crate::data::batch::{Batch, RandomTokens};
     use crate::data::rng::Rng;
-    use crate::mesh::{Mesh, TrainBackend};
+    use crate::mesh::Mesh;
     use crate::metrics::RunMetrics;
     use crate::model::{RopeConfig, RopeScaling, Size};
     use crate::progress::Progress;
@@ -621,7 +609,7 @@ mod tests {
             ..AxesArgs::default()
         };
         let mesh = Mesh::open(&MeshArgs::from(axes))?;
-        TrainBackend::seed(mesh.device(), 5);
+        mesh.device().seed(5);
         let args = CheckpointArgs {
             checkpoint: Some(root.to_path_buf()),
             every: 2,
@@ -629,7 +617,7 @@ mod tests {
             resume,
         };
         let mut keeper = Keeper::open(&args, Some(root), mesh.device())?;
-        let model = mesh.parallelize(LlamaConfig::test().init::<TrainBackend>(mesh.device()))?;
+        let model = mesh.parallelize(LlamaConfig::test().init(mesh.device()))?;
         let stop = Stop::new();
         let mut source = Stopping {
             source: RandomTokens {
@@ -839,7 +827,7 @@ mod tests {
             keep: 1,
             resume: Resume::Never,
         };
-        let refused = Keeper::<TrainBackend>::open(&args, Some(root.path()), mesh.device())
+        let refused = Keeper::open(&args, Some(root.path()), mesh.device())
             .err()
             .unwrap();
         assert!(
@@ -978,7 +966,7 @@ mod tests {
             keep: 1,
             resume: Resume::Auto,
         };
-        let open = || Keeper::<TrainBackend>::open(&args, Some(root.path()), mesh.device());
+        let open = || Keeper::open(&args, Some(root.path()), mesh.device());
         let first = open().unwrap();
         let error = open().err().expect("it is taken");
         assert_eq!(crate::mesh::exit_code(&error), 78);

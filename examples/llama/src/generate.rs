@@ -1,8 +1,7 @@
 //! Answers from a model: greedy or sampled, one token at a time for many questions at once.
 
 use anyhow::{Context, bail};
-use burn::tensor::{Int, Tensor, TensorData};
-use burn_dist::nn::AttentionBackend;
+use burn::tensor::{Device, Int, Tensor, TensorData};
 
 use crate::data::Example;
 use crate::data::rng::Rng;
@@ -31,12 +30,12 @@ const SEQ_STEP: usize = 16;
 ///
 /// # Errors
 /// If the tokenizer or the device fails.
-pub fn answer<B: AttentionBackend>(
-    model: &Llama<B>,
+pub fn answer(
+    model: &Llama,
     text: &Text,
     (prompts, wrap): (&[&str], Wrap<'_>),
     decoding: &Decoding,
-    device: &B::Device,
+    device: &Device,
 ) -> anyhow::Result<Vec<String>> {
     let mut rng = Rng::new(decoding.seed, 3);
     let mut answers = Vec::with_capacity(prompts.len());
@@ -72,13 +71,13 @@ pub fn extent(prompt_lens: &[usize], decoding: &Decoding) -> (usize, usize) {
 }
 
 /// Extends every row until an id that ends it; returns the new ids without that one.
-fn decode<B: AttentionBackend>(
-    model: &Llama<B>,
+fn decode(
+    model: &Llama,
     mut rows: Vec<Vec<u32>>,
     (pad, is_end): (u32, &dyn Fn(u32) -> bool),
     decoding: &Decoding,
     rng: &mut Rng,
-    device: &B::Device,
+    device: &Device,
 ) -> anyhow::Result<Vec<Vec<u32>>> {
     let prompt_lens: Vec<usize> = rows.iter().map(Vec::len).collect();
     let (_, seq) = extent(&prompt_lens, decoding);
@@ -106,14 +105,14 @@ fn decode<B: AttentionBackend>(
 ///
 /// # Errors
 /// If the device fails, or the model gives numbers that are not finite.
-pub fn next_tokens<B: AttentionBackend>(
-    model: &Llama<B>,
+pub fn next_tokens(
+    model: &Llama,
     rows: &[Vec<u32>],
     seq: usize,
     pad: u32,
     temperature: f64,
     rng: &mut Rng,
-    device: &B::Device,
+    device: &Device,
 ) -> anyhow::Result<Vec<u32>> {
     // Positions after a row's end are padding, which the causal mask hides from it.
     let padded = |row: &Vec<u32>| -> Vec<i32> {
@@ -126,10 +125,8 @@ pub fn next_tokens<B: AttentionBackend>(
     };
     let tokens: Vec<i32> = rows.iter().flat_map(padded).collect();
     let last: Vec<i32> = rows.iter().map(|row| row.len() as i32 - 1).collect();
-    let tokens_bs =
-        Tensor::<B, 2, Int>::from_data(TensorData::new(tokens, [rows.len(), seq]), device);
-    let last_b11 =
-        Tensor::<B, 3, Int>::from_data(TensorData::new(last, [rows.len(), 1, 1]), device);
+    let tokens_bs = Tensor::<2, Int>::from_data(TensorData::new(tokens, [rows.len(), seq]), device);
+    let last_b11 = Tensor::<3, Int>::from_data(TensorData::new(last, [rows.len(), 1, 1]), device);
 
     let hidden_bsd = model.hidden(tokens_bs);
     let [b, _, d] = hidden_bsd.dims();
@@ -208,11 +205,11 @@ impl Answered<'_> {
 ///
 /// # Errors
 /// As [`answer`].
-pub fn ask<'a, B: AttentionBackend>(
-    model: &Llama<B>,
+pub fn ask<'a>(
+    model: &Llama,
     text: &Text,
     questions: &'a [Example],
-    device: &B::Device,
+    device: &Device,
 ) -> anyhow::Result<Vec<Answered<'a>>> {
     let prompts: Vec<&str> = questions
         .iter()
@@ -246,13 +243,11 @@ pub fn exact_match(answers: &[Answered<'_>]) -> Option<f64> {
 mod tests {
     use super::*;
     use crate::model::LlamaConfig;
-    use burn::backend::flex::{Flex, FlexDevice};
     use burn::module::{Module, ModuleMapper, Param};
-    use burn::tensor::backend::Backend;
 
     #[test]
     fn greedy_answers_do_not_depend_on_the_other_rows_or_on_padding() {
-        let model = LlamaConfig::test().init::<Flex>(&FlexDevice);
+        let model = LlamaConfig::test().init(&Device::flex());
         let decoding = Decoding {
             temperature: 0.0,
             max_new_tokens: 6,
@@ -265,7 +260,7 @@ mod tests {
                 (63, &|id| id == 63),
                 &decoding,
                 &mut Rng::new(0, 0),
-                &FlexDevice,
+                &Device::flex(),
             )
             .unwrap()
         };
@@ -283,8 +278,8 @@ mod tests {
     /// All parameters times a number.
     struct Times(f32);
 
-    impl<B: Backend> ModuleMapper<B> for Times {
-        fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+    impl ModuleMapper for Times {
+        fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
             param.map(|tensor| tensor.mul_scalar(self.0))
         }
     }
@@ -295,11 +290,19 @@ mod tests {
             .into_iter()
             .flat_map(|value| [(value, 0.0), (value, 1.0)])
         {
-            let model = LlamaConfig::test().init::<Flex>(&FlexDevice);
+            let model = LlamaConfig::test().init(&Device::flex());
             let model = model.map(&mut Times(value));
             let rows = [vec![1, 2, 3], vec![4]];
             let mut rng = Rng::new(0, 0);
-            let next = next_tokens(&model, &rows, 16, 63, temperature, &mut rng, &FlexDevice);
+            let next = next_tokens(
+                &model,
+                &rows,
+                16,
+                63,
+                temperature,
+                &mut rng,
+                &Device::flex(),
+            );
             let error = next.unwrap_err().to_string();
             assert!(
                 error.contains("64 of them, are NaN") && error.contains("text 1"),

@@ -1,6 +1,6 @@
-//! The only contact with the mesh: which backend trains, on which device, and what it reports.
+//! The only contact with the mesh: on which device there is training, and what it reports.
 //!
-//! Everything else in this program is generic over Burn's `Backend` and would run on one device as it is.
+//! Everything else in this program takes a `Device` of Burn and would run on any one as it is.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use anyhow::{Context, anyhow, bail};
-use burn::backend::Autodiff;
+use burn::tensor::Device;
 use burn_dist::Fault;
 use burn_dist::checkpoint::{CheckpointError, StateError};
 use burn_dist::clock::Simulation;
@@ -24,36 +24,17 @@ use burn_dist::schedule::Timeline;
 use burn_dist::train::metrics::MetricsError;
 use burn_dist::train::run::RunError;
 use burn_dist::{
-    DeviceMesh, Dist, Float, MeshBackend, MeshDevice, Parallelize, ParallelizeWith, Plan,
-    Precision, ShardStrategy,
+    DeviceMesh, Float, Hold, OnMesh, Parallelize, ParallelizeWith, Plan, Precision, ShardStrategy,
 };
 
 use crate::capacity::{TooFewRows, TooLarge, Unfit};
 use crate::checkpoints::SaveFailed;
-use crate::cli::{MeshArgs, Strategy};
+use crate::cli::{Backend, MeshArgs, Strategy};
 use crate::model::Llama;
 use crate::processes::{Elsewhere, Processes};
 use crate::report::{PlanStats, RankMemory, Traffic};
 use crate::stages;
 use burn_dist::train::files::{Unwritten, write_whole};
-
-/// What each rank computes with: the CPU's Flex, unless a feature of this package says otherwise (`cuda` before
-/// `wgpu`).
-#[cfg(not(any(feature = "wgpu", feature = "cuda")))]
-type Inner = burn::backend::flex::Flex;
-#[cfg(all(feature = "wgpu", not(feature = "cuda")))]
-type Inner = burn_dist::backend::Wgpu;
-#[cfg(feature = "cuda")]
-type Inner = burn_dist::backend::Cuda;
-
-/// Whether tensors of the ranks are in the memory of this machine, rather than in that of a GPU.
-pub const IN_HOST_MEMORY: bool = cfg!(not(any(feature = "wgpu", feature = "cuda")));
-
-/// The mesh, without gradients.
-pub type MeshInner = Dist<Inner>;
-
-/// The backend everything runs on.
-pub type TrainBackend = Autodiff<MeshInner>;
 
 /// What a training step would do on the mesh.
 #[derive(Debug, Clone)]
@@ -135,7 +116,8 @@ fn policy(plan: Plan, args: &MeshArgs) -> anyhow::Result<Plan> {
 #[derive(Debug)]
 pub struct Mesh {
     mesh: DeviceMesh,
-    device: MeshDevice,
+    /// With gradients.
+    device: Device,
     args: MeshArgs,
     /// Those that have its ranks.
     processes: Processes,
@@ -143,7 +125,7 @@ pub struct Mesh {
 
 impl Drop for Mesh {
     fn drop(&mut self) {
-        if let Some(fault) = TrainBackend::fault(&self.device) {
+        if let Some(fault) = self.fault() {
             EXIT_CODE.store(fault.exit_code(), Ordering::Relaxed);
         }
     }
@@ -293,6 +275,13 @@ impl Mesh {
             .gpu_transport(forward.gpu_transport.into())
             .nodes(forward.axes.ranks_per_node.clone().unwrap_or_default())
             .account_memory(true);
+        builder = match forward.backend {
+            Backend::Flex => builder,
+            #[cfg(feature = "wgpu")]
+            Backend::Wgpu => builder.backend::<burn_dist::backend::Wgpu>(),
+            #[cfg(feature = "cuda")]
+            Backend::Cuda => builder.backend::<burn_dist::backend::Cuda>(),
+        };
         if let Some(hardware) = &args.hardware {
             builder = builder.hardware(hardware);
         }
@@ -304,7 +293,7 @@ impl Mesh {
         }
         let mesh = builder.build().context("cannot open the mesh")?;
         Ok(Self {
-            device: mesh.device(),
+            device: mesh.device().autodiff(),
             mesh,
             args: args.clone(),
             processes: match burn_dist::launch::world()?.filter(|_| !dry) {
@@ -324,9 +313,29 @@ impl Mesh {
         self.processes.are_several()
     }
 
-    /// The device that tensors are made on.
-    pub fn device(&self) -> &MeshDevice {
+    /// The device that training runs on.
+    pub fn device(&self) -> &Device {
         &self.device
+    }
+
+    /// The same without gradients: for answers, and for what is held out.
+    pub fn inference_device(&self) -> Device {
+        self.mesh.device()
+    }
+
+    /// Keeps the window of the mesh open until the result is dropped.
+    pub fn hold(&self) -> Hold {
+        self.device.hold()
+    }
+
+    /// The fault that has stopped the mesh, if one has.
+    pub fn fault(&self) -> Option<Fault> {
+        self.device.fault()
+    }
+
+    /// Whether tensors of the ranks are in the memory of this machine, rather than in that of a GPU.
+    pub fn in_host_memory(&self) -> bool {
+        self.args.forward.backend.in_host_memory()
     }
 
     /// Number of ranks.
@@ -355,7 +364,7 @@ impl Mesh {
     ///
     /// # Errors
     /// If the model cannot be laid out so.
-    pub fn stages(&self, model: &Llama<TrainBackend>) -> anyhow::Result<Option<String>> {
+    pub fn stages(&self, model: &Llama) -> anyhow::Result<Option<String>> {
         let plan = policy(model.plan(), &self.args)?;
         let specs = plan.resolve(model, self.mesh.shape());
         let specs = specs.map_err(|error| self.misfit(&error))?;
@@ -386,7 +395,7 @@ impl Mesh {
     ///
     /// # Errors
     /// If the model cannot be laid out so.
-    pub fn parallelize(&self, model: Llama<TrainBackend>) -> anyhow::Result<Llama<TrainBackend>> {
+    pub fn parallelize(&self, model: Llama) -> anyhow::Result<Llama> {
         let plan = policy(model.plan(), &self.args)?;
         model
             .parallelize_with(self.mesh.shape(), &plan)
@@ -407,7 +416,7 @@ impl Mesh {
 
     /// What the mesh has done so far.
     pub fn report(&self) -> MeshReport {
-        TrainBackend::report(&self.device)
+        self.device.report()
     }
 
     /// Whether the model is cut into stages.
@@ -417,7 +426,7 @@ impl Mesh {
 
     /// When the stages worked on which microbatch in the last step, if the devices were opened by [`Self::traced`].
     pub fn pipeline(&self) -> Option<Timeline> {
-        TrainBackend::trace(&self.device)?.pipeline()
+        self.device.trace()?.pipeline()
     }
 
     /// Writes what every rank of this process did when, and returns how many events were too many to keep.
@@ -425,7 +434,7 @@ impl Mesh {
     /// # Errors
     /// If the devices were not opened by [`Self::traced`], or the file cannot be written.
     pub fn save_trace(&self, path: &Path) -> anyhow::Result<u64> {
-        let trace = TrainBackend::trace(&self.device).context("the mesh keeps no trace")?;
+        let trace = self.device.trace().context("the mesh keeps no trace")?;
         write_whole(path, |to| trace.write(to))
             .with_context(|| format!("cannot write the trace {}", path.display()))?;
         Ok(trace.left_out())
@@ -433,7 +442,7 @@ impl Mesh {
 
     /// What the ranks of this process held, by the buffers themselves, each with its number.
     pub fn accounted(&self) -> Vec<(usize, AccountedMemory)> {
-        let ranks = TrainBackend::report(&self.device).ranks;
+        let ranks = self.device.report().ranks;
         ranks
             .into_iter()
             .filter_map(|rank| Some((rank.rank as usize, rank.accounted?)))
@@ -442,7 +451,7 @@ impl Mesh {
 
     /// What the planner has done so far.
     pub fn plan(&self) -> PlanStats {
-        let report = TrainBackend::report(&self.device);
+        let report = self.device.report();
         PlanStats {
             windows: report.cache.windows,
             hits: report.cache.hits,
@@ -453,7 +462,7 @@ impl Mesh {
 
     /// Shares of the work that ranks along an axis do more than once, by axis.
     pub fn redundancy(&self) -> BTreeMap<String, f64> {
-        let redundancy = TrainBackend::report(&self.device).redundancy;
+        let redundancy = self.device.report().redundancy;
         let axes = redundancy.axes.iter();
         axes.map(|axis| (axis.axis.clone(), redundancy.share(&axis.axis)))
             .collect()
@@ -468,9 +477,9 @@ impl Mesh {
         ask: Ask,
         step: impl FnOnce() -> T,
     ) -> anyhow::Result<(T, Explanation)> {
-        TrainBackend::start_explaining(&self.device, ask);
+        self.device.start_explaining(ask);
         let result = step();
-        let explanation = TrainBackend::explained(&self.device);
+        let explanation = self.device.explained();
         let explanation = Explanation {
             after: explanation.after.join("\n"),
             text: explanation.to_string(),

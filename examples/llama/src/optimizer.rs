@@ -1,12 +1,6 @@
 //! The optimizer of every phase: Burn's AdamW.
 
-use burn::optim::{AdamW, AdamWConfig, adaptor::OptimizerAdaptor};
-use burn::tensor::backend::AutodiffBackend;
-
-use crate::model::Llama;
-
-/// The optimizer of a model.
-pub type Optim<B> = OptimizerAdaptor<AdamW, Llama<B>, B>;
+use burn::optim::{AdamWConfig, ModuleOptimizer};
 
 /// What AdamW is told, besides the rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -34,7 +28,7 @@ impl Default for OptimizerConfig {
 
 impl OptimizerConfig {
     /// Makes a fresh AdamW.
-    pub fn init<B: AutodiffBackend>(&self) -> Optim<B> {
+    pub fn init(&self) -> ModuleOptimizer {
         AdamWConfig::new()
             .with_beta_1(self.beta1)
             .with_beta_2(self.beta2)
@@ -45,6 +39,6 @@ impl OptimizerConfig {
 }
 
 /// Makes a fresh AdamW with the settings of most Llamas.
-pub fn optimizer<B: AutodiffBackend>() -> Optim<B> {
+pub fn optimizer() -> ModuleOptimizer {
     OptimizerConfig::default().init()
 }

@@ -85,7 +85,7 @@ fn runs(numbers: impl Iterator<Item = usize>) -> String {
 mod tests {
     use super::*;
     use crate::model::LlamaConfig;
-    use burn::backend::flex::{Flex, FlexDevice};
+    use burn::tensor::Device;
     use burn_dist::Parallelize;
     use burn_dist::schedule::ScheduleKind;
 
@@ -101,7 +101,7 @@ mod tests {
             num_layers: 5,
             ..LlamaConfig::test()
         };
-        let model = config.init::<Flex>(&FlexDevice);
+        let model = config.init(&Device::flex());
         let table = |mesh: &str, schedule| {
             let mesh = MeshShape::parse(mesh).unwrap();
             let plan = model.plan().schedule(schedule);

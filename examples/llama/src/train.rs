@@ -4,13 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use anyhow::{Context, bail};
-use burn::module::AutodiffModule;
-use burn::optim::{GradientsAccumulator, GradientsParams, Optimizer};
-use burn::tensor::backend::{AutodiffBackend, Backend};
-use burn::tensor::{Int, Tensor};
-use burn_dist::MeshBackend;
+use burn::module::Module;
+use burn::optim::{GradientsAccumulator, GradientsParams, ModuleOptimizer};
+use burn::tensor::{Device, Int, Tensor};
 use burn_dist::launch::Stop;
-use burn_dist::nn::AttentionBackend;
 use burn_dist::optim::{clip_grad_norm, grad_norm};
 use burn_dist::train::StepFigures;
 use burn_dist::train::metrics::Event;
@@ -21,7 +18,7 @@ use crate::lost::Lost;
 use crate::mesh::{Account, Mesh};
 use crate::metrics::{RunMetrics, StepRow};
 use crate::model::Llama;
-use crate::optimizer::{Optim, OptimizerConfig};
+use crate::optimizer::OptimizerConfig;
 use crate::progress::Progress;
 use crate::report::{RankMemory, StepTimes, Traffic, median};
 use crate::schedule::Schedule;
@@ -76,11 +73,11 @@ impl Trace {
 ///
 /// # Shapes
 /// `logits`: `[b, s, v]`; `targets`, `weights`: `[b, s]`; output: `[1]`.
-pub fn cross_entropy<B: Backend>(
-    logits_bsv: Tensor<B, 3>,
-    targets_bs: Tensor<B, 2, Int>,
-    weights_bs: Option<Tensor<B, 2>>,
-) -> Tensor<B, 1> {
+pub fn cross_entropy(
+    logits_bsv: Tensor<3>,
+    targets_bs: Tensor<2, Int>,
+    weights_bs: Option<Tensor<2>>,
+) -> Tensor<1> {
     let [b, s, v] = logits_bsv.dims();
     let logits_tv = logits_bsv.reshape([b * s, v]);
     // Any shift leaves the value alone: the largest logit keeps the exponentials finite and needs no gradient.
@@ -116,13 +113,13 @@ impl Default for Recipe {
 }
 
 /// Takes one optimizer step; returns the model and the loss before it, not yet read.
-pub fn step<B: AutodiffBackend + AttentionBackend>(
-    model: Llama<B>,
-    optim: &mut Optim<B>,
+pub fn step(
+    model: Llama,
+    optim: &mut ModuleOptimizer,
     batch: &Batch,
     rate: f64,
-    device: &B::Device,
-) -> (Llama<B>, Tensor<B::InnerBackend, 1>) {
+    device: &Device,
+) -> (Llama, Tensor<1>) {
     step_with(model, optim, batch, Recipe::default(), rate, device)
 }
 
@@ -130,14 +127,14 @@ pub fn step<B: AutodiffBackend + AttentionBackend>(
 ///
 /// # Panics
 /// If the number of microbatches does not divide that of rows.
-pub fn step_with<B: AutodiffBackend + AttentionBackend>(
-    model: Llama<B>,
-    optim: &mut Optim<B>,
+pub fn step_with(
+    model: Llama,
+    optim: &mut ModuleOptimizer,
     batch: &Batch,
     recipe: Recipe,
     rate: f64,
-    device: &B::Device,
-) -> (Llama<B>, Tensor<B::InnerBackend, 1>) {
+    device: &Device,
+) -> (Llama, Tensor<1>) {
     let parts = batch.split(recipe.accumulate);
     let parts = parts.iter().map(|part| part.tensors(device)).collect();
     let (model, loss, _) = step_on(model, optim, parts, Norm::of(recipe.clip, false), rate);
@@ -165,20 +162,17 @@ impl Norm {
     }
 }
 
-/// A number of a step, not yet read.
-type Number<B> = Tensor<<B as AutodiffBackend>::InnerBackend, 1>;
-
 /// As [`step_with`], on microbatches that are on the device; with the norm of the gradients, if it is computed.
-fn step_on<B: AutodiffBackend + AttentionBackend>(
-    model: Llama<B>,
-    optim: &mut Optim<B>,
-    parts: Vec<BatchTensors<B>>,
+fn step_on(
+    model: Llama,
+    optim: &mut ModuleOptimizer,
+    parts: Vec<BatchTensors>,
     norm: Norm,
     rate: f64,
-) -> (Llama<B>, Number<B>, Option<Number<B>>) {
+) -> (Llama, Tensor<1>, Option<Tensor<1>>) {
     let count = parts.len();
     let mut accumulator = GradientsAccumulator::new();
-    let mut sum: Option<Number<B>> = None;
+    let mut sum: Option<Tensor<1>> = None;
     for part in parts {
         let logits = model.forward_packed(part.tokens, part.packed);
         let is_mean = part.weights.is_none();
@@ -231,17 +225,14 @@ pub struct Phase<'a> {
 ///
 /// # Errors
 /// If the loss is no longer a number, or cannot be read; if a checkpoint cannot be read or written.
-pub fn run<B: AutodiffBackend + AttentionBackend + MeshBackend>(
-    model: Llama<B>,
+pub fn run(
+    model: Llama,
     source: &mut dyn BatchSource,
     mut phase: Phase<'_>,
-    device: &B::Device,
+    device: &Device,
     mesh: &Mesh,
-    keeper: &mut Keeper<B>,
-) -> anyhow::Result<(Llama<B>, Trace)>
-where
-    B::InnerBackend: MeshBackend + AttentionBackend,
-{
+    keeper: &mut Keeper,
+) -> anyhow::Result<(Llama, Trace)> {
     let Phase {
         schedule,
         recipe,
@@ -278,10 +269,10 @@ where
         let rate = schedule.at(number);
         let parts = batch.split(recipe.accumulate);
         let by_process = mesh.gives_rows();
-        let parts = parts.iter().map(|part| part.enter::<B>(device, by_process));
+        let parts = parts.iter().map(|part| part.enter(device, by_process));
         let parts = parts.collect::<Result<_, _>>()?;
         // The microbatches are planned together: ranks along pp work on different ones at a time.
-        let hold = B::hold(device);
+        let hold = mesh.hold();
         let norm = Norm::of(recipe.clip, has_norm);
         let (next, loss, norm) = step_on(model, &mut optim, parts, norm, rate);
         drop(hold);
@@ -315,7 +306,7 @@ where
         trace.interrupted = mesh.processes().stop(phase.stop)?;
         let validation = match held_out.filter(|_| loss.is_finite()) {
             Some(held_out) => {
-                let found = held_out.loss(&model.valid(), recipe.accumulate, device, mesh)?;
+                let found = held_out.loss(&model.valid(), recipe.accumulate, mesh)?;
                 trace.validation.push((done, found.0));
                 progress.validated(done, found.0);
                 // What that did is no part of the next step.
@@ -396,11 +387,9 @@ mod tests {
     use crate::data::batch::RandomTokens;
     use crate::data::batch::{Position, in_samples};
     use crate::data::rng::Rng;
-    use crate::mesh::TrainBackend;
     use crate::model::LlamaConfig;
     use crate::optimizer::optimizer;
-    use burn::backend::flex::{Flex, FlexDevice};
-    use burn::tensor::{ElementConversion, TensorData, Tolerance};
+    use burn::tensor::{Device, TensorData, Tolerance};
     use burn_dist::Accumulation;
     use burn_dist::data::Stream;
     use burn_dist::layout::Rows;
@@ -458,7 +447,7 @@ mod tests {
         )
     }
 
-    fn thirty_steps(model: Llama<TrainBackend>, mesh: &Mesh, stop: &Stop) -> Trace {
+    fn thirty_steps(model: Llama, mesh: &Mesh, stop: &Stop) -> Trace {
         let phase = Phase {
             schedule: Schedule::new(1e-2, 30),
             recipe: Recipe::default(),
@@ -476,8 +465,8 @@ mod tests {
     #[test]
     fn the_loss_falls() {
         let mesh = Mesh::open(&devices(Some("fsdp=2,tp=2"))).unwrap();
-        TrainBackend::seed(mesh.device(), 0);
-        let model = LlamaConfig::test().init::<TrainBackend>(mesh.device());
+        mesh.device().seed(0);
+        let model = LlamaConfig::test().init(mesh.device());
         let model = mesh.parallelize(model).unwrap();
         let trace = thirty_steps(model, &mesh, &Stop::new());
         assert_eq!((trace.losses.len(), trace.interrupted), (30, false));
@@ -512,10 +501,10 @@ mod tests {
         let expected = products + turns + of_torchtitan * pairs;
         for axes in ["1", "fsdp=2,tp=2", "pp=2", "dp=2,cp=2"] {
             let mesh = Mesh::open(&devices(Some(axes))).unwrap();
-            let model = config.init::<TrainBackend>(mesh.device());
+            let model = config.init(mesh.device());
             let model = mesh.parallelize(model).unwrap();
             let batch = repeat().next_batch().unwrap();
-            let mut optim = optimizer::<TrainBackend>();
+            let mut optim = optimizer();
             let before = mesh.report();
             let (_, loss) = step(model, &mut optim, &batch, 1e-3, mesh.device());
             let _ = loss.into_data();
@@ -532,10 +521,10 @@ mod tests {
                 ..devices(axes)
             })
             .unwrap();
-            TrainBackend::seed(mesh.device(), 0);
-            let model = LlamaConfig::test().init::<TrainBackend>(mesh.device());
+            mesh.device().seed(0);
+            let model = LlamaConfig::test().init(mesh.device());
             let mut model = mesh.parallelize(model).unwrap();
-            let mut optim = optimizer::<TrainBackend>();
+            let mut optim = optimizer();
             let batch = repeat().next_batch().unwrap();
             let step = |_| {
                 let (next, loss) = step_with(
@@ -547,7 +536,7 @@ mod tests {
                     mesh.device(),
                 );
                 model = next;
-                loss.into_scalar().elem()
+                loss.into_scalar()
             };
             (0..8).map(step).collect()
         };
@@ -588,19 +577,19 @@ mod tests {
     fn an_embedding_that_is_the_output_too_trains_alike_on_every_mesh() {
         let losses = |axes: Option<&str>| -> Vec<f32> {
             let mesh = Mesh::open(&devices(axes)).unwrap();
-            TrainBackend::seed(mesh.device(), 0);
+            mesh.device().seed(0);
             let config = LlamaConfig {
                 tied: true,
                 ..LlamaConfig::test()
             };
-            let model = config.init::<TrainBackend>(mesh.device());
+            let model = config.init(mesh.device());
             let mut model = mesh.parallelize(model).unwrap();
-            let mut optim = optimizer::<TrainBackend>();
+            let mut optim = optimizer();
             let batch = repeat().next_batch().unwrap();
             let step = |_| {
                 let (next, loss) = step(model.clone(), &mut optim, &batch, 1e-2, mesh.device());
                 model = next;
-                loss.into_scalar().elem()
+                loss.into_scalar()
             };
             (0..5).map(step).collect()
         };
@@ -620,7 +609,7 @@ mod tests {
     #[test]
     fn a_stopped_run_ends_after_its_step() {
         let mesh = Mesh::open(&MeshArgs::default()).unwrap();
-        let model = LlamaConfig::test().init::<TrainBackend>(mesh.device());
+        let model = LlamaConfig::test().init(mesh.device());
         let stop = Stop::new();
         stop.ask();
         let trace = thirty_steps(model, &mesh, &stop);
@@ -652,16 +641,16 @@ mod tests {
             .map(|(loss, weight)| loss * f64::from(weight))
             .sum();
 
-        let logits = || Tensor::<Flex, 2>::from_data(logits, &FlexDevice).reshape([2, 2, 3]);
+        let logits = || Tensor::<2>::from_data(logits, &Device::flex()).reshape([2, 2, 3]);
         let target_ids: Vec<i64> = targets.iter().map(|target| *target as i64).collect();
         let targets = || {
-            Tensor::<Flex, 2, Int>::from_data(
+            Tensor::<2, Int>::from_data(
                 TensorData::new(target_ids.clone(), [2, 2]),
-                &FlexDevice,
+                &Device::flex(),
             )
         };
-        let weights = Tensor::from_data(TensorData::new(weights.to_vec(), [2, 2]), &FlexDevice);
-        let close = |got: Tensor<Flex, 1>, expected: f64| {
+        let weights = Tensor::from_data(TensorData::new(weights.to_vec(), [2, 2]), &Device::flex());
+        let close = |got: Tensor<1>, expected: f64| {
             let expected = TensorData::from([expected as f32]);
             got.into_data()
                 .assert_approx_eq::<f32>(&expected, Tolerance::absolute(1e-5));

@@ -4,8 +4,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use burn::tensor::Tensor;
-use burn_dist::MeshBackend;
-use burn_dist::nn::AttentionBackend;
 
 use crate::data::batch::{BatchSource, BatchTensors, Position};
 use crate::mesh::Mesh;
@@ -51,26 +49,26 @@ impl<'a> Validation<'a> {
     /// A forward pass of each batch under the model's layouts, without gradients; two numbers are read.
     /// # Errors
     /// If a batch cannot be read, or the mesh has stopped.
-    pub fn loss<B: MeshBackend + AttentionBackend>(
+    pub fn loss(
         &mut self,
-        model: &Llama<B>,
+        model: &Llama,
         microbatches: usize,
-        device: &B::Device,
         mesh: &Mesh,
     ) -> anyhow::Result<(f32, Duration)> {
         let begin = Instant::now();
+        let device = mesh.inference_device();
         self.source
             .resume(&self.start)
             .context("cannot go back to the first row that is held out")?;
         let (mut sum, mut positions) = (0.0, 0.0);
         for _ in 0..self.batches {
             let batch = self.source.next_batch()?;
-            let hold = B::hold(device);
+            let hold = mesh.hold();
             let parts = batch.split(microbatches).into_iter().map(|part| {
-                let part = part.enter::<B>(device, mesh.gives_rows())?;
+                let part = part.enter(&device, mesh.gives_rows())?;
                 Ok(losses(model, part))
             });
-            let parts: Vec<[Tensor<B, 1>; 2]> = parts.collect::<anyhow::Result<_>>()?;
+            let parts: Vec<[Tensor<1>; 2]> = parts.collect::<anyhow::Result<_>>()?;
             drop(hold);
             let parts = parts.into_iter().reduce(|[a, b], [c, d]| [a + c, b + d]);
             let both = parts.expect("a batch has a part");
@@ -85,12 +83,12 @@ impl<'a> Validation<'a> {
 }
 
 /// The sum of the losses of the positions that are learnt, and how many these are.
-fn losses<B: AttentionBackend>(model: &Llama<B>, batch: BatchTensors<B>) -> [Tensor<B, 1>; 2] {
+fn losses(model: &Llama, batch: BatchTensors) -> [Tensor<1>; 2] {
     let [rows, seq] = batch.tokens.dims();
     let device = batch.tokens.device();
     let logits = model.forward_packed(batch.tokens, batch.packed);
     let learnt = match batch.weights {
-        Some(weights) => weights.greater_elem(0.0).float(),
+        Some(weights) => weights.greater_scalar(0.0).float(),
         None => Tensor::ones([rows, seq], &device),
     };
     let num = learnt.clone().sum();
@@ -101,8 +99,8 @@ fn losses<B: AttentionBackend>(model: &Llama<B>, batch: BatchTensors<B>) -> [Ten
 mod tests {
     use burn_dist::launch::Stop;
 
+    use burn::module::Module;
     use burn::tensor::Distribution;
-    use burn::tensor::backend::Backend;
     use burn_dist::layout::Rows;
     use burn_dist::train::metrics::Inbox;
     use burn_dist::train::run::RunFolder;
@@ -112,7 +110,6 @@ mod tests {
     use crate::cli::{AxesArgs, MeshArgs};
     use crate::data::batch::{Batch, PackedIds, RandomTokens};
     use crate::data::rng::Rng;
-    use crate::mesh::{MeshInner, TrainBackend};
     use crate::metrics::{RunMetrics, Wanted};
     use crate::model::LlamaConfig;
     use crate::processes::Processes;
@@ -195,14 +192,14 @@ mod tests {
         }
     }
 
-    fn open(axes: &str) -> (Mesh, Llama<TrainBackend>) {
+    fn open(axes: &str) -> (Mesh, Llama) {
         let axes = AxesArgs {
             mesh: Some(axes.parse().unwrap()),
             ..AxesArgs::default()
         };
         let mesh = Mesh::open(&MeshArgs::from(axes)).unwrap();
-        TrainBackend::seed(mesh.device(), 3);
-        let model = LlamaConfig::test().init::<TrainBackend>(mesh.device());
+        mesh.device().seed(3);
+        let model = LlamaConfig::test().init(mesh.device());
         let model = mesh.parallelize(model).unwrap();
         (mesh, model)
     }
@@ -229,8 +226,8 @@ mod tests {
         };
         let (device, keeper) = (mesh.device(), &mut Keeper::none());
         let (_, trace) = run(model, &mut tokens(1), phase, device, &mesh, keeper).unwrap();
-        let drawn = Tensor::<MeshInner, 1>::random([4], Distribution::Default, device);
-        (trace, drawn.into_data().to_vec().unwrap())
+        let drawn = Tensor::<1>::random([4], Distribution::Default, device);
+        (trace, drawn.into_data().try_to_vec().unwrap())
     }
 
     #[test]
@@ -258,12 +255,12 @@ mod tests {
     #[test]
     fn every_position_counts_alike_whatever_its_batch() {
         let (mesh, model) = open("fsdp=2");
-        let model = burn::module::AutodiffModule::valid(&model);
+        let model = model.valid();
         let losses = |batches, source: Box<dyn BatchSource>| {
             let mut validation = Validation::new(source, batches, None).unwrap();
-            let first = validation.loss(&model, 1, mesh.device(), &mesh).unwrap().0;
+            let first = validation.loss(&model, 1, &mesh).unwrap().0;
             // The same rows again.
-            let again = validation.loss(&model, 1, mesh.device(), &mesh).unwrap().0;
+            let again = validation.loss(&model, 1, &mesh).unwrap().0;
             assert_eq!(first, again);
             f64::from(first)
         };
@@ -284,14 +281,14 @@ mod tests {
     #[test]
     fn documents_that_share_rows_are_validated_as_they_are_trained() {
         let (mesh, model) = open("fsdp=2");
-        let model = burn::module::AutodiffModule::valid(&model);
+        let model = model.valid();
         let loss = |share_rows| {
             let source = Halves {
                 source: tokens(7),
                 share_rows,
             };
             let mut validation = Validation::new(Box::new(source), 2, None).unwrap();
-            validation.loss(&model, 1, mesh.device(), &mesh).unwrap().0
+            validation.loss(&model, 1, &mesh).unwrap().0
         };
         let (together, alone) = (loss(true), loss(false));
         assert!((together - alone).abs() < 1e-5, "{together}, {alone}");

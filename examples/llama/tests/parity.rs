@@ -2,14 +2,10 @@
 //!
 //! Llama S for 20 steps of AdamW, with shorter sequences than its default so that an unoptimised build takes seconds.
 
-use burn::backend::Autodiff;
-use burn::backend::flex::Flex;
 use burn::module::Module;
-use burn::record::{BinBytesRecorder, FullPrecisionSettings, Recorder};
-use burn::tensor::ElementConversion;
-use burn::tensor::backend::{AutodiffBackend, Backend};
-use burn_dist::nn::AttentionBackend;
-use burn_dist::{DeviceMesh, Dist, Parallelize};
+use burn::store::ModuleRecord;
+use burn::tensor::{Bytes, Device};
+use burn_dist::{DeviceMesh, Parallelize};
 use llama::data::batch::{BatchSource, RandomTokens};
 use llama::data::rng::Rng;
 use llama::model::{Llama, Size};
@@ -18,38 +14,28 @@ use llama::train;
 
 one_thread::one_thread!();
 
-type Plain = Autodiff<Flex>;
-type Meshed = Autodiff<Dist<Flex>>;
-
 const STEPS: usize = 20;
 const BATCH: usize = 4;
 const SEQ: usize = 16;
 
-fn recorder() -> BinBytesRecorder<FullPrecisionSettings> {
-    BinBytesRecorder::default()
+fn bytes(model: Llama) -> Vec<u8> {
+    let bytes = model.into_record().into_bytes();
+    bytes.expect("records in memory").to_vec()
 }
 
 /// The weights that every run starts from.
 fn initial() -> Vec<u8> {
-    let device = Default::default();
-    Plain::seed(&device, 7);
-    let model = Size::S.config().init::<Plain>(&device);
-    recorder()
-        .record(model.into_record(), ())
-        .expect("records in memory")
+    let device = Device::flex();
+    device.seed(7);
+    bytes(Size::S.config().init(&device))
 }
 
 /// Losses of a run, and the weights after it.
-fn run<B: AutodiffBackend + AttentionBackend>(
-    initial: &[u8],
-    device: &B::Device,
-    place: impl FnOnce(Llama<B>) -> Llama<B>,
-) -> (Vec<f32>, Vec<u8>) {
+fn run(initial: &[u8], device: &Device, place: impl FnOnce(Llama) -> Llama) -> (Vec<f32>, Vec<u8>) {
     let config = Size::S.config();
-    let record = recorder()
-        .load(initial.to_vec(), device)
-        .expect("the weights of the same model");
-    let mut model = place(config.init::<B>(device)).load_record(record);
+    let record = ModuleRecord::from_bytes(Bytes::from_bytes_vec(initial.to_vec()));
+    let record = record.expect("the weights of the same model");
+    let mut model = place(config.init(device)).load_record(record);
     let mut optim = optimizer::optimizer();
     let mut source = RandomTokens {
         batch: BATCH,
@@ -64,15 +50,14 @@ fn run<B: AutodiffBackend + AttentionBackend>(
     for _ in 0..STEPS {
         let (next, loss) = train::step(model, &mut optim, &batch, 1e-3, device);
         model = next;
-        losses.push(loss.into_scalar().elem());
+        losses.push(loss.into_scalar());
     }
-    let weights = recorder().record(model.into_record(), ());
-    (losses, weights.expect("records in memory"))
+    (losses, bytes(model))
 }
 
 fn on_mesh(initial: &[u8], text: &str) -> (Vec<f32>, Vec<u8>) {
     let mesh = DeviceMesh::parse(text).expect("a mesh");
-    run::<Meshed>(initial, &mesh.device(), |model| {
+    run(initial, &mesh.device().autodiff(), |model| {
         model.parallelize(&mesh).expect("the model fits")
     })
 }
@@ -80,7 +65,7 @@ fn on_mesh(initial: &[u8], text: &str) -> (Vec<f32>, Vec<u8>) {
 #[test]
 fn every_mesh_has_the_losses_of_one_device() {
     let initial = initial();
-    let (expected, _) = run::<Plain>(&initial, &Default::default(), |model| model);
+    let (expected, _) = run(&initial, &Device::flex().autodiff(), |model| model);
     assert!(
         expected[STEPS - 1] < 0.5 * expected[0] && expected[0] > 7.0,
         "it learns something: {expected:?}"

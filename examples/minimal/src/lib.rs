@@ -3,8 +3,10 @@
 //!
 //! Shape letters: `b` batch, `s` sequence, `d` model width, `h` heads, `e` head width, `v` vocabulary.
 
-use burn::module::{Initializer, Module};
-use burn::nn::{Embedding, EmbeddingConfig, Linear, LinearConfig, RmsNorm, RmsNormConfig};
+use burn::module::Module;
+use burn::nn::{
+    Embedding, EmbeddingConfig, Initializer, Linear, LinearConfig, RmsNorm, RmsNormConfig,
+};
 use burn::tensor::activation::{log_softmax, silu, softmax};
 use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
 use burn_dist::Parallelize;

@@ -3,8 +3,7 @@
 //! There are as many ciphers as tables of all letters, drawn once. What comes next is known from the second token on, to
 //! a model that has learned the tables: experts, with as much to keep as there are of them.
 
-use burn::tensor::backend::Backend;
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::{Device, Int, Tensor, TensorData};
 
 /// Letters of the alphabet.
 pub const LETTERS: usize = 56;
@@ -90,7 +89,7 @@ impl Ciphers {
 
 impl Batch {
     /// Returns the batch on a device: tokens and next ones.
-    pub fn on<B: Backend>(&self, device: &B::Device) -> [Tensor<B, 2, Int>; 2] {
+    pub fn on(&self, device: &Device) -> [Tensor<2, Int>; 2] {
         let shape = [self.batch, self.seq];
         [&self.tokens, &self.next]
             .map(|ids| Tensor::from_data(TensorData::new(ids.clone(), shape), device))

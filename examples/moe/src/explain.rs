@@ -1,18 +1,16 @@
 //! What a training step does, planned and not run.
 
-use burn::backend::{Autodiff, Flex};
+use burn::tensor::Device;
 use burn_dist::clock::{Hardware, Simulation};
 use burn_dist::explanation::Explanation;
 use burn_dist::mesh::MeshShape;
-use burn_dist::{DeviceMesh, DeviceMeshBuilder, Dist, MeshDevice};
+use burn_dist::{DeviceMesh, DeviceMeshBuilder};
 
 use crate::cli::{ExplainArgs, ModelArgs};
 use crate::data::Ciphers;
 use crate::mesh::parallelize;
 use crate::model::Config;
 use crate::train;
-
-type B = Autodiff<Dist<Flex>>;
 
 /// Runs `look` on a steady step of a model on a mesh where nothing is computed: the first step makes the parameters and
 /// the optimizer's state.
@@ -21,12 +19,12 @@ fn steady<T>(
     config: &Config,
     over: Option<&str>,
     (batch, seq): (usize, usize),
-    look: impl FnOnce(&MeshDevice, &mut dyn FnMut()) -> anyhow::Result<T>,
+    look: impl FnOnce(&Device, &mut dyn FnMut()) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     let mesh = mesh.dry_run().build()?;
-    let device = mesh.device();
-    let mut model = Some(parallelize(config.init::<B>(&device), &mesh, over)?);
-    let mut optim = train::optimizer::<B>();
+    let device = mesh.device().autodiff();
+    let mut model = Some(parallelize(config.init(&device), &mesh, over)?);
+    let mut optim = train::optimizer();
     let mut ciphers = Ciphers::new(0);
     let mut step = || {
         let batch = ciphers.batch(batch, seq);
@@ -50,7 +48,7 @@ pub fn step(
     sizes: (usize, usize),
 ) -> anyhow::Result<Explanation> {
     steady(mesh, config, over, sizes, |device, step| {
-        Ok(burn_dist::explain::<B, _>(device, step).1)
+        Ok(burn_dist::explain(device, step).1)
     })
 }
 
@@ -66,7 +64,7 @@ pub fn simulate(
     hardware: &Hardware,
 ) -> anyhow::Result<Vec<Simulation>> {
     steady(mesh, config, over, sizes, |device, step| {
-        Ok(burn_dist::simulate::<B, _>(device, hardware, step)?.1)
+        Ok(burn_dist::simulate(device, hardware, step)?.1)
     })
 }
 
@@ -91,7 +89,7 @@ pub fn run(args: &ExplainArgs) -> anyhow::Result<()> {
     let explanation = match &args.after {
         None => step(mesh, &config, over, sizes)?,
         Some(pass) => steady(mesh, &config, over, sizes, |device, step| {
-            Ok(burn_dist::explain_after::<B, _>(device, pass, step)?.1)
+            Ok(burn_dist::explain_after(device, pass, step)?.1)
         })?,
     };
     println!("{explanation}");

@@ -1,7 +1,7 @@
 //! The mesh, and how the model lies on it.
 
 use burn_dist::mesh::MeshShape;
-use burn_dist::parallel::{Annotate, ParallelError};
+use burn_dist::parallel::ParallelError;
 use burn_dist::{Parallelize, ParallelizeWith};
 
 use crate::model::Decoder;
@@ -11,11 +11,11 @@ use crate::model::Decoder;
 ///
 /// # Errors
 /// If the model does not fit the mesh, experts that their axes do not divide included.
-pub fn parallelize<B: Annotate>(
-    model: Decoder<B>,
+pub fn parallelize(
+    model: Decoder,
     mesh: &impl AsRef<MeshShape>,
     over: Option<&str>,
-) -> Result<Decoder<B>, ParallelError> {
+) -> Result<Decoder, ParallelError> {
     let plan = model.plan();
     let plan = match over {
         Some(axes) => plan.axis(axes).experts("blocks.*.mixture.experts"),

@@ -3,18 +3,14 @@
 use std::time::Instant;
 
 use anyhow::{Context, ensure};
-use burn::backend::{Autodiff, Flex};
-use burn::tensor::backend::Backend;
+use burn_dist::DeviceMesh;
 use burn_dist::launch::Stop;
-use burn_dist::{DeviceMesh, Dist};
 
 use crate::cli::TrainArgs;
 use crate::data::Ciphers;
 use crate::mesh::parallelize;
 use crate::model::Config;
 use crate::train::{self, Figures};
-
-type B = Autodiff<Dist<Flex>>;
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,9 +29,9 @@ pub fn run(args: &TrainArgs) -> anyhow::Result<End> {
     let model = &args.model;
     let config = model.config()?;
     let mesh = DeviceMesh::builder().axes(&model.mesh).build()?;
-    let device = mesh.device();
-    B::seed(&device, model.seed);
-    let decoder = config.init::<B>(&device);
+    let device = mesh.device().autodiff();
+    device.seed(model.seed);
+    let decoder = config.init(&device);
     let mut decoder = parallelize(decoder, &mesh, model.experts_over.as_deref())?;
     let stop = Stop::on_signals().context("cannot listen for Ctrl-C and SIGTERM")?;
 
@@ -49,7 +45,7 @@ pub fn run(args: &TrainArgs) -> anyhow::Result<End> {
         model.seq / config.groups,
         config.padding(model.seq)
     );
-    let mut optim = train::optimizer::<B>();
+    let mut optim = train::optimizer();
     let mut ciphers = Ciphers::new(model.seed);
     let (mut start, mut since) = (Instant::now(), 0);
     for number in 1..=args.steps {

@@ -1,18 +1,13 @@
 //! The training loop: plain Burn, with no word about ranks.
 
-use burn::optim::{AdamW, AdamWConfig, GradientsParams, Optimizer, adaptor::OptimizerAdaptor};
-use burn::tensor::Tensor;
-use burn::tensor::backend::AutodiffBackend;
-use burn_dist::nn::AttentionBackend;
+use burn::optim::{AdamWConfig, GradientsParams, ModuleOptimizer};
+use burn::tensor::{Device, Tensor};
 
 use crate::data::Batch;
 use crate::model::Decoder;
 
-/// The optimizer.
-pub type Optim<B> = OptimizerAdaptor<AdamW, Decoder<B>, B>;
-
 /// Makes a fresh AdamW.
-pub fn optimizer<B: AutodiffBackend>() -> Optim<B> {
+pub fn optimizer() -> ModuleOptimizer {
     AdamWConfig::new()
         .with_beta_2(0.98)
         .with_weight_decay(0.01)
@@ -41,7 +36,7 @@ impl Figures {
     ///
     /// # Errors
     /// If a rank failed.
-    pub fn read<B: burn::tensor::backend::Backend>(figures: Tensor<B, 1>) -> anyhow::Result<Self> {
+    pub fn read(figures: Tensor<1>) -> anyhow::Result<Self> {
         let values: Vec<f32> = figures.try_into_data()?.iter::<f32>().collect();
         let (losses, load) = values.split_at(5);
         Ok(Self {
@@ -56,14 +51,14 @@ impl Figures {
 }
 
 /// Takes one optimizer step; returns the model and its figures, not yet read.
-pub fn step<B: AutodiffBackend + AttentionBackend>(
-    model: Decoder<B>,
-    optim: &mut Optim<B>,
+pub fn step(
+    model: Decoder,
+    optim: &mut ModuleOptimizer,
     batch: &Batch,
     rate: f64,
-    device: &B::Device,
-) -> (Decoder<B>, Tensor<B::InnerBackend, 1>) {
-    let [tokens, next] = batch.on::<B>(device);
+    device: &Device,
+) -> (Decoder, Tensor<1>) {
+    let [tokens, next] = batch.on(device);
     let losses = model.losses(tokens, next);
     let gradients = GradientsParams::from_grads(losses.total.backward(), &model);
     let figures = [

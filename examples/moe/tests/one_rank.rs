@@ -1,18 +1,14 @@
 //! The model trains on every mesh as on one rank: losses, routing and gradients.
 
-use burn::backend::{Autodiff, Flex};
 use burn::module::{Module, ModuleVisitor, Param};
-use burn::tensor::Tensor;
-use burn::tensor::backend::{AutodiffBackend, Backend};
-use burn_dist::{DeviceMesh, Dist};
+use burn::tensor::{self, Tensor};
+use burn_dist::DeviceMesh;
 use moe::data::Ciphers;
 use moe::mesh::parallelize;
 use moe::model::{Capacity, Config, Decoder};
 use moe::train::{self, Figures};
 
 one_thread::one_thread!();
-
-type B = Autodiff<Dist<Flex>>;
 
 const BATCH: usize = 8;
 const SEQ: usize = 16;
@@ -40,22 +36,23 @@ fn config() -> Config {
     }
 }
 
-fn on(axes: &str, over: Option<&str>, config: &Config) -> (DeviceMesh, Decoder<B>) {
+fn on(axes: &str, over: Option<&str>, config: &Config) -> (DeviceMesh, Decoder) {
     let mesh = DeviceMesh::parse(axes).expect("a mesh");
-    let device = mesh.device();
-    B::seed(&device, 3);
-    let model = parallelize(config.init::<B>(&device), &mesh, over).expect("it fits");
+    let device = mesh.device().autodiff();
+    device.seed(3);
+    let model = parallelize(config.init(&device), &mesh, over).expect("it fits");
     (mesh, model)
 }
 
 fn figures(axes: &str, over: Option<&str>, config: &Config, steps: usize) -> Vec<Figures> {
     let (mesh, mut model) = on(axes, over, config);
-    let mut optim = train::optimizer::<B>();
+    let mut optim = train::optimizer();
     let mut ciphers = Ciphers::new(5);
     let step = |_| {
         let batch = ciphers.batch(BATCH, SEQ);
         let before = model.clone();
-        let (next, figures) = train::step(before, &mut optim, &batch, 5e-3, &mesh.device());
+        let (next, figures) =
+            train::step(before, &mut optim, &batch, 5e-3, &mesh.device().autodiff());
         model = next;
         Figures::read(figures).expect("the step is taken")
     };
@@ -129,12 +126,12 @@ fn one_choice_and_no_shared_layer_train_too() {
 
 /// The gradients of all parameters, whole, with their paths.
 struct Gradients<'a> {
-    of: &'a <B as AutodiffBackend>::Gradients,
+    of: &'a tensor::Gradients,
     path: Vec<String>,
     found: Vec<(String, Vec<f32>)>,
 }
 
-impl ModuleVisitor<B> for Gradients<'_> {
+impl ModuleVisitor for Gradients<'_> {
     fn enter_module(&mut self, name: &str, _container: &str) {
         self.path.push(name.into());
     }
@@ -143,16 +140,18 @@ impl ModuleVisitor<B> for Gradients<'_> {
         self.path.pop();
     }
 
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         let gradient = param.val().grad(self.of).expect("it is used");
-        let values = gradient.into_data().to_vec().expect("f32");
+        let values = gradient.into_data().try_to_vec().expect("f32");
         self.found.push((self.path.join("."), values));
     }
 }
 
 fn gradients(axes: &str, over: Option<&str>) -> Vec<(String, Vec<f32>)> {
     let (mesh, model) = on(axes, over, &config());
-    let [tokens, next] = Ciphers::new(5).batch(BATCH, SEQ).on::<B>(&mesh.device());
+    let [tokens, next] = Ciphers::new(5)
+        .batch(BATCH, SEQ)
+        .on(&mesh.device().autodiff());
     let of = model.losses(tokens, next).total.backward();
     let mut gradients = Gradients {
         of: &of,

@@ -1,10 +1,8 @@
 //! Tokens are neither lost nor doubled, beyond the drops that are accounted for.
 
-use burn::backend::Flex;
 use burn::tensor::activation::softmax;
-use burn::tensor::backend::Backend;
-use burn::tensor::{Int, Tensor, TensorData};
-use burn_dist::{DeviceMesh, Dist};
+use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn_dist::DeviceMesh;
 use moe::model::{Capacity, Choices, Config, Routing};
 use proptest::prelude::*;
 
@@ -31,40 +29,36 @@ fn cases() -> impl Strategy<Value = (Sizes, Config, Vec<f32>)> {
     })
 }
 
-fn tensor<B: Backend, const D: usize>(
-    values: Vec<f32>,
-    shape: [usize; D],
-    device: &B::Device,
-) -> Tensor<B, D> {
+fn tensor<const D: usize>(values: Vec<f32>, shape: [usize; D], device: &Device) -> Tensor<D> {
     Tensor::from_data(TensorData::new(values, shape), device)
 }
 
-fn read<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
+fn read<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
     tensor.into_data().iter::<f32>().collect()
 }
 
-fn integers<B: Backend>(tensor: Tensor<B, 3, Int>) -> Vec<usize> {
+fn integers(tensor: Tensor<3, Int>) -> Vec<usize> {
     let data = tensor.into_data();
     data.iter::<i64>().map(|value| value as usize).collect()
 }
 
 /// Routes, and looks at every pair and every slot.
-fn check<B: Backend>(
+fn check(
     [g, t, e, k, d]: Sizes,
     config: &Config,
     logits: &[f32],
-    device: &B::Device,
+    device: &Device,
 ) -> Result<(), TestCaseError> {
     let c = config.slots(t);
-    let probabilities = softmax(tensor::<B, 3>(logits.to_vec(), [g, t, e], device), 2);
+    let probabilities = softmax(tensor::<3>(logits.to_vec(), [g, t, e], device), 2);
     let choices = Choices::top_k(probabilities.clone(), k);
     let routing = Routing::new(choices.expert.clone(), e, c);
     // No two tokens are alike, and none is zero.
     let x: Vec<f32> = (1..=g * t * d).map(|i| i as f32).collect();
-    let x_gtd = tensor::<B, 3>(x.clone(), [g, t, d], device);
+    let x_gtd = tensor::<3>(x.clone(), [g, t, d], device);
     let slots = read(routing.dispatch(x_gtd));
-    let ones = Tensor::<B, 3>::ones([g, k * t, 1], device);
-    let dispatched = tensor::<B, 3>(slots.clone(), [e, g * c, d], device);
+    let ones = Tensor::<3>::ones([g, k * t, 1], device);
+    let dispatched = tensor::<3>(slots.clone(), [e, g * c, d], device);
     let back = read(routing.combine(dispatched, ones, t));
     let probabilities = read(probabilities);
     let gates = read(choices.gate);
@@ -131,7 +125,7 @@ fn check<B: Backend>(
 proptest! {
     #[test]
     fn every_pair_is_in_one_slot_or_dropped((sizes, config, logits) in cases()) {
-        check::<Flex>(sizes, &config, &logits, &Default::default())?;
+        check(sizes, &config, &logits, &Device::flex())?;
     }
 }
 
@@ -140,6 +134,6 @@ proptest! {
     #[test]
     fn so_it_is_on_a_mesh((sizes, config, logits) in cases()) {
         let mesh = DeviceMesh::parse("fsdp=2,ep=2").expect("a mesh");
-        check::<Dist<Flex>>(sizes, &config, &logits, &mesh.device())?;
+        check(sizes, &config, &logits, &mesh.device())?;
     }
 }

@@ -1,7 +1,7 @@
-//! Training programs with the structure of Burn 0.21's own examples: the same kinds of models, batchers that make a
+//! Training programs with the structure of Burn 0.22's own examples: the same kinds of models, batchers that make a
 //! tensor per item, loaders with several workers, metrics and checkpoints. Their data is generated.
 //!
-//! No program knows which backend trains: a run on a mesh differs by the type `B` and the device alone.
+//! No program knows which device trains: a run on a mesh differs by that alone.
 
 mod data;
 mod progress;
@@ -15,27 +15,25 @@ pub mod wgan;
 
 use std::path::PathBuf;
 
-use burn::backend::Flex;
 use burn::module::Module;
-use burn::record::{BinBytesRecorder, FullPrecisionSettings, Recorder};
-use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::Device;
 
 pub use progress::{Log, Numbers};
 
 /// Which random numbers a program uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Randomness {
-    /// The backend's own, with dropout: what the examples do. Equal on every mesh; a plain backend draws others.
-    Backend,
-    /// Initial weights and noise made on the host, and no dropout: comparable between backends.
+    /// The device's own, with dropout: what the examples do. Equal on every mesh; a plain device draws others.
+    Device,
+    /// Initial weights and noise made on the host, and no dropout: comparable between devices.
     Host,
 }
 
 /// What a program is run with.
 #[derive(Clone, Debug)]
-pub struct Setup<D> {
+pub struct Setup {
     /// Where it trains.
-    pub device: D,
+    pub device: Device,
     /// Threads per data loader. With more than one, batches arrive in an order that differs from run to run.
     pub workers: usize,
     /// For checkpoints, metrics and models.
@@ -65,11 +63,11 @@ impl Size {
     }
 }
 
-impl<D> Setup<D> {
+impl Setup {
     /// Returns the probability of dropout in place of `own`.
     fn dropout(&self, own: f64) -> f64 {
         match self.randomness {
-            Randomness::Backend => own,
+            Randomness::Device => own,
             Randomness::Host => 0.0,
         }
     }
@@ -86,7 +84,7 @@ pub trait Program {
     const NAME: &'static str;
 
     /// Trains, and returns the numbers that it reports, in order.
-    fn run<B: AutodiffBackend>(setup: &Setup<B::Device>) -> Numbers;
+    fn run(setup: &Setup) -> Numbers;
 }
 
 /// Calls `$run::<Program>($arg, ..)` for each program.
@@ -103,19 +101,12 @@ macro_rules! each_program {
 }
 
 /// Gives `model` the weights of `made_on_host`, if the setup says so.
-fn start<B: Backend, M: Module<B>, H: Module<Flex>>(
-    setup: &Setup<B::Device>,
-    model: M,
-    made_on_host: impl FnOnce() -> H,
-) -> M {
-    if setup.randomness == Randomness::Backend {
+fn start<M: Module>(setup: &Setup, model: M, made_on_host: impl FnOnce(&Device) -> M) -> M {
+    if setup.randomness == Randomness::Device {
         return model;
     }
     // Parameters are initialised when their record is made.
-    Flex::seed(&Default::default(), 7);
-    let recorder = BinBytesRecorder::<FullPrecisionSettings>::default();
-    let host = made_on_host().into_record();
-    let bytes = Recorder::<Flex>::record(&recorder, host, ()).expect("records go into memory");
-    let record = Recorder::<B>::load(&recorder, bytes, &setup.device).expect("the same module");
-    model.load_record(record)
+    let host = Device::flex();
+    host.seed(7);
+    model.load_record(made_on_host(&host).into_record())
 }

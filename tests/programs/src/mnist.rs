@@ -1,11 +1,10 @@
 //! A convolutional network with batch norms that reads pictures, after Burn's `mnist`.
 //!
-//! Its batcher prepares images on a plain backend, as its mapper does; a composed schedule, early stopping and an
+//! Its batcher prepares images on a plain device, as its mapper does; a composed schedule, early stopping and an
 //! evaluation follow.
 
 use std::sync::Arc;
 
-use burn::backend::Flex;
 use burn::data::dataloader::DataLoaderBuilder;
 use burn::data::dataloader::batcher::Batcher;
 use burn::data::dataset::Dataset;
@@ -22,9 +21,7 @@ use burn::nn::{
     PaddingConfig2d, Relu,
 };
 use burn::optim::AdamWConfig;
-use burn::record::{CompactRecorder, NoStdTrainingRecorder};
-use burn::tensor::backend::{AutodiffBackend, Backend};
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::{Device, Int, Tensor, TensorData};
 use burn::train::metric::store::{Aggregate, Direction, Split};
 use burn::train::metric::{AccuracyMetric, LearningRateMetric, LossMetric};
 use burn::train::{
@@ -37,11 +34,11 @@ use crate::{Log, Numbers, Program, Setup, start};
 
 const SEED: u64 = 42;
 
-/// An image as a tensor of the plain backend.
+/// An image as a tensor of the plain device.
 #[derive(Clone, Debug)]
 struct Prepared {
     /// `[1, SIDE, SIDE]`.
-    image: Tensor<Flex, 3>,
+    image: Tensor<3>,
     label: u8,
 }
 
@@ -52,7 +49,7 @@ struct Prepare {
 
 impl Mapper<Picture, Prepared> for Prepare {
     fn map(&self, item: &Picture) -> Prepared {
-        let image = Tensor::<Flex, 2>::from_data(item.pixels, &Default::default());
+        let image = Tensor::<2>::from_data(item.pixels, &Device::flex());
         let image = ((image.reshape([1, SIDE, SIDE]) / 255) - 0.1307) / 0.3081;
         Prepared {
             image: if self.mirror { image.flip([1]) } else { image },
@@ -62,23 +59,23 @@ impl Mapper<Picture, Prepared> for Prepare {
 }
 
 #[derive(Clone, Debug)]
-struct Batch<B: Backend> {
+struct Batch {
     /// `[batch, SIDE, SIDE]`.
-    images: Tensor<B, 3>,
+    images: Tensor<3>,
     /// `[batch]`.
-    targets: Tensor<B, 1, Int>,
+    targets: Tensor<1, Int>,
 }
 
 #[derive(Clone, Debug)]
 struct PictureBatcher;
 
-impl<B: Backend> Batcher<B, Prepared, Batch<B>> for PictureBatcher {
-    fn batch(&self, items: Vec<Prepared>, device: &B::Device) -> Batch<B> {
+impl Batcher<Prepared, Batch> for PictureBatcher {
+    fn batch(&self, items: Vec<Prepared>, device: &Device) -> Batch {
         let targets = items
             .iter()
             .map(|item| {
                 let label = TensorData::from([i64::from(item.label)]);
-                Tensor::<Flex, 1, Int>::from_data(label, &Default::default())
+                Tensor::<1, Int>::from_data(label, &Device::flex())
             })
             .collect();
         let images = items.into_iter().map(|item| item.image).collect();
@@ -91,15 +88,15 @@ impl<B: Backend> Batcher<B, Prepared, Batch<B>> for PictureBatcher {
 }
 
 #[derive(Module, Debug)]
-struct Block<B: Backend> {
-    conv: Conv2d<B>,
-    norm: BatchNorm<B>,
+struct Block {
+    conv: Conv2d,
+    norm: BatchNorm,
     pool: MaxPool2d,
     activation: Relu,
 }
 
-impl<B: Backend> Block<B> {
-    fn new(channels: [usize; 2], device: &B::Device) -> Self {
+impl Block {
+    fn new(channels: [usize; 2], device: &Device) -> Self {
         Self {
             conv: Conv2dConfig::new(channels, [3, 3])
                 .with_padding(PaddingConfig2d::Valid)
@@ -110,23 +107,23 @@ impl<B: Backend> Block<B> {
         }
     }
 
-    fn forward(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
+    fn forward(&self, x: Tensor<4>) -> Tensor<4> {
         let x = self.norm.forward(self.conv.forward(x));
         self.pool.forward(self.activation.forward(x))
     }
 }
 
 #[derive(Module, Debug)]
-struct Model<B: Backend> {
-    blocks: Vec<Block<B>>,
+struct Model {
+    blocks: Vec<Block>,
     dropout: Dropout,
-    hidden: Vec<Linear<B>>,
-    output: Linear<B>,
+    hidden: Vec<Linear>,
+    output: Linear,
     activation: Gelu,
 }
 
-impl<B: Backend> Model<B> {
-    fn new(channels: usize, hidden: usize, dropout: f64, device: &B::Device) -> Self {
+impl Model {
+    fn new(channels: usize, hidden: usize, dropout: f64, device: &Device) -> Self {
         // 28 - 2 = 26, halved 13; 13 - 2 = 11, halved 5.
         let linear = |input, output| LinearConfig::new(input, output).init(device);
         Self {
@@ -141,13 +138,13 @@ impl<B: Backend> Model<B> {
         }
     }
 
-    fn classify(&self, batch: Batch<B>) -> ClassificationOutput<B> {
+    fn classify(&self, batch: Batch) -> ClassificationOutput {
         let [rows, height, width] = batch.images.dims();
         let mut images = batch.images.reshape([rows, 1, height, width]).detach();
         for block in &self.blocks {
             images = block.forward(images);
         }
-        let mut x: Tensor<B, 2> = images.flatten(1, 3);
+        let mut x: Tensor<2> = images.flatten(1, 3);
         for linear in &self.hidden {
             x = self.activation.forward(linear.forward(x));
             x = self.dropout.forward(x);
@@ -160,21 +157,21 @@ impl<B: Backend> Model<B> {
     }
 }
 
-impl<B: AutodiffBackend> TrainStep for Model<B> {
-    type Input = Batch<B>;
-    type Output = ClassificationOutput<B>;
+impl TrainStep for Model {
+    type Input = Batch;
+    type Output = ClassificationOutput;
 
-    fn step(&self, batch: Batch<B>) -> TrainOutput<ClassificationOutput<B>> {
+    fn step(&self, batch: Batch) -> TrainOutput<ClassificationOutput> {
         let output = self.classify(batch);
         TrainOutput::new(self, output.loss.backward(), output)
     }
 }
 
-impl<B: Backend> InferenceStep for Model<B> {
-    type Input = Batch<B>;
-    type Output = ClassificationOutput<B>;
+impl InferenceStep for Model {
+    type Input = Batch;
+    type Output = ClassificationOutput;
 
-    fn step(&self, batch: Batch<B>) -> ClassificationOutput<B> {
+    fn step(&self, batch: Batch) -> ClassificationOutput {
         self.classify(batch)
     }
 }
@@ -185,14 +182,14 @@ pub struct Mnist;
 impl Program for Mnist {
     const NAME: &'static str = "mnist";
 
-    fn run<B: AutodiffBackend>(setup: &Setup<B::Device>) -> Numbers {
-        let (device, size) = (&setup.device, setup.size);
-        B::seed(device, SEED);
+    fn run(setup: &Setup) -> Numbers {
+        let (device, size) = (&setup.device.clone().autodiff(), setup.size);
+        device.seed(SEED);
         let (channels, hidden) = size.pick((4, 16), (64, 128));
         let dropout = setup.dropout(0.25);
-        let model = Model::<B>::new(channels, hidden, dropout, device);
-        let model = start::<B, _, _>(setup, model, || {
-            Model::new(channels, hidden, dropout, &Default::default())
+        let model = Model::new(channels, hidden, dropout, device);
+        let model = start(setup, model, |host| {
+            Model::new(channels, hidden, dropout, host)
         });
 
         let all = Arc::new(pictures(size.pick(140, 1_280), 1));
@@ -223,16 +220,16 @@ impl Program for Mnist {
         let training = SupervisedTraining::new(&setup.directory, train, valid)
             .metrics((AccuracyMetric::new(), LossMetric::new()))
             .metric_train_numeric(LearningRateMetric::new())
-            .with_file_checkpointer(CompactRecorder::new())
+            .with_default_checkpointers()
             .early_stopping(MetricEarlyStoppingStrategy::new(
-                &LossMetric::<B>::new(),
+                &LossMetric::new(),
                 Aggregate::Mean,
                 Direction::Lowest,
                 Split::Valid,
                 StoppingCondition::NoImprovementSince { n_epochs: 5 },
             ))
             .num_epochs(size.pick(2, 1))
-            .renderer(log.clone())
+            .renderer(Box::new(log.clone()))
             .summary();
         let optimizer = AdamWConfig::new()
             .with_cautious_weight_decay(true)
@@ -258,7 +255,7 @@ impl Program for Mnist {
         evaluator.eval("Plain", test);
         result
             .model
-            .save_file(setup.path("model"), &NoStdTrainingRecorder::new())
+            .save_file(setup.path("model"))
             .expect("the model is saved");
         log.numbers()
     }

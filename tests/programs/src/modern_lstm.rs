@@ -5,16 +5,14 @@
 use burn::data::dataloader::DataLoaderBuilder;
 use burn::data::dataloader::batcher::Batcher;
 use burn::data::dataset::InMemDataset;
-use burn::module::{AutodiffModule, Module};
+use burn::module::Module;
 use burn::nn::loss::{MseLoss, Reduction};
 use burn::nn::{
     Dropout, DropoutConfig, Initializer, LayerNorm, LayerNormConfig, Linear, LinearConfig,
     LstmState, Sigmoid, Tanh,
 };
-use burn::optim::{AdamConfig, GradientsParams, Optimizer};
-use burn::record::CompactRecorder;
-use burn::tensor::backend::{AutodiffBackend, Backend};
-use burn::tensor::{ElementConversion, Tensor, s};
+use burn::optim::{AdamConfig, GradientsParams};
+use burn::tensor::{Device, Tensor, s};
 
 use crate::data::Source;
 use crate::{Numbers, Program, Setup, start};
@@ -43,24 +41,24 @@ fn sequences(count: usize, length: usize, seed: u64) -> InMemDataset<Sequence> {
 }
 
 #[derive(Clone, Debug)]
-struct SequenceBatch<B: Backend> {
+struct SequenceBatch {
     /// `[batch, seq, 1]`.
-    sequences: Tensor<B, 3>,
+    sequences: Tensor<3>,
     /// `[batch, 1]`.
-    targets: Tensor<B, 2>,
+    targets: Tensor<2>,
 }
 
 #[derive(Clone, Debug)]
 struct SequenceBatcher;
 
-impl<B: Backend> Batcher<B, Sequence, SequenceBatch<B>> for SequenceBatcher {
-    fn batch(&self, items: Vec<Sequence>, device: &B::Device) -> SequenceBatch<B> {
-        let sequences: Vec<Tensor<B, 2>> = items
+impl Batcher<Sequence, SequenceBatch> for SequenceBatcher {
+    fn batch(&self, items: Vec<Sequence>, device: &Device) -> SequenceBatch {
+        let sequences: Vec<Tensor<2>> = items
             .iter()
-            .map(|item| Tensor::<B, 1>::from_floats(item.values.as_slice(), device))
+            .map(|item| Tensor::<1>::from_floats(item.values.as_slice(), device))
             .map(|sequence| sequence.unsqueeze_dims(&[-1]))
             .collect();
-        let targets: Vec<Tensor<B, 1>> = items
+        let targets: Vec<Tensor<1>> = items
             .iter()
             .map(|item| Tensor::from_floats([item.next], device))
             .collect();
@@ -72,24 +70,24 @@ impl<B: Backend> Batcher<B, Sequence, SequenceBatch<B>> for SequenceBatcher {
 }
 
 #[derive(Module, Debug)]
-struct Cell<B: Backend> {
+struct Cell {
     hidden: usize,
-    of_input: Linear<B>,
-    of_hidden: Linear<B>,
-    norm_input: LayerNorm<B>,
-    norm_hidden: LayerNorm<B>,
-    norm_cell: LayerNorm<B>,
+    of_input: Linear,
+    of_hidden: Linear,
+    norm_input: LayerNorm,
+    norm_hidden: LayerNorm,
+    norm_cell: LayerNorm,
     dropout: Dropout,
 }
 
-impl<B: Backend> Cell<B> {
-    fn new(input: usize, hidden: usize, dropout: f64, device: &B::Device) -> Self {
+impl Cell {
+    fn new(input: usize, hidden: usize, dropout: f64, device: &Device) -> Self {
         // The bias of the forget gate starts at 1.
         let gates = |input| {
             let mut linear = LinearConfig::new(input, 4 * hidden)
                 .with_initializer(Initializer::XavierNormal { gain: 1.0 })
                 .init(device);
-            let ones = Tensor::<B, 1>::ones([hidden], device);
+            let ones = Tensor::<1>::ones([hidden], device);
             let bias = linear.bias.clone().expect("it has one").val();
             #[allow(clippy::single_range_in_vec_init, reason = "one range per dim")]
             let bias = bias.slice_assign([hidden..2 * hidden], ones);
@@ -108,7 +106,7 @@ impl<B: Backend> Cell<B> {
         }
     }
 
-    fn forward(&self, x: Tensor<B, 2>, state: LstmState<B, 2>) -> LstmState<B, 2> {
+    fn forward(&self, x: Tensor<2>, state: LstmState<2>) -> LstmState<2> {
         let gates = self.norm_input.forward(self.of_input.forward(x))
             + self.of_hidden.forward(state.hidden);
         let gates = gates.chunk(4, 1);
@@ -128,12 +126,12 @@ impl<B: Backend> Cell<B> {
 }
 
 #[derive(Module, Debug)]
-struct Stack<B: Backend> {
-    cells: Vec<Cell<B>>,
+struct Stack {
+    cells: Vec<Cell>,
 }
 
-impl<B: Backend> Stack<B> {
-    fn new(widths: &[usize], dropout: f64, device: &B::Device) -> Self {
+impl Stack {
+    fn new(widths: &[usize], dropout: f64, device: &Device) -> Self {
         let last = widths.len() - 2;
         let cells = widths.windows(2).enumerate().map(|(at, pair)| {
             let dropout = if at < last { dropout } else { 0.0 };
@@ -145,11 +143,11 @@ impl<B: Backend> Stack<B> {
     }
 
     /// `[batch, seq, input]` to `[batch, seq, hidden]`.
-    fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+    fn forward(&self, x: Tensor<3>) -> Tensor<3> {
         let [rows, length, _] = x.dims();
         let device = x.device();
-        let zeros = |cell: &Cell<B>| Tensor::zeros([rows, cell.hidden], &device);
-        let mut states: Vec<LstmState<B, 2>> = self
+        let zeros = |cell: &Cell| Tensor::zeros([rows, cell.hidden], &device);
+        let mut states: Vec<LstmState<2>> = self
             .cells
             .iter()
             .map(|cell| LstmState::new(zeros(cell), zeros(cell)))
@@ -169,15 +167,15 @@ impl<B: Backend> Stack<B> {
 }
 
 #[derive(Module, Debug)]
-struct Network<B: Backend> {
-    ahead: Stack<B>,
-    back: Stack<B>,
+struct Network {
+    ahead: Stack,
+    back: Stack,
     dropout: Dropout,
-    output: Linear<B>,
+    output: Linear,
 }
 
-impl<B: Backend> Network<B> {
-    fn new(widths: &[usize], dropout: f64, device: &B::Device) -> Self {
+impl Network {
+    fn new(widths: &[usize], dropout: f64, device: &Device) -> Self {
         Self {
             ahead: Stack::new(widths, dropout, device),
             back: Stack::new(widths, dropout, device),
@@ -187,7 +185,7 @@ impl<B: Backend> Network<B> {
     }
 
     /// `[batch, seq, 1]` to `[batch, 1]`.
-    fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 2> {
+    fn forward(&self, x: Tensor<3>) -> Tensor<2> {
         let [_, length, _] = x.dims();
         let back = self.back.forward(x.clone().flip([1])).flip([1]);
         let both = Tensor::cat(vec![self.ahead.forward(x), back], 2);
@@ -205,46 +203,48 @@ pub struct ModernLstm;
 impl Program for ModernLstm {
     const NAME: &'static str = "modern-lstm";
 
-    fn run<B: AutodiffBackend>(setup: &Setup<B::Device>) -> Numbers {
-        let (device, size) = (&setup.device, setup.size);
-        B::seed(device, SEED);
+    fn run(setup: &Setup) -> Numbers {
+        let (device, size) = (&setup.device.clone().autodiff(), setup.size);
+        device.seed(SEED);
         let widths: &[usize] = size.pick(&[1, 6, 6], &[1, 32, 32]);
         let dropout = setup.dropout(0.1);
-        let model = Network::<B>::new(widths, dropout, device);
-        let mut model = start::<B, _, _>(setup, model, || {
-            Network::new(widths, dropout, &Default::default())
-        });
-        let mut optimizer = AdamConfig::new().init::<B, Network<B>>();
+        let model = Network::new(widths, dropout, device);
+        let mut model = start(setup, model, |host| Network::new(widths, dropout, host));
+        let mut optimizer = AdamConfig::new().init();
         let length = size.pick(4, 10);
         let train = DataLoaderBuilder::new(SequenceBatcher)
             .batch_size(size.pick(12, 32))
             .shuffle(SEED)
             .num_workers(setup.workers)
+            .set_device(device.clone())
             .build(sequences(size.pick(60, 1000), length, 1));
         let valid = DataLoaderBuilder::new(SequenceBatcher)
             .batch_size(size.pick(12, 32))
             .shuffle(SEED)
             .num_workers(setup.workers)
+            .set_device(setup.device.clone())
             .build(sequences(size.pick(20, 200), length, 2));
 
         let mut numbers = Numbers::default();
         for _epoch in 0..2 {
             for batch in train.iter() {
+                let batch = batch.expect("what is in memory is read");
                 let output = model.forward(batch.sequences);
                 let loss = MseLoss::new().forward(output, batch.targets.clone(), Reduction::Mean);
-                numbers.add("train Loss", loss.clone().into_scalar().elem());
+                numbers.add("train Loss", loss.clone().into_scalar());
                 let grads = GradientsParams::from_grads(loss.backward(), &model);
                 model = optimizer.step(1e-3, model, grads);
             }
             let inference = model.valid();
             for batch in valid.iter() {
+                let batch = batch.expect("what is in memory is read");
                 let output = inference.forward(batch.sequences);
                 let loss = MseLoss::new().forward(output, batch.targets, Reduction::Mean);
-                numbers.add("valid Loss", loss.into_scalar().elem());
+                numbers.add("valid Loss", loss.into_scalar());
             }
         }
         model
-            .save_file(setup.path("model"), &CompactRecorder::new())
+            .save_file(setup.path("model"))
             .expect("the model is saved");
         numbers
     }

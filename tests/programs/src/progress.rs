@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use burn::train::metric::{MetricDefinition, MetricId};
+use burn::train::logger::{EvaluationProgressLogger, TrainingProgressLogger};
+use burn::train::metric::{MetricDefinition, MetricId, NumericEntry};
 use burn::train::renderer::{
-    EvaluationName, EvaluationProgress, MetricState, MetricsRenderer, MetricsRendererEvaluation,
-    MetricsRendererTraining, ProgressType, TrainingProgress,
+    EvaluationName, MetricState, MetricsRenderer, MetricsRendererEvaluation,
+    MetricsRendererTraining,
 };
 
 /// The numbers that a program reports, with what they are: `train Loss`.
@@ -49,7 +50,10 @@ impl Log {
     }
 
     fn update(&self, split: &str, state: MetricState) {
-        if let MetricState::Numeric(entry, value) = state {
+        // What an epoch comes to is told once more at its end.
+        if let MetricState::Numeric(entry, Some(value)) = state
+            && !matches!(value, NumericEntry::Final(_))
+        {
             let name = self.names.get(&entry.metric_id).map_or("?", String::as_str);
             let mut numbers = self
                 .numbers
@@ -68,24 +72,49 @@ impl MetricsRendererTraining for Log {
     fn update_valid(&mut self, state: MetricState) {
         self.update("valid", state);
     }
+}
 
-    fn render_train(&mut self, _at: TrainingProgress, _indicators: Vec<ProgressType>) {}
+impl TrainingProgressLogger for Log {
+    fn start(&mut self, _: usize, _: usize, _: Option<usize>, _: Option<&str>) {}
 
-    fn render_valid(&mut self, _at: TrainingProgress, _indicators: Vec<ProgressType>) {}
+    fn update_epoch(&mut self, _: usize) {}
+
+    fn start_split(&mut self, _: &str, _: usize) {}
+
+    fn update_split(&mut self, _: usize) {}
+
+    fn end_split(&mut self) {}
+
+    fn end(&mut self) {}
+
+    fn log_event_training(&mut self, _: String) {}
 }
 
 impl MetricsRendererEvaluation for Log {
     fn update_test(&mut self, _name: EvaluationName, state: MetricState) {
         self.update("test", state);
     }
+}
 
-    fn render_test(&mut self, _at: EvaluationProgress, _indicators: Vec<ProgressType>) {}
+impl EvaluationProgressLogger for Log {
+    fn start_global_progress(&mut self, _: usize) {}
+
+    fn start_test(&mut self, _: &str, _: usize) {}
+
+    fn update_test_progress(&mut self, _: usize) {}
+
+    fn end_test(&mut self) {}
+
+    fn end_global_progress(&mut self) {}
+
+    fn log_event_evaluation(&mut self, _: String) {}
 }
 
 impl MetricsRenderer for Log {
     fn manual_close(&mut self) {}
 
     fn register_metric(&mut self, definition: MetricDefinition) {
-        self.names.insert(definition.metric_id, definition.name);
+        self.names
+            .insert(definition.metric_id, definition.name.to_string());
     }
 }

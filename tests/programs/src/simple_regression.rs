@@ -9,9 +9,7 @@ use burn::module::Module;
 use burn::nn::loss::{MseLoss, Reduction};
 use burn::nn::{Linear, LinearConfig, Relu};
 use burn::optim::AdamConfig;
-use burn::record::{CompactRecorder, NoStdTrainingRecorder};
-use burn::tensor::Tensor;
-use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::{Device, Tensor};
 use burn::train::metric::LossMetric;
 use burn::train::{
     InferenceStep, Learner, RegressionOutput, SupervisedTraining, TrainOutput, TrainStep,
@@ -45,39 +43,39 @@ fn districts(count: usize, seed: u64) -> InMemDataset<District> {
 }
 
 #[derive(Clone, Debug)]
-struct DistrictBatch<B: Backend> {
+struct DistrictBatch {
     /// `[batch, features]`.
-    inputs: Tensor<B, 2>,
+    inputs: Tensor<2>,
     /// `[batch]`.
-    prices: Tensor<B, 1>,
+    prices: Tensor<1>,
 }
 
 /// Scales features to between 0 and 1, with tensors that it holds.
 #[derive(Clone, Debug)]
-struct DistrictBatcher<B: Backend> {
-    min: Tensor<B, 2>,
-    max: Tensor<B, 2>,
+struct DistrictBatcher {
+    min: Tensor<2>,
+    max: Tensor<2>,
 }
 
-impl<B: Backend> DistrictBatcher<B> {
-    fn new(device: &B::Device) -> Self {
+impl DistrictBatcher {
+    fn new(device: &Device) -> Self {
         let max: [f32; NUM_FEATURES] = std::array::from_fn(|at| (at + 1) as f32 * 10.0);
         Self {
-            min: Tensor::<B, 1>::from_floats([0.0; NUM_FEATURES], device).unsqueeze(),
-            max: Tensor::<B, 1>::from_floats(max, device).unsqueeze(),
+            min: Tensor::<1>::from_floats([0.0; NUM_FEATURES], device).unsqueeze(),
+            max: Tensor::<1>::from_floats(max, device).unsqueeze(),
         }
     }
 }
 
-impl<B: Backend> Batcher<B, District, DistrictBatch<B>> for DistrictBatcher<B> {
-    fn batch(&self, items: Vec<District>, device: &B::Device) -> DistrictBatch<B> {
-        let inputs: Vec<Tensor<B, 2>> = items
+impl Batcher<District, DistrictBatch> for DistrictBatcher {
+    fn batch(&self, items: Vec<District>, device: &Device) -> DistrictBatch {
+        let inputs: Vec<Tensor<2>> = items
             .iter()
-            .map(|item| Tensor::<B, 1>::from_floats(item.features, device).unsqueeze())
+            .map(|item| Tensor::<1>::from_floats(item.features, device).unsqueeze())
             .collect();
         let prices = items
             .iter()
-            .map(|item| Tensor::<B, 1>::from_floats([item.price], device))
+            .map(|item| Tensor::<1>::from_floats([item.price], device))
             .collect();
         let (min, max) = (
             self.min.clone().to_device(device),
@@ -91,14 +89,14 @@ impl<B: Backend> Batcher<B, District, DistrictBatch<B>> for DistrictBatcher<B> {
 }
 
 #[derive(Module, Debug)]
-struct Model<B: Backend> {
-    input: Linear<B>,
-    output: Linear<B>,
+struct Model {
+    input: Linear,
+    output: Linear,
     activation: Relu,
 }
 
-impl<B: Backend> Model<B> {
-    fn new(hidden: usize, device: &B::Device) -> Self {
+impl Model {
+    fn new(hidden: usize, device: &Device) -> Self {
         Self {
             input: LinearConfig::new(NUM_FEATURES, hidden).init(device),
             output: LinearConfig::new(hidden, 1).init(device),
@@ -106,10 +104,10 @@ impl<B: Backend> Model<B> {
         }
     }
 
-    fn regress(&self, batch: DistrictBatch<B>) -> RegressionOutput<B> {
+    fn regress(&self, batch: DistrictBatch) -> RegressionOutput {
         let hidden = self.activation.forward(self.input.forward(batch.inputs));
         let output = self.output.forward(hidden);
-        let targets: Tensor<B, 2> = batch.prices.unsqueeze_dim(1);
+        let targets: Tensor<2> = batch.prices.unsqueeze_dim(1);
         let loss = MseLoss::new().forward(output.clone(), targets.clone(), Reduction::Mean);
         RegressionOutput {
             loss,
@@ -119,21 +117,21 @@ impl<B: Backend> Model<B> {
     }
 }
 
-impl<B: AutodiffBackend> TrainStep for Model<B> {
-    type Input = DistrictBatch<B>;
-    type Output = RegressionOutput<B>;
+impl TrainStep for Model {
+    type Input = DistrictBatch;
+    type Output = RegressionOutput;
 
-    fn step(&self, batch: DistrictBatch<B>) -> TrainOutput<RegressionOutput<B>> {
+    fn step(&self, batch: DistrictBatch) -> TrainOutput<RegressionOutput> {
         let output = self.regress(batch);
         TrainOutput::new(self, output.loss.backward(), output)
     }
 }
 
-impl<B: Backend> InferenceStep for Model<B> {
-    type Input = DistrictBatch<B>;
-    type Output = RegressionOutput<B>;
+impl InferenceStep for Model {
+    type Input = DistrictBatch;
+    type Output = RegressionOutput;
 
-    fn step(&self, batch: DistrictBatch<B>) -> RegressionOutput<B> {
+    fn step(&self, batch: DistrictBatch) -> RegressionOutput {
         self.regress(batch)
     }
 }
@@ -144,19 +142,19 @@ pub struct SimpleRegression;
 impl Program for SimpleRegression {
     const NAME: &'static str = "simple-regression";
 
-    fn run<B: AutodiffBackend>(setup: &Setup<B::Device>) -> Numbers {
-        let (device, size) = (&setup.device, setup.size);
+    fn run(setup: &Setup) -> Numbers {
+        let (device, size) = (&setup.device.clone().autodiff(), setup.size);
         let hidden = size.pick(16, 64);
-        let model = Model::<B>::new(hidden, device);
-        B::seed(device, SEED);
-        let model = start::<B, _, _>(setup, model, || Model::new(hidden, &Default::default()));
+        let model = Model::new(hidden, device);
+        device.seed(SEED);
+        let model = start(setup, model, |host| Model::new(hidden, host));
 
-        let train = DataLoaderBuilder::new(DistrictBatcher::<B>::new(device))
+        let train = DataLoaderBuilder::new(DistrictBatcher::new(device))
             .batch_size(size.pick(24, 256))
             .shuffle(SEED)
             .num_workers(setup.workers)
             .build(districts(size.pick(256, 16_512), 1));
-        let valid = DataLoaderBuilder::new(DistrictBatcher::<B::InnerBackend>::new(device))
+        let valid = DataLoaderBuilder::new(DistrictBatcher::new(&setup.device))
             .batch_size(size.pick(24, 256))
             .shuffle(SEED)
             .num_workers(setup.workers)
@@ -165,14 +163,14 @@ impl Program for SimpleRegression {
         let training = SupervisedTraining::new(&setup.directory, train, valid)
             .metric_train_numeric(LossMetric::new())
             .metric_valid_numeric(LossMetric::new())
-            .with_file_checkpointer(CompactRecorder::new())
+            .with_default_checkpointers()
             .num_epochs(size.pick(3, 30))
-            .renderer(log.clone())
+            .renderer(Box::new(log.clone()))
             .summary();
         let result = training.launch(Learner::new(model, AdamConfig::new().init(), 1e-3));
         result
             .model
-            .save_file(setup.path("model"), &NoStdTrainingRecorder::new())
+            .save_file(setup.path("model"))
             .expect("the model is saved");
         log.numbers()
     }

@@ -15,9 +15,7 @@ use burn::nn::transformer::{
 use burn::nn::{Embedding, EmbeddingConfig, Linear, LinearConfig};
 use burn::optim::AdamConfig;
 use burn::optim::decay::WeightDecayConfig;
-use burn::record::{CompactRecorder, Recorder};
-use burn::tensor::backend::{AutodiffBackend, Backend};
-use burn::tensor::{Bool, Int, Tensor, TensorData};
+use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
 use burn::train::metric::{AccuracyMetric, IterationSpeedMetric, LearningRateMetric, LossMetric};
 use burn::train::{
     ClassificationOutput, ExecutionStrategy, InferenceStep, Learner, SupervisedTraining,
@@ -56,13 +54,13 @@ fn texts(count: usize, vocabulary: usize, longest: usize, seed: u64) -> InMemDat
 }
 
 #[derive(Clone, Debug)]
-struct TextBatch<B: Backend> {
+struct TextBatch {
     /// `[batch, seq]`.
-    tokens: Tensor<B, 2, Int>,
+    tokens: Tensor<2, Int>,
     /// `[batch]`.
-    labels: Tensor<B, 1, Int>,
+    labels: Tensor<1, Int>,
     /// `[batch, seq]`: where nothing is.
-    mask: Tensor<B, 2, Bool>,
+    mask: Tensor<2, Bool>,
 }
 
 #[derive(Clone, Debug)]
@@ -70,13 +68,13 @@ struct TextBatcher {
     length: usize,
 }
 
-impl<B: Backend> Batcher<B, Text, TextBatch<B>> for TextBatcher {
-    fn batch(&self, items: Vec<Text>, device: &B::Device) -> TextBatch<B> {
+impl Batcher<Text, TextBatch> for TextBatcher {
+    fn batch(&self, items: Vec<Text>, device: &Device) -> TextBatch {
         let labels = items
             .iter()
             .map(|item| {
-                let label = TensorData::from([item.topic as i64]).convert::<B::IntElem>();
-                Tensor::<B, 1, Int>::from_data(label, device)
+                let label = TensorData::from([item.topic as i64]);
+                Tensor::<1, Int>::from_data(label, device)
             })
             .collect();
         let tokens = items.into_iter().map(|item| item.tokens).collect();
@@ -90,19 +88,19 @@ impl<B: Backend> Batcher<B, Text, TextBatch<B>> for TextBatcher {
 }
 
 #[derive(Module, Debug)]
-struct Model<B: Backend> {
-    transformer: TransformerEncoder<B>,
-    tokens: Embedding<B>,
-    positions: Embedding<B>,
-    output: Linear<B>,
+struct Model {
+    transformer: TransformerEncoder,
+    tokens: Embedding,
+    positions: Embedding,
+    output: Linear,
 }
 
-impl<B: Backend> Model<B> {
+impl Model {
     fn new(
         transformer: &TransformerEncoderConfig,
         vocabulary: usize,
         length: usize,
-        device: &B::Device,
+        device: &Device,
     ) -> Self {
         let width = transformer.d_model;
         Self {
@@ -113,7 +111,7 @@ impl<B: Backend> Model<B> {
         }
     }
 
-    fn classify(&self, batch: TextBatch<B>) -> ClassificationOutput<B> {
+    fn classify(&self, batch: TextBatch) -> ClassificationOutput {
         let [rows, length] = batch.tokens.dims();
         let device = &self.tokens.devices()[0];
         let tokens = batch.tokens.to_device(device);
@@ -138,21 +136,21 @@ impl<B: Backend> Model<B> {
     }
 }
 
-impl<B: AutodiffBackend> TrainStep for Model<B> {
-    type Input = TextBatch<B>;
-    type Output = ClassificationOutput<B>;
+impl TrainStep for Model {
+    type Input = TextBatch;
+    type Output = ClassificationOutput;
 
-    fn step(&self, batch: TextBatch<B>) -> TrainOutput<ClassificationOutput<B>> {
+    fn step(&self, batch: TextBatch) -> TrainOutput<ClassificationOutput> {
         let output = self.classify(batch);
         TrainOutput::new(self, output.loss.backward(), output)
     }
 }
 
-impl<B: Backend> InferenceStep for Model<B> {
-    type Input = TextBatch<B>;
-    type Output = ClassificationOutput<B>;
+impl InferenceStep for Model {
+    type Input = TextBatch;
+    type Output = ClassificationOutput;
 
-    fn step(&self, batch: TextBatch<B>) -> ClassificationOutput<B> {
+    fn step(&self, batch: TextBatch) -> ClassificationOutput {
         self.classify(batch)
     }
 }
@@ -163,7 +161,7 @@ pub struct TextClassification;
 impl Program for TextClassification {
     const NAME: &'static str = "text-classification";
 
-    fn run<B: AutodiffBackend>(setup: &Setup<B::Device>) -> Numbers {
+    fn run(setup: &Setup) -> Numbers {
         let size = setup.size;
         let (vocabulary, length) = size.pick((64, 24), (28_996, 256));
         let transformer = size.pick(
@@ -174,11 +172,11 @@ impl Program for TextClassification {
             .with_norm_first(true)
             .with_quiet_softmax(true)
             .with_dropout(setup.dropout(0.1));
-        let strategy = ExecutionStrategy::<B>::single(setup.device.clone());
-        B::seed(strategy.main_device(), SEED);
-        let model = Model::<B>::new(&transformer, vocabulary, length, strategy.main_device());
-        let model = start::<B, _, _>(setup, model, || {
-            Model::new(&transformer, vocabulary, length, &Default::default())
+        let strategy = ExecutionStrategy::single(setup.device.clone().autodiff());
+        strategy.main_device().seed(SEED);
+        let model = Model::new(&transformer, vocabulary, length, strategy.main_device());
+        let model = start(setup, model, |host| {
+            Model::new(&transformer, vocabulary, length, host)
         });
 
         let batcher = TextBatcher { length };
@@ -205,18 +203,17 @@ impl Program for TextClassification {
             .metric_train_numeric(AccuracyMetric::new())
             .metric_valid_numeric(AccuracyMetric::new())
             .metric_train_numeric(LearningRateMetric::new())
-            .with_file_checkpointer(CompactRecorder::new())
+            .with_default_checkpointers()
             .with_training_strategy(strategy.into())
             .num_epochs(size.pick(2, 1))
-            .renderer(log.clone())
+            .renderer(Box::new(log.clone()))
             .summary();
         let result = training.launch(Learner::new(model, optimizer.init(), schedule));
-        Recorder::<B::InnerBackend>::record(
-            &CompactRecorder::new(),
-            result.model.into_record(),
-            setup.path("model"),
-        )
-        .expect("the model is saved");
+        result
+            .model
+            .into_record()
+            .save(setup.path("model"))
+            .expect("the model is saved");
         log.numbers()
     }
 }

@@ -8,10 +8,8 @@ use burn::module::{Module, ModuleMapper, Param};
 use burn::nn::{
     BatchNorm, BatchNormConfig, LeakyRelu, LeakyReluConfig, Linear, LinearConfig, Tanh,
 };
-use burn::optim::{GradientsParams, Optimizer, RmsPropConfig};
-use burn::record::CompactRecorder;
-use burn::tensor::backend::{AutodiffBackend, Backend};
-use burn::tensor::{Distribution, ElementConversion, Int, Tensor, TensorData};
+use burn::optim::{GradientsParams, RmsPropConfig};
+use burn::tensor::{Device, Distribution, Int, Tensor, TensorData};
 
 use crate::data::{Picture, SIDE, Source, pictures};
 use crate::{Numbers, Program, Randomness, Setup, start};
@@ -20,31 +18,31 @@ const SEED: u64 = 5;
 const NUM_CRITIC: usize = 5;
 
 #[derive(Clone, Debug)]
-struct Batch<B: Backend> {
+struct Batch {
     /// `[batch, 1, SIDE, SIDE]`.
-    images: Tensor<B, 4>,
+    images: Tensor<4>,
     /// `[batch]`; unused, as in Burn's.
     #[allow(dead_code, reason = "made and dropped unread")]
-    targets: Tensor<B, 1, Int>,
+    targets: Tensor<1, Int>,
 }
 
 #[derive(Clone)]
 struct PictureBatcher;
 
-impl<B: Backend> Batcher<B, Picture, Batch<B>> for PictureBatcher {
-    fn batch(&self, items: Vec<Picture>, device: &B::Device) -> Batch<B> {
+impl Batcher<Picture, Batch> for PictureBatcher {
+    fn batch(&self, items: Vec<Picture>, device: &Device) -> Batch {
         let images = items
             .iter()
-            .map(|item| TensorData::from(item.pixels).convert::<B::FloatElem>())
-            .map(|data| Tensor::<B, 2>::from_data(data, device))
+            .map(|item| TensorData::from(item.pixels))
+            .map(|data| Tensor::<2>::from_data(data, device))
             .map(|image| image.reshape([1, SIDE, SIDE]))
             .map(|image| ((image / 255) - 0.5) / 0.5)
-            .collect::<Vec<Tensor<B, 3>>>();
+            .collect::<Vec<Tensor<3>>>();
         let targets = items
             .iter()
             .map(|item| {
-                let label = TensorData::from([i64::from(item.label)]).convert::<B::IntElem>();
-                Tensor::<B, 1, Int>::from_data(label, device)
+                let label = TensorData::from([i64::from(item.label)]);
+                Tensor::<1, Int>::from_data(label, device)
             })
             .collect();
         Batch {
@@ -55,9 +53,9 @@ impl<B: Backend> Batcher<B, Picture, Batch<B>> for PictureBatcher {
 }
 
 #[derive(Module, Debug)]
-struct Layer<B: Backend> {
-    linear: Linear<B>,
-    norm: BatchNorm<B>,
+struct Layer {
+    linear: Linear,
+    norm: BatchNorm,
     activation: LeakyRelu,
 }
 
@@ -65,8 +63,8 @@ fn leaky() -> LeakyRelu {
     LeakyReluConfig::new().with_negative_slope(0.2).init()
 }
 
-impl<B: Backend> Layer<B> {
-    fn new(input: usize, output: usize, device: &B::Device) -> Self {
+impl Layer {
+    fn new(input: usize, output: usize, device: &Device) -> Self {
         Self {
             linear: LinearConfig::new(input, output).init(device),
             norm: BatchNormConfig::new(output).with_epsilon(0.8).init(device),
@@ -74,21 +72,21 @@ impl<B: Backend> Layer<B> {
         }
     }
 
-    fn forward(&self, x: Tensor<B, 2>) -> Tensor<B, 2> {
+    fn forward(&self, x: Tensor<2>) -> Tensor<2> {
         self.activation
             .forward(self.norm.forward(self.linear.forward(x)))
     }
 }
 
 #[derive(Module, Debug)]
-struct Generator<B: Backend> {
-    layers: Vec<Layer<B>>,
-    output: Linear<B>,
+struct Generator {
+    layers: Vec<Layer>,
+    output: Linear,
     activation: Tanh,
 }
 
-impl<B: Backend> Generator<B> {
-    fn new(widths: &[usize], device: &B::Device) -> Self {
+impl Generator {
+    fn new(widths: &[usize], device: &Device) -> Self {
         let last = widths[widths.len() - 1];
         Self {
             layers: widths
@@ -101,7 +99,7 @@ impl<B: Backend> Generator<B> {
     }
 
     /// `[batch, latent]` to `[batch, SIDE * SIDE]`.
-    fn forward(&self, noise: Tensor<B, 2>) -> Tensor<B, 2> {
+    fn forward(&self, noise: Tensor<2>) -> Tensor<2> {
         let mut x = noise;
         for layer in &self.layers {
             x = layer.forward(x);
@@ -111,14 +109,14 @@ impl<B: Backend> Generator<B> {
 }
 
 #[derive(Module, Debug)]
-struct Critic<B: Backend> {
-    layers: Vec<Linear<B>>,
-    output: Linear<B>,
+struct Critic {
+    layers: Vec<Linear>,
+    output: Linear,
     activation: LeakyRelu,
 }
 
-impl<B: Backend> Critic<B> {
-    fn new(widths: [usize; 2], device: &B::Device) -> Self {
+impl Critic {
+    fn new(widths: [usize; 2], device: &Device) -> Self {
         let linear = |input, output| LinearConfig::new(input, output).init(device);
         Self {
             layers: vec![linear(SIDE * SIDE, widths[0]), linear(widths[0], widths[1])],
@@ -128,7 +126,7 @@ impl<B: Backend> Critic<B> {
     }
 
     /// `[batch, 1, SIDE, SIDE]` to `[batch, 1]`.
-    fn forward(&self, images: Tensor<B, 4>) -> Tensor<B, 2> {
+    fn forward(&self, images: Tensor<4>) -> Tensor<2> {
         let mut x = images.flatten(1, 3);
         for layer in &self.layers {
             x = self.activation.forward(layer.forward(x));
@@ -142,8 +140,8 @@ struct Clip {
     limit: f32,
 }
 
-impl<B: AutodiffBackend> ModuleMapper<B> for Clip {
-    fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+impl ModuleMapper for Clip {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let (id, tensor, mapper) = param.consume();
         let tracked = tensor.is_require_grad();
         let mut clipped = Tensor::from_inner(tensor.inner().clamp(-self.limit, self.limit));
@@ -155,14 +153,14 @@ impl<B: AutodiffBackend> ModuleMapper<B> for Clip {
 }
 
 /// Reads pictures one by one, scaled to between 0 and 1, and returns their mean brightness.
-fn look<B: Backend>(images: Tensor<B, 4>, count: usize) -> f64 {
+fn look(images: Tensor<4>, count: usize) -> f64 {
     let images = images.swap_dims(2, 1).swap_dims(3, 2).slice(0..count);
     let min = images.clone().min().reshape([1, 1, 1, 1]);
     let max = images.clone().max().reshape([1, 1, 1, 1]);
     let images = ((images - min.clone()) / (max - min) + 0.5 / 255.0).clamp(0.0, 1.0);
     let mut sum = 0.0;
     for at in 0..count {
-        let image: Tensor<B, 3> = images.clone().slice(at..at + 1).squeeze_dim(0);
+        let image: Tensor<3> = images.clone().slice(at..at + 1).squeeze_dim(0);
         sum += image.into_data().iter::<f64>().sum::<f64>();
     }
     sum / (count * SIDE * SIDE) as f64
@@ -174,19 +172,15 @@ pub struct Wgan;
 impl Program for Wgan {
     const NAME: &'static str = "wgan";
 
-    fn run<B: AutodiffBackend>(setup: &Setup<B::Device>) -> Numbers {
-        let (device, size) = (&setup.device, setup.size);
-        B::seed(device, SEED);
+    fn run(setup: &Setup) -> Numbers {
+        let (device, size) = (&setup.device.clone().autodiff(), setup.size);
+        device.seed(SEED);
         let widths: &[usize] = size.pick(&[8, 16, 24], &[100, 128, 256, 512, 1024]);
         let critic_widths = size.pick([24, 16], [512, 256]);
-        let generator = Generator::<B>::new(widths, device);
-        let mut generator = start::<B, _, _>(setup, generator, || {
-            Generator::new(widths, &Default::default())
-        });
-        let critic = Critic::<B>::new(critic_widths, device);
-        let mut critic = start::<B, _, _>(setup, critic, || {
-            Critic::new(critic_widths, &Default::default())
-        });
+        let generator = Generator::new(widths, device);
+        let mut generator = start(setup, generator, |host| Generator::new(widths, host));
+        let critic = Critic::new(critic_widths, device);
+        let mut critic = start(setup, critic, |host| Critic::new(critic_widths, host));
         let mut optimizer_g = RmsPropConfig::new().init();
         let mut optimizer_c = RmsPropConfig::new().init();
         let batch_size = size.pick(12, 512);
@@ -194,6 +188,7 @@ impl Program for Wgan {
             .batch_size(batch_size)
             .shuffle(SEED)
             .num_workers(setup.workers)
+            .set_device(device.clone())
             .build(pictures(size.pick(84, 4_096), 1));
         let mut clip = Clip { limit: 0.01 };
         let mut source = Source(3);
@@ -203,8 +198,9 @@ impl Program for Wgan {
         let mut numbers = Numbers::default();
         for _epoch in 0..size.pick(2, 1) {
             for (iteration, batch) in train.iter().enumerate() {
+                let batch = batch.expect("what is in memory is read");
                 let noise = match setup.randomness {
-                    Randomness::Backend => Tensor::<B, 2>::random(
+                    Randomness::Device => Tensor::<2>::random(
                         [batch_size, widths[0]],
                         Distribution::Normal(0.0, 1.0),
                         device,
@@ -227,20 +223,19 @@ impl Program for Wgan {
                     let loss_g = -critic.forward(fakes).mean();
                     let grads = GradientsParams::from_grads(loss_g.backward(), &generator);
                     generator = optimizer_g.step(lr, generator, grads);
-                    numbers.add("critic Loss", loss_c.into_scalar().elem());
-                    numbers.add("generator Loss", loss_g.into_scalar().elem());
+                    numbers.add("critic Loss", loss_c.into_scalar());
+                    numbers.add("generator Loss", loss_g.into_scalar());
                 }
                 if iteration == 0 {
                     numbers.add("brightness", look(fakes, size.pick(6, 25)));
                 }
             }
         }
-        let recorder = CompactRecorder::new();
         generator
-            .save_file(setup.path("generator"), &recorder)
+            .save_file(setup.path("generator"))
             .expect("the generator is saved");
         critic
-            .save_file(setup.path("critic"), &recorder)
+            .save_file(setup.path("critic"))
             .expect("the critic is saved");
         numbers
     }

@@ -1,10 +1,10 @@
-//! Programs in the manner of Burn's examples run unchanged but for the backend, on 1, 2 and 3 ranks.
+//! Programs in the manner of Burn's examples run unchanged but for the device, on 1, 2 and 3 ranks.
 //!
 //! Every program runs once per mesh; `BURN_DIST_PROGRAM_RUNS=20` runs each of them so often, as before a release.
 
 use std::process::Command;
 
-/// One program, in a process of its own, on the default device.
+/// One program, in a process of its own.
 struct Run {
     name: &'static str,
     /// `None` is plain Flex.
@@ -37,17 +37,14 @@ impl Report {
 impl Run {
     fn run(&self) -> Report {
         let mut command = Command::new(env!("CARGO_BIN_EXE_program"));
-        let backend = if self.mesh.is_some() { "mesh" } else { "flex" };
         command
             .args([
                 self.name,
-                backend,
+                self.mesh.unwrap_or("flex"),
                 &self.workers.to_string(),
                 self.randomness,
             ])
-            .env_remove("BURN_DIST_FUZZ_LAYOUTS")
-            .env_remove("BURN_DIST_MESH")
-            .envs(self.mesh.map(|mesh| ("BURN_DIST_MESH", mesh)));
+            .env_remove("BURN_DIST_FUZZ_LAYOUTS");
         let output = command.output().expect("the program starts");
         let what = format!("{} on {}", self.name, self.mesh.unwrap_or("Flex"));
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -166,7 +163,7 @@ fn nothing_fails_with_many_threads(name: &'static str) {
                 name,
                 mesh: Some(mesh),
                 workers: 3,
-                randomness: "backend",
+                randomness: "device",
             };
             println!(
                 "{name} on {mesh}: windows and planned ones {:?}",

@@ -24,7 +24,8 @@ pub(crate) fn packages() -> Vec<PathBuf> {
     for name in members.split('"').skip(1).step_by(2) {
         let mut package = workspace().join(name);
         let src = package.join("src");
-        assert!(src.is_dir(), "{} has moved", package.display());
+        let manifest = package.join("Cargo.toml");
+        assert!(manifest.is_file(), "{} has moved", package.display());
         if let Ok(target) = src.read_link() {
             let sources = target.parent().and_then(Path::file_name);
             package =
@@ -100,7 +101,11 @@ fn test_modules(path: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
+/// Adds the files of a folder to `files`; none if it is the `src` of a package that has test programs alone.
 pub(crate) fn rust_files(folder: &Path, files: &mut Vec<PathBuf>) {
+    if folder.ends_with("src") && !folder.exists() {
+        return;
+    }
     let entries =
         fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     let mut paths: Vec<PathBuf> = entries

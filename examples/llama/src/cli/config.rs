@@ -33,6 +33,7 @@ pub const SECTIONS: &[Section] = &[
         &[
             Key::named("axes", "mesh"),
             Key::of("ranks-per-node"),
+            Key::of("backend"),
             Key::of("gpu-transport"),
             Key::of("link"),
             Key::of("replicate-indivisible"),
@@ -234,6 +235,7 @@ mod tests {
         let known: &[&str] = match arg.get_long().unwrap() {
             "mesh" => &["1", "fsdp=2,tp=2", "pp=2,dp=3"],
             "ranks-per-node" => &["4", "4+2"],
+            "backend" => &["flex"],
             "gpu-transport" => &["workspace", "host"],
             "link" => &[
                 "latency_us=20,gbps=10",

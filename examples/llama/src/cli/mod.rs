@@ -142,6 +142,10 @@ pub struct ForwardArgs {
     /// The axes.
     #[command(flatten)]
     pub axes: AxesArgs,
+    /// What ranks compute on: this machine's CPU (flex); with the features of these names, GPUs through Vulkan, Metal
+    /// or DX12 (wgpu), or NVIDIA's (cuda).
+    #[arg(long, value_enum, default_value_t)]
+    pub backend: Backend,
     /// Keep whole on every rank of tp what it cannot split evenly, such as 2 kv heads over 4 ranks, instead of failing.
     #[arg(long)]
     pub replicate_indivisible: bool,
@@ -180,6 +184,24 @@ pub struct ForwardArgs {
     /// host=BYTES for a limit.
     #[arg(long, value_name = "WHAT", default_value_t = Offload::default())]
     pub offload: Offload,
+}
+
+/// What ranks compute on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Backend {
+    #[default]
+    Flex,
+    #[cfg(feature = "wgpu")]
+    Wgpu,
+    #[cfg(feature = "cuda")]
+    Cuda,
+}
+
+impl Backend {
+    /// Whether tensors of the ranks are in the memory of this machine, rather than in that of a GPU.
+    pub fn in_host_memory(self) -> bool {
+        self == Self::Flex
+    }
 }
 
 /// How ranks communicate that have an NVIDIA GPU each.

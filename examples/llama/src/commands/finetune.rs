@@ -1,5 +1,5 @@
 use anyhow::bail;
-use burn::module::AutodiffModule;
+use burn::module::Module;
 use burn_dist::train::corpus::{DOCUMENT_BYTES_MAX, Document, Fields, Longer, Place, Source};
 
 use super::End;
@@ -13,7 +13,6 @@ use crate::data::texts::Texts;
 use crate::data::tokenizer::Text;
 use crate::data::{self, Example};
 use crate::generate::{Answered, ask, exact_match};
-use crate::mesh::TrainBackend;
 use crate::metrics::RunMetrics;
 use crate::model::Llama;
 use crate::processes::Processes;
@@ -89,7 +88,7 @@ pub(super) fn run(args: &FinetuneArgs) -> anyhow::Result<End> {
 fn finetune(
     args: &FinetuneArgs,
     session: &Session<'_>,
-    mut keeper: Keeper<TrainBackend>,
+    mut keeper: Keeper,
     metrics: &RunMetrics,
 ) -> anyhow::Result<End> {
     // A run that was left in its second phase has its first behind it.
@@ -101,7 +100,7 @@ fn finetune(
     let validate = texts::sources(&args.train.data.validate, &Fields::pair())?;
     let lessons = lessons(args, files, session.mesh.processes())?;
     let text = session.text(|| lessons.texts())?;
-    let device = session.mesh.device();
+    let device = &session.mesh.inference_device();
     let base_steps = match args.base_steps {
         Some(steps) => steps,
         None if lessons.statements.is_none() || args.train.model.model.is_some() => 0,
@@ -263,12 +262,12 @@ fn lessons(
 /// Trains for so many steps of a phase, and writes checkpoints and figures.
 fn train(
     session: &Session<'_>,
-    model: Llama<TrainBackend>,
+    model: Llama,
     (before, steps): (checkpoints::SoFar, usize),
     mut source: Texts<'_>,
     validation: Option<Validation<'_>>,
-    (keeper, metrics): (&mut Keeper<TrainBackend>, &RunMetrics),
-) -> anyhow::Result<(Llama<TrainBackend>, Trace)> {
+    (keeper, metrics): (&mut Keeper, &RunMetrics),
+) -> anyhow::Result<(Llama, Trace)> {
     let mesh = &session.mesh;
     let phase = Phase {
         schedule: session.schedule(steps),

@@ -1,17 +1,15 @@
-use burn::module::AutodiffModule;
-use burn::tensor::backend::AutodiffBackend;
-
 use super::End;
 use super::predict;
 use super::session::{Shape, check_memory, check_parameters, non_finite, read_text, unverified};
+use burn::module::Module;
 
 use crate::capacity::Needs;
 use crate::cli::{GenerateArgs, ModelArgs};
 use crate::data::tokenizer::Wrap;
 use crate::generate::{Decoding, answer, extent};
 use crate::hf;
-use crate::mesh::{IN_HOST_MEMORY, Mesh, TrainBackend};
-use crate::model::{Llama, Size};
+use crate::mesh::Mesh;
+use crate::model::Size;
 use crate::note;
 use crate::say;
 use crate::voice::speaks;
@@ -54,7 +52,7 @@ pub(super) fn run(args: &GenerateArgs) -> anyhow::Result<End> {
     if !args.force {
         check_parameters(&shape.config, &mesh, WAYS_OUT)?;
     }
-    if IN_HOST_MEMORY {
+    if mesh.in_host_memory() {
         let plan = predict::token(&Mesh::dry(&devices)?, &shape, extent(&lens, &decoding))?;
         check_memory(&Needs::new(&[&plan.memory], WAYS_OUT), &mesh, args.force)?;
     }
@@ -63,7 +61,7 @@ pub(super) fn run(args: &GenerateArgs) -> anyhow::Result<End> {
         note!("{}", unverified(&args.model));
         note!("{}", text.told());
     }
-    let model = mesh.parallelize(shape.config.init::<TrainBackend>(mesh.device()))?;
+    let model = mesh.parallelize(shape.config.init(mesh.device()))?;
     let (model, found) = hf::load_reported(model, &shape.config, &args.model, mesh.device())?;
     if let Some(found) = non_finite(found, &mesh)?
         && speaks()
@@ -73,8 +71,14 @@ pub(super) fn run(args: &GenerateArgs) -> anyhow::Result<End> {
             args.model.display()
         );
     }
-    let model: Llama<<TrainBackend as AutodiffBackend>::InnerBackend> = model.valid();
-    for said in answer(&model, &text, (&prompts, wrap), &decoding, mesh.device())? {
+    let model = model.valid();
+    for said in answer(
+        &model,
+        &text,
+        (&prompts, wrap),
+        &decoding,
+        &mesh.inference_device(),
+    )? {
         say!("{said}");
     }
     Ok(End::Done)

@@ -1,11 +1,10 @@
 //! What a step will do and hold, known before it runs: planned on a mesh that executes nothing.
 
+use burn::module::Module;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use anyhow::Context;
-use burn::module::AutodiffModule;
-use burn_dist::MeshBackend;
 use burn_dist::clock::{Hardware, ModuleCosts};
 use burn_dist::explanation::Ask;
 use burn_dist::explanation::{MemoryClass, MemoryPlan};
@@ -17,7 +16,7 @@ use crate::cli::{MeshArgs, PipelineArgs, StagesBy};
 use crate::data::batch::{Batch, BatchSource, PackedIds, RandomTokens};
 use crate::data::rng::Rng;
 use crate::generate::next_tokens;
-use crate::mesh::{Explanation, Mesh, TrainBackend};
+use crate::mesh::{Explanation, Mesh};
 use crate::optimizer::optimizer;
 use crate::report::bytes_text;
 use crate::train::{self, Recipe};
@@ -71,7 +70,7 @@ fn steps(
     (microbatches, ask): (usize, &Ask),
 ) -> anyhow::Result<Predicted> {
     let device = mesh.device();
-    let mut model = mesh.parallelize(shape.config.init::<TrainBackend>(device))?;
+    let mut model = mesh.parallelize(shape.config.init(device))?;
     let mut source = RandomTokens {
         batch: 0,
         seq: shape.seq,
@@ -91,7 +90,7 @@ fn steps(
         });
         Ok(batch)
     };
-    let mut optim = optimizer::<TrainBackend>();
+    let mut optim = optimizer();
     let mut plan = |model, (microbatches, ask): (usize, &Ask)| {
         let batch = next(microbatches)?;
         let recipe = Recipe {
@@ -99,7 +98,7 @@ fn steps(
             ..Recipe::default()
         };
         let (result, plan) = mesh.explain(ask.clone(), || {
-            let hold = TrainBackend::hold(device);
+            let hold = mesh.hold();
             let (model, loss) = train::step_with(model, &mut optim, &batch, recipe, 1e-4, device);
             drop(hold);
             loss.try_into_data().map(|_| model)
@@ -155,8 +154,9 @@ pub(super) fn token(
     (rows, seq): (usize, usize),
 ) -> anyhow::Result<Explanation> {
     let device = mesh.device();
-    let model = mesh.parallelize(shape.config.init::<TrainBackend>(device))?;
+    let model = mesh.parallelize(shape.config.init(device))?;
     let model = model.valid();
+    let device = &mesh.inference_device();
     let rows = vec![vec![0]; rows];
     let (result, plan) = mesh.explain(Ask::default(), || {
         next_tokens(&model, &rows, seq, 0, 0.0, &mut Rng::new(0, 0), device)

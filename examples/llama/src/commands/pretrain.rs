@@ -9,7 +9,6 @@ use crate::cli::TrainArgs;
 use crate::data;
 use crate::data::batch::{BatchSource, RandomTokens};
 use crate::data::rng::Rng;
-use crate::mesh::TrainBackend;
 use crate::metrics::RunMetrics;
 use crate::progress::Progress;
 use crate::report::count_text;
@@ -34,7 +33,7 @@ pub(super) fn run(args: &TrainArgs) -> anyhow::Result<End> {
 
 fn pretrain(
     session: &Session<'_>,
-    mut keeper: Keeper<TrainBackend>,
+    mut keeper: Keeper,
     metrics: &RunMetrics,
 ) -> anyhow::Result<End> {
     let args = session.args;

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use burn::tensor::backend::Backend;
 use burn_dist::Float;
 use burn_dist::checkpoint::NonFinite;
 use burn_dist::clock::{Hardware, Simulation};
@@ -28,7 +27,7 @@ use crate::data::held_out::HeldOut;
 use crate::data::rng::Rng;
 use crate::data::tokenizer::Text;
 use crate::hf::{self, Origin};
-use crate::mesh::{Explanation, IN_HOST_MEMORY, Mesh, TrainBackend};
+use crate::mesh::{Explanation, Mesh};
 use crate::metrics::{RunMetrics, Wanted};
 use crate::model::{Llama, LlamaConfig, Size};
 use crate::note;
@@ -237,7 +236,8 @@ impl<'a> Session<'a> {
             hardware: args.chart.is_some().then_some(hardware),
             ..Ask::default()
         };
-        let predicted = match IN_HOST_MEMORY || args.memory.is_some() || args.chart.is_some() {
+        let predicted = match mesh.in_host_memory() || args.memory.is_some() || args.chart.is_some()
+        {
             true => {
                 let dry = Mesh::dry(&devices)?;
                 let rows = predict::Rows {
@@ -251,7 +251,7 @@ impl<'a> Session<'a> {
             }
             false => None,
         };
-        TrainBackend::seed(mesh.device(), args.model.seed);
+        mesh.device().seed(args.model.seed);
         let stop = Stop::on_signals().context("cannot listen for Ctrl-C and SIGTERM")?;
         Ok(Self {
             args,
@@ -308,7 +308,7 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     /// As [`Keeper::open`].
-    pub(super) fn keeper(&self) -> anyhow::Result<Keeper<TrainBackend>> {
+    pub(super) fn keeper(&self) -> anyhow::Result<Keeper> {
         let args = &self.args.checkpoints;
         let default = self.folder.as_ref().map(RunFolder::checkpoints);
         let root = args.checkpoint.as_deref().or(default.as_deref());
@@ -336,7 +336,7 @@ impl<'a> Session<'a> {
     /// If it cannot be written.
     pub(super) fn save_config(
         &self,
-        keeper: &mut Keeper<TrainBackend>,
+        keeper: &mut Keeper,
         metrics: &RunMetrics,
         steps: &[(&str, usize)],
     ) -> anyhow::Result<()> {
@@ -383,7 +383,7 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     /// As [`RunMetrics::open`].
-    pub(super) fn metrics(&self, keeper: &Keeper<TrainBackend>) -> anyhow::Result<RunMetrics> {
+    pub(super) fn metrics(&self, keeper: &Keeper) -> anyhow::Result<RunMetrics> {
         let Some(folder) = &self.folder else {
             return Ok(RunMetrics::none());
         };
@@ -425,12 +425,9 @@ impl<'a> Session<'a> {
 
     /// The model on the mesh: with the weights of a folder, or random ones that are made on first use; without any, if
     /// the run goes on from a checkpoint.
-    pub(super) fn model(
-        &self,
-        keeper: &mut Keeper<TrainBackend>,
-    ) -> anyhow::Result<Llama<TrainBackend>> {
+    pub(super) fn model(&self, keeper: &mut Keeper) -> anyhow::Result<Llama> {
         let (config, device) = (&self.shape.config, self.mesh.device());
-        let model = self.mesh.parallelize(config.init::<TrainBackend>(device))?;
+        let model = self.mesh.parallelize(config.init(device))?;
         let dir = self.args.model.model.as_ref();
         let Some(dir) = dir.filter(|_| keeper.resumed().is_none()) else {
             return Ok(model);
@@ -514,7 +511,7 @@ impl<'a> Session<'a> {
         if let Some(advice) = self.mesh.advice() {
             say!("{advice}");
         }
-        let model = config.init::<TrainBackend>(self.mesh.device());
+        let model = config.init(self.mesh.device());
         if let Some(stages) = self.mesh.stages(&model)? {
             say!("{}", stages.trim_end());
         }
@@ -638,11 +635,7 @@ impl<'a> Session<'a> {
     /// All processes read all parameters, and learn how it ended.
     /// # Errors
     /// If a parameter cannot be read, or a file not be written.
-    pub(super) fn save(
-        &self,
-        model: &Llama<TrainBackend>,
-        text: Option<&Text>,
-    ) -> anyhow::Result<()> {
+    pub(super) fn save(&self, model: &Llama, text: Option<&Text>) -> anyhow::Result<()> {
         let (Some(dir), Some(text)) = (&self.args.save, text) else {
             return Ok(());
         };
@@ -660,7 +653,7 @@ impl<'a> Session<'a> {
         &self,
         report: &Report,
         tried: impl IntoIterator<Item = anyhow::Result<()>>,
-        keeper: &mut Keeper<TrainBackend>,
+        keeper: &mut Keeper,
     ) -> anyhow::Result<End> {
         let folder = self.folder.as_ref();
         let json = self.args.json.clone();
@@ -788,7 +781,7 @@ pub(super) fn non_finite(
 /// # Communication
 /// Waits for the other processes.
 pub(super) fn check_memory(needs: &Needs, mesh: &Mesh, force: bool) -> anyhow::Result<()> {
-    if !IN_HOST_MEMORY {
+    if !mesh.in_host_memory() {
         return Ok(());
     }
     match capacity::check(needs, mesh.world_size(), mesh.processes()) {

@@ -1,9 +1,9 @@
 use burn_dist::Fault;
+use burn_dist::Float;
 use burn_dist::clock::{Hardware, RankSimulation, Simulation};
 use burn_dist::explanation::Ask;
 use burn_dist::explanation::PlanError;
 use burn_dist::mesh::DType;
-use burn_dist::{Float, MeshBackend};
 use serde::Serialize;
 
 use super::End;
@@ -11,7 +11,7 @@ use super::predict;
 use super::session::{Shape, check_chart, draw_chart};
 use crate::capacity::Unfit;
 use crate::cli::SimulateArgs;
-use crate::mesh::{Mesh, TrainBackend};
+use crate::mesh::Mesh;
 use crate::report::bytes_text;
 use crate::say;
 use crate::voice::complain;
@@ -83,7 +83,7 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<End> {
             Ok(steady) => break (mesh, steady),
             Err(error) => error,
         };
-        match TrainBackend::fault(mesh.device()) {
+        match mesh.fault() {
             Some(Fault::Plan(reason))
                 if args.plan_microbatches.is_none()
                     && matches!(*reason, PlanError::Repeat { .. }) =>

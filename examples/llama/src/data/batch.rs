@@ -1,13 +1,12 @@
 //! Batches of token ids on the host, and as tensors.
 
 use anyhow::bail;
-use burn::tensor::backend::Backend;
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn_dist::ProcessLocal;
 use burn_dist::data::Stream;
 use burn_dist::layout::Rows;
 use burn_dist::parallel::DTensorError;
 use burn_dist::train::corpus;
-use burn_dist::{MeshBackend, ProcessLocal};
 use serde::{Deserialize, Serialize};
 
 use super::rng::Rng;
@@ -43,20 +42,20 @@ pub struct PackedIds {
 
 /// A batch on a device.
 #[derive(Debug, Clone)]
-pub struct BatchTensors<B: Backend> {
+pub struct BatchTensors {
     /// `[batch, seq]`: the ids given to the model.
-    pub tokens: Tensor<B, 2, Int>,
+    pub tokens: Tensor<2, Int>,
     /// `[batch, seq]`: the ids to predict.
-    pub targets: Tensor<B, 2, Int>,
+    pub targets: Tensor<2, Int>,
     /// `[batch, seq]`: how much each position counts.
-    pub weights: Option<Tensor<B, 2>>,
+    pub weights: Option<Tensor<2>>,
     /// Where documents are, if they do not see each other.
-    pub packed: Option<Packed<B>>,
+    pub packed: Option<Packed>,
 }
 
 impl Batch {
     /// The batch on a device, all of whose rows are here.
-    pub fn tensors<B: Backend>(&self, device: &B::Device) -> BatchTensors<B> {
+    pub fn tensors(&self, device: &Device) -> BatchTensors {
         let shape = [self.batch, self.seq];
         let ints = |ids: &[i32]| Tensor::from_data(TensorData::new(ids.to_vec(), shape), device);
         let weights = self
@@ -78,11 +77,7 @@ impl Batch {
     ///
     /// # Errors
     /// If the rows here are not those that the mesh expects.
-    pub fn enter<B: MeshBackend>(
-        &self,
-        device: &B::Device,
-        by_process: bool,
-    ) -> Result<BatchTensors<B>, DTensorError> {
+    pub fn enter(&self, device: &Device, by_process: bool) -> Result<BatchTensors, DTensorError> {
         if !by_process {
             return Ok(self.tensors(device));
         }
@@ -289,9 +284,8 @@ impl BatchSource for RandomTokens {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use burn::backend::flex::Flex;
+    use burn_dist::DeviceMesh;
     use burn_dist::launch::World;
-    use burn_dist::{DeviceMesh, Dist};
 
     fn random(batch: usize, seed: u64, held: Rows) -> RandomTokens {
         RandomTokens {
@@ -396,7 +390,7 @@ mod tests {
                             held: held.clone(),
                             ..whole.clone()
                         };
-                        let found = batch.enter::<Dist<Flex>>(&mesh.device(), true).unwrap();
+                        let found = batch.enter(&mesh.device(), true).unwrap();
                         let found = found.tokens + found.targets;
                         let found = found.into_data().iter::<i32>().collect::<Vec<_>>();
                         let sums = whole.tokens.iter().zip(&whole.targets);

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use burn_dist::MeshBackend;
+use burn::tensor::Device;
 use burn_dist::checkpoint::hf::{self, Described, Folder, Form, Region, Request, check, tensors};
 use burn_dist::checkpoint::{CheckpointError, KeyReport, Match, NonFinite};
 
@@ -23,12 +23,12 @@ const BLOCK_BYTES: usize = 4 << 20;
 ///
 /// # Errors
 /// [`HfError::Tensors`] with every missing, unexpected or misshapen tensor; or why a file cannot be read.
-pub fn load<B: MeshBackend>(
-    model: Llama<B>,
+pub fn load(
+    model: Llama,
     config: &LlamaConfig,
     dir: &Path,
-    device: &B::Device,
-) -> Result<Llama<B>, HfError> {
+    device: &Device,
+) -> Result<Llama, HfError> {
     load_reported(model, config, dir, device).map(|(model, _)| model)
 }
 
@@ -36,12 +36,12 @@ pub fn load<B: MeshBackend>(
 ///
 /// # Errors
 /// As [`load`].
-pub fn load_reported<B: MeshBackend>(
-    model: Llama<B>,
+pub fn load_reported(
+    model: Llama,
     config: &LlamaConfig,
     dir: &Path,
-    device: &B::Device,
-) -> Result<(Llama<B>, Option<NonFinite>), HfError> {
+    device: &Device,
+) -> Result<(Llama, Option<NonFinite>), HfError> {
     let folder = Folder::open(dir)?;
     let names = names(config);
     let mut report = check(&model, &folder, &names)?;
@@ -134,18 +134,17 @@ fn is_copy(folder: &Folder, name: &str, of: &str) -> Result<bool, CheckpointErro
 mod tests {
     use burn::module::{Module, ModuleMapper, Param};
     use burn::tensor::Tensor;
-    use burn::tensor::backend::Backend;
     use burn_dist::checkpoint::hf::Export;
 
     use super::*;
     use crate::cli::{AxesArgs, MeshArgs};
-    use crate::mesh::{Mesh, TrainBackend};
+    use crate::mesh::Mesh;
 
     /// All parameters times a number.
     struct Times(f32);
 
-    impl<B: Backend> ModuleMapper<B> for Times {
-        fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+    impl ModuleMapper for Times {
+        fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
             param.map(|tensor| tensor.mul_scalar(self.0))
         }
     }
@@ -159,7 +158,7 @@ mod tests {
         let mesh = Mesh::open(&MeshArgs::from(axes)).unwrap();
         let (config, device) = (LlamaConfig::test(), mesh.device());
         let fresh = || {
-            let model = config.init::<TrainBackend>(device);
+            let model = config.init(device);
             mesh.parallelize(model).unwrap()
         };
         for (factor, expected) in [(1.0, 0), (f32::NAN, config.num_params() as u64)] {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use burn_dist::MeshBackend;
+use burn::tensor::Device;
 use burn_dist::checkpoint::hf::{self, Export};
 use burn_dist::checkpoint::{NonFinite, StateError};
 
@@ -27,13 +27,13 @@ const SHARD_BYTES: u64 = 5_000_000_000;
 /// All processes call it, and all learn how it ended; the first one writes, and returns which values are not finite.
 /// # Errors
 /// [`HfError::Range`]; [`HfError::Tokenizer`]; why a file cannot be written, or a parameter not be read.
-pub fn save<B: MeshBackend>(
-    model: &Llama<B>,
+pub fn save(
+    model: &Llama,
     config: &LlamaConfig,
     text: &Text,
     origin: Option<&Origin>,
     dir: &Path,
-    device: &B::Device,
+    device: &Device,
 ) -> Result<Option<NonFinite>, HfError> {
     let json = match origin {
         Some(origin) => serde_json::to_string_pretty(&origin.config),

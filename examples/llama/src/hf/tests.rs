@@ -1,12 +1,10 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use burn::backend::flex::{Flex, FlexDevice};
 use burn::module::{Module, ModuleVisitor, Param};
-use burn::tensor::backend::Backend;
-use burn::tensor::{Int, Tensor, TensorData, bf16, f16};
+use burn::tensor::{Device, Int, Tensor, TensorData, bf16, f16};
+use burn_dist::DeviceMesh;
 use burn_dist::checkpoint::hf::Form;
-use burn_dist::{DeviceMesh, Dist, MeshDevice};
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 
@@ -16,15 +14,13 @@ use crate::data::rng::Rng;
 use crate::data::tokenizer::Text;
 use crate::model::{Llama, LlamaConfig, Rope, RopeConfig, RopeScaling};
 
-type B = Dist<Flex>;
-
 thread_local! {
     /// It lives as long as the test.
-    static DEVICE: MeshDevice = DeviceMesh::parse("fsdp=2").unwrap().device();
+    static DEVICE: Device = DeviceMesh::parse("fsdp=2").unwrap().device();
 }
 
-fn device() -> MeshDevice {
-    DEVICE.with(MeshDevice::clone)
+fn device() -> Device {
+    DEVICE.with(Device::clone)
 }
 
 /// Random values in `[-0.5, 0.5)` that bf16 holds exactly.
@@ -135,15 +131,15 @@ impl Fake {
     }
 }
 
-fn load_from(dir: &Path) -> Result<Llama<B>, HfError> {
+fn load_from(dir: &Path) -> Result<Llama, HfError> {
     let (config, device) = (read_config(dir)?, device());
-    load(config.init::<B>(&device), &config, dir, &device)
+    load(config.init(&device), &config, dir, &device)
 }
 
 /// Writes a model that was made here, or from `origin`.
 fn save_to(
     dir: &Path,
-    model: &Llama<B>,
+    model: &Llama,
     config: &LlamaConfig,
     origin: Option<&Origin>,
 ) -> Result<(), HfError> {
@@ -151,22 +147,22 @@ fn save_to(
 }
 
 /// Each parameter by the name of its tensor, in the model's own layout.
-fn parameters(model: &Llama<B>) -> HashMap<String, Vec<f32>> {
+fn parameters(model: &Llama) -> HashMap<String, Vec<f32>> {
     struct List {
         path: Vec<String>,
         found: HashMap<String, Vec<f32>>,
     }
-    impl<B: Backend> ModuleVisitor<B> for List {
+    impl ModuleVisitor for List {
         fn enter_module(&mut self, name: &str, _container: &str) {
             self.path.push(name.to_string());
         }
         fn exit_module(&mut self, _name: &str, _container: &str) {
             self.path.pop();
         }
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
             let names = names(&LlamaConfig::test());
             let (name, _) = names.tensor(&self.path.join(".")).unwrap();
-            let values = param.val().into_data().to_vec().unwrap();
+            let values = param.val().into_data().try_to_vec().unwrap();
             self.found.insert(name, values);
         }
     }
@@ -211,7 +207,7 @@ fn reads_one_file_or_several_with_a_tied_output() {
         );
         assert!(!parameters.contains_key("lm_head.weight"), "tied");
         let tokens =
-            Tensor::<B, 2, Int>::from_data(TensorData::new(vec![1_i64, 2, 3], [1, 3]), &device());
+            Tensor::<2, Int>::from_data(TensorData::new(vec![1_i64, 2, 3], [1, 3]), &device());
         assert!(
             model
                 .forward(tokens)
@@ -258,11 +254,11 @@ fn rotary_weights_give_the_rotation_of_hugging_face() {
     let form = Form::Rotary { head_dim: e };
     let weight = (0..d * d).map(|at| stored[form.row(at % d) * d + at / d]);
     let weight = TensorData::new(weight.collect::<Vec<_>>(), [d, d]);
-    let weight = Tensor::<Flex, 2>::from_data(weight, &FlexDevice);
-    let q = Tensor::<Flex, 2>::from_data(TensorData::new(x, [s, d]), &FlexDevice)
+    let weight = Tensor::<2>::from_data(weight, &Device::flex());
+    let q = Tensor::<2>::from_data(TensorData::new(x, [s, d]), &Device::flex())
         .matmul(weight)
         .reshape([1, s, d]);
-    let got = Rope::new(s, e, &rope, &FlexDevice).apply(q).into_data();
+    let got = Rope::new(s, e, &rope, &Device::flex()).apply(q).into_data();
     got.assert_approx_eq::<f32>(
         &TensorData::new(expected, [1, s, d]),
         burn::tensor::Tolerance::absolute(1e-5),
@@ -287,11 +283,11 @@ fn a_saved_model_answers_as_before() {
         rope,
         ..LlamaConfig::test()
     };
-    let model = config.init::<B>(&device());
+    let model = config.init(&device());
     save_to(dir.path(), &model, &config, None).unwrap();
     assert_eq!(read_config(dir.path()).unwrap(), config);
     let loaded = load_from(dir.path()).unwrap();
-    let answer = |model: &Llama<B>| {
+    let answer = |model: &Llama| {
         let tokens = TensorData::new((0..12_i64).collect::<Vec<_>>(), [2, 6]);
         let tokens = Tensor::from_data(tokens, &device());
         model.forward(tokens).into_data()
@@ -412,7 +408,7 @@ fn a_model_in_several_files_is_replaced() {
     let num_files = || std::fs::read_dir(dir.path()).unwrap().count();
     assert_eq!(num_files(), 5);
     let config = LlamaConfig::test();
-    let model = config.init::<B>(&device());
+    let model = config.init(&device());
     save_to(dir.path(), &model, &config, None).unwrap();
     assert_eq!(num_files(), 3);
     let loaded = load_from(dir.path()).unwrap();
@@ -742,7 +738,7 @@ fn a_save_that_fails_leaves_the_earlier_model() {
     // In the way of the last file that is written.
     std::fs::create_dir(dir.path().join("tokenizer.json.partial")).unwrap();
     let config = LlamaConfig::test();
-    let model = config.init::<B>(&device());
+    let model = config.init(&device());
     let error = save_to(dir.path(), &model, &config, None).unwrap_err();
     assert!(
         error.to_string().contains("tokenizer.json.partial"),

@@ -1,9 +1,8 @@
 use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::Tensor;
-use burn::tensor::backend::Backend;
 use burn_dist::Parallelize;
-use burn_dist::nn::{AttentionBackend, AttentionOptions, grouped_attention};
+use burn_dist::nn::{AttentionOptions, grouped_attention};
 
 use super::Positions;
 
@@ -12,26 +11,26 @@ use super::Positions;
 /// # Source
 /// Ainslie et al., "GQA" (arXiv:2305.13245).
 #[derive(Module, Debug, Parallelize)]
-pub struct Attention<B: Backend> {
+pub struct Attention {
     #[parallel(colwise, heads = self.num_kv_heads)]
-    pub(super) wq: Linear<B>,
+    pub(super) wq: Linear,
     #[parallel(colwise, heads = self.num_kv_heads)]
-    pub(super) wk: Linear<B>,
+    pub(super) wk: Linear,
     #[parallel(colwise, heads = self.num_kv_heads)]
-    pub(super) wv: Linear<B>,
+    pub(super) wv: Linear,
     #[parallel(rowwise, heads = self.num_kv_heads)]
-    pub(super) wo: Linear<B>,
+    pub(super) wo: Linear,
     pub(super) num_heads: usize,
     pub(super) num_kv_heads: usize,
     pub(super) head_dim: usize,
 }
 
-impl<B: AttentionBackend> Attention<B> {
+impl Attention {
     /// Attends over the sequence.
     ///
     /// # Shapes
     /// Input and output: `[b, s, d]`.
-    pub fn forward(&self, x_bsd: Tensor<B, 3>, positions: &Positions<B>) -> Tensor<B, 3> {
+    pub fn forward(&self, x_bsd: Tensor<3>, positions: &Positions) -> Tensor<3> {
         let [b, s, d] = x_bsd.dims();
         let (h, k, e) = (self.num_heads, self.num_kv_heads, self.head_dim);
         let n = h / k;

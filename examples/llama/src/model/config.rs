@@ -1,6 +1,7 @@
-use burn::module::Initializer;
-use burn::nn::{Embedding, EmbeddingConfig, Linear, LinearConfig, RmsNorm, RmsNormConfig};
-use burn::tensor::backend::Backend;
+use burn::nn::{
+    Embedding, EmbeddingConfig, Initializer, Linear, LinearConfig, RmsNorm, RmsNormConfig,
+};
+use burn::tensor::Device;
 use thiserror::Error;
 
 use super::{Attention, Block, FeedForward, Llama, RopeConfig, RopeScaling};
@@ -334,15 +335,15 @@ impl LlamaConfig {
     ///
     /// Normal embedding; `init_std` for the matrices that read the residual, less with depth for those that write to
     /// it; `dim^-0.5` for the output. torchtitan's initialisation, without its truncation at two deviations and more.
-    pub fn init<B: Backend>(&self, device: &B::Device) -> Llama<B> {
+    pub fn init(&self, device: &Device) -> Llama {
         let normal = |std| Initializer::Normal { mean: 0.0, std };
-        let linear = |d_input, d_output, std| -> Linear<B> {
+        let linear = |d_input, d_output, std| -> Linear {
             LinearConfig::new(d_input, d_output)
                 .with_bias(false)
                 .with_initializer(normal(std))
                 .init(device)
         };
-        let norm = || -> RmsNorm<B> {
+        let norm = || -> RmsNorm {
             RmsNormConfig::new(self.dim)
                 .with_epsilon(self.norm_eps)
                 .init(device)
@@ -372,7 +373,7 @@ impl LlamaConfig {
             })
             .collect();
         let of_output = (self.dim as f64).powf(-0.5);
-        let tok_embeddings: Embedding<B> = EmbeddingConfig::new(self.vocab, self.dim)
+        let tok_embeddings: Embedding = EmbeddingConfig::new(self.vocab, self.dim)
             // An output matrix that keeps the scale of what it reads.
             .with_initializer(normal(if self.tied { of_output } else { 1.0 }))
             .init(device);

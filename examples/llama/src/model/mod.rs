@@ -21,47 +21,40 @@ pub use rope::{Rope, RopeConfig, RopeScaling};
 
 use burn::module::Module;
 use burn::nn::{Embedding, Linear, RmsNorm};
-use burn::tensor::backend::Backend;
-use burn::tensor::{Bool, Int, Tensor};
+use burn::tensor::{Bool, Device, Int, Tensor};
 use burn_dist::Parallelize;
-use burn_dist::nn::AttentionBackend;
 
 /// What every block needs besides its input.
 #[derive(Debug, Clone)]
-pub struct Positions<B: Backend> {
+pub struct Positions {
     /// Rotary tables: of one sequence length, or of each token.
-    pub rope: Rope<B>,
+    pub rope: Rope,
     /// `[b, 1, s, s]`: true where a query and a key are of different documents.
-    pub mask: Option<Tensor<B, 4, Bool>>,
+    pub mask: Option<Tensor<4, Bool>>,
 }
 
 /// The whole decoder, from token ids to logits.
 #[derive(Module, Debug, Parallelize)]
-pub struct Llama<B: Backend> {
+pub struct Llama {
     // The residual stream is split over the sequence from here on: sequence parallel.
     #[parallel(vocab, output = "[-, {tp}, -]", first)]
-    tok_embeddings: Embedding<B>,
+    tok_embeddings: Embedding,
     #[parallel(stages)]
-    layers: Vec<Block<B>>,
+    layers: Vec<Block>,
     #[parallel(sequence, last)]
-    norm: RmsNorm<B>,
+    norm: RmsNorm,
     // The logits stay split over the vocabulary: loss parallel.
     /// None if the embedding is the output too.
     #[parallel(vocab, last)]
-    output: Option<Linear<B>>,
+    output: Option<Linear>,
     head_dim: usize,
     #[module(skip)]
     rope: RopeConfig,
 }
 
-impl<B: AttentionBackend> Llama<B> {
+impl Llama {
     /// Builds what every block shares for sequences of `seq` tokens, each of which is one document or `packed`.
-    pub fn positions(
-        &self,
-        seq: usize,
-        packed: Option<Packed<B>>,
-        device: &B::Device,
-    ) -> Positions<B> {
+    pub fn positions(&self, seq: usize, packed: Option<Packed>, device: &Device) -> Positions {
         let rope = Rope::new(seq, self.head_dim, &self.rope, device);
         match packed {
             None => Positions { rope, mask: None },
@@ -76,16 +69,12 @@ impl<B: AttentionBackend> Llama<B> {
     ///
     /// # Shapes
     /// `tokens`: `[b, s]`; output: `[b, s, d]`.
-    pub fn hidden(&self, tokens_bs: Tensor<B, 2, Int>) -> Tensor<B, 3> {
+    pub fn hidden(&self, tokens_bs: Tensor<2, Int>) -> Tensor<3> {
         self.hidden_packed(tokens_bs, None)
     }
 
     /// As [`hidden`](Self::hidden), for documents that share rows.
-    pub fn hidden_packed(
-        &self,
-        tokens_bs: Tensor<B, 2, Int>,
-        packed: Option<Packed<B>>,
-    ) -> Tensor<B, 3> {
+    pub fn hidden_packed(&self, tokens_bs: Tensor<2, Int>, packed: Option<Packed>) -> Tensor<3> {
         let [_, seq] = tokens_bs.dims();
         let positions = self.positions(seq, packed, &tokens_bs.device());
         let mut x_bsd = self.tok_embeddings.forward(tokens_bs);
@@ -99,7 +88,7 @@ impl<B: AttentionBackend> Llama<B> {
     ///
     /// # Shapes
     /// `hidden`: `[b, s, d]`; output: `[b, s, v]`.
-    pub fn logits(&self, hidden_bsd: Tensor<B, 3>) -> Tensor<B, 3> {
+    pub fn logits(&self, hidden_bsd: Tensor<3>) -> Tensor<3> {
         let [b, s, d] = hidden_bsd.dims();
         let hidden_td = hidden_bsd.reshape([b * s, d]);
         let logits_tv = match &self.output {
@@ -114,7 +103,7 @@ impl<B: AttentionBackend> Llama<B> {
     ///
     /// # Shapes
     /// `tokens`: `[b, s]`; output: `[b, s, v]`.
-    pub fn forward(&self, tokens_bs: Tensor<B, 2, Int>) -> Tensor<B, 3> {
+    pub fn forward(&self, tokens_bs: Tensor<2, Int>) -> Tensor<3> {
         self.logits(self.hidden(tokens_bs))
     }
 
@@ -122,11 +111,7 @@ impl<B: AttentionBackend> Llama<B> {
     ///
     /// # Shapes
     /// `tokens`: `[b, s]`; output: `[b, s, v]`.
-    pub fn forward_packed(
-        &self,
-        tokens_bs: Tensor<B, 2, Int>,
-        packed: Option<Packed<B>>,
-    ) -> Tensor<B, 3> {
+    pub fn forward_packed(&self, tokens_bs: Tensor<2, Int>, packed: Option<Packed>) -> Tensor<3> {
         self.logits(self.hidden_packed(tokens_bs, packed))
     }
 }
@@ -134,11 +119,10 @@ impl<B: AttentionBackend> Llama<B> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use burn::backend::flex::{Flex, FlexDevice};
     use burn::tensor::TensorData;
 
-    fn tokens(data: [i64; 6]) -> Tensor<Flex, 2, Int> {
-        Tensor::from_data(TensorData::new(data.to_vec(), [1, 6]), &FlexDevice)
+    fn tokens(data: [i64; 6]) -> Tensor<2, Int> {
+        Tensor::from_data(TensorData::new(data.to_vec(), [1, 6]), &Device::flex())
     }
 
     #[test]
@@ -147,7 +131,7 @@ mod tests {
             vocab: 16,
             ..LlamaConfig::test()
         };
-        let model = config.init::<Flex>(&FlexDevice);
+        let model = config.init(&Device::flex());
         let a = model
             .forward(tokens([1, 2, 3, 4, 5, 6]))
             .slice([0..1, 0..5]);
@@ -170,7 +154,7 @@ mod tests {
 
     #[test]
     fn nothing_is_allocated_before_use() {
-        let model = LlamaConfig::test().init::<Flex>(&FlexDevice);
+        let model = LlamaConfig::test().init(&Device::flex());
         assert!(!model.output.as_ref().unwrap().weight.is_initialized());
         assert!(!model.tok_embeddings.weight.is_initialized());
     }
@@ -182,7 +166,7 @@ mod tests {
                 tied,
                 ..LlamaConfig::test()
             };
-            let held = config.init::<Flex>(&FlexDevice).num_params();
+            let held = config.init(&Device::flex()).num_params();
             assert_eq!(config.num_params(), held);
         }
     }

@@ -1,22 +1,21 @@
-use burn::tensor::backend::Backend;
 use burn::tensor::{Bool, Int, Tensor};
 
 /// Documents that share rows and do not see each other.
 #[derive(Debug, Clone)]
-pub struct Packed<B: Backend> {
+pub struct Packed {
     /// `[b, s]`: the number of each token's document, within its row.
-    pub documents: Tensor<B, 2, Int>,
+    pub documents: Tensor<2, Int>,
     /// `[b, s]`: the place of each token in its document.
-    pub positions: Tensor<B, 2, Int>,
+    pub positions: Tensor<2, Int>,
 }
 
-impl<B: Backend> Packed<B> {
+impl Packed {
     /// Returns what is hidden: keys of other documents than the query's. On a mesh each rank makes the part that it
     /// uses.
     ///
     /// # Shapes
     /// Output: `[b, 1, s, s]`.
-    pub fn mask(&self) -> Tensor<B, 4, Bool> {
+    pub fn mask(&self) -> Tensor<4, Bool> {
         let [b, s] = self.documents.dims();
         let of_queries = self.documents.clone().reshape([b, 1, s, 1]);
         let of_keys = self.documents.clone().reshape([b, 1, 1, s]);
@@ -30,19 +29,14 @@ mod tests {
     use super::*;
     use crate::cli::{AxesArgs, MeshArgs};
     use crate::data::batch::{Batch, PackedIds};
-    use crate::mesh::{Mesh, TrainBackend};
+    use crate::mesh::Mesh;
     use crate::model::{Llama, LlamaConfig};
     use crate::optimizer::optimizer;
     use crate::train::{Recipe, step_with};
-    use burn::backend::Autodiff;
-    use burn::backend::flex::{Flex, FlexDevice};
     use burn::module::{Module, ModuleVisitor, Param};
     use burn::optim::GradientsParams;
-    use burn::tensor::{ElementConversion, TensorData, Tolerance};
-    use burn_dist::MeshBackend;
+    use burn::tensor::{Device, TensorData, Tolerance};
     use burn_dist::layout::Rows;
-
-    type Plain = Autodiff<Flex>;
 
     /// Lengths of the documents of each row.
     const ROWS: [&[usize]; 4] = [&[5, 7, 4], &[16], &[1, 2, 3, 4, 6], &[9, 7]];
@@ -71,18 +65,18 @@ mod tests {
         }
     }
 
-    fn model<B: Backend>(device: &B::Device) -> Llama<B> {
-        B::seed(device, 3);
-        LlamaConfig::test().init::<B>(device)
+    fn model(device: &Device) -> Llama {
+        device.seed(3);
+        LlamaConfig::test().init(device)
     }
 
     /// The gradients of all parameters, in the order of the module.
-    fn gradients(model: &Llama<Plain>, loss: Tensor<Plain, 1>) -> Vec<TensorData> {
+    fn gradients(model: &Llama, loss: Tensor<1>) -> Vec<TensorData> {
         struct Collect(GradientsParams, Vec<TensorData>);
 
-        impl ModuleVisitor<Plain> for Collect {
-            fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<Plain, D>>) {
-                let gradient = self.0.get::<Flex, D>(param.id);
+        impl ModuleVisitor for Collect {
+            fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+                let gradient = self.0.get::<D>(param.id);
                 self.1
                     .push(gradient.expect("all parameters are used").into_data());
             }
@@ -96,9 +90,9 @@ mod tests {
 
     #[test]
     fn documents_that_share_a_row_are_each_alone() {
-        let device = FlexDevice;
-        let model = model::<Plain>(&device);
-        let tensors = batch().tensors::<Plain>(&device);
+        let device = Device::flex().autodiff();
+        let model = model(&device);
+        let tensors = batch().tensors(&device);
         let together = model.forward_packed(tensors.tokens.clone(), tensors.packed);
         let mut alone = Vec::new();
         for (row, lens) in ROWS.iter().enumerate() {
@@ -119,7 +113,7 @@ mod tests {
         let pairs = seen.iter::<f32>().zip(expected.iter::<f32>());
         assert!(pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max) > 1e-3);
 
-        let loss = |logits: Tensor<Plain, 3>| (logits.clone() * logits.exp()).mean();
+        let loss = |logits: Tensor<3>| (logits.clone() * logits.exp()).mean();
         let found = gradients(&model, loss(together));
         let expected = gradients(&model, loss(alone));
         for (found, expected) in found.iter().zip(&expected) {
@@ -136,19 +130,19 @@ mod tests {
             };
             let mesh = Mesh::open(&MeshArgs::from(axes)).unwrap();
             let device = mesh.device();
-            let mut model = mesh.parallelize(model::<TrainBackend>(device)).unwrap();
-            let mut optim = optimizer::<TrainBackend>();
+            let mut model = mesh.parallelize(model(device)).unwrap();
+            let mut optim = optimizer();
             let recipe = Recipe {
                 accumulate: 2,
                 ..Recipe::default()
             };
             let step = |_| {
-                let hold = TrainBackend::hold(device);
+                let hold = mesh.hold();
                 let (next, loss) =
                     step_with(model.clone(), &mut optim, &batch(), recipe, 1e-2, device);
                 drop(hold);
                 model = next;
-                loss.into_scalar().elem()
+                loss.into_scalar()
             };
             (0..4).map(step).collect()
         };

@@ -1,5 +1,4 @@
-use burn::tensor::backend::Backend;
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::{Device, Int, Tensor, TensorData};
 
 /// How fast each pair of a head turns.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,18 +51,18 @@ impl RopeScaling {
 /// Su et al., "RoFormer" (arXiv:2104.09864). Interleaved pairs, as in Meta's Llama; Hugging Face checkpoints keep the
 /// pairs half a head apart, which the loader undoes in the weights.
 #[derive(Debug, Clone)]
-pub struct Rope<B: Backend> {
+pub struct Rope {
     /// `[s, 1, e]` or `[t, 1, e]`: the cosine, for both elements of a pair.
-    cos_s1e: Tensor<B, 3>,
+    cos_s1e: Tensor<3>,
     /// `[s, 1, e]` or `[t, 1, e]`: the sine, for both elements of a pair.
-    sin_s1e: Tensor<B, 3>,
+    sin_s1e: Tensor<3>,
     /// `[e, e]`: turns every pair by a right angle, `(a, b)` to `(-b, a)`.
-    quarter_ee: Tensor<B, 2>,
+    quarter_ee: Tensor<2>,
 }
 
-impl<B: Backend> Rope<B> {
+impl Rope {
     /// Computes the tables.
-    pub fn new(seq: usize, head_dim: usize, config: &RopeConfig, device: &B::Device) -> Self {
+    pub fn new(seq: usize, head_dim: usize, config: &RopeConfig, device: &Device) -> Self {
         let frequencies = config.frequencies(head_dim);
         let mut cos = Vec::with_capacity(seq * head_dim);
         let mut sin = Vec::with_capacity(seq * head_dim);
@@ -91,10 +90,10 @@ impl<B: Backend> Rope<B> {
     ///
     /// # Shapes
     /// `positions`: `[b, s]`.
-    pub fn at(&self, positions_bs: Tensor<B, 2, Int>) -> Self {
+    pub fn at(&self, positions_bs: Tensor<2, Int>) -> Self {
         let [b, s] = positions_bs.dims();
         let positions_t = positions_bs.reshape([b * s]);
-        let of_tokens = |table_s1e: &Tensor<B, 3>| table_s1e.clone().select(0, positions_t.clone());
+        let of_tokens = |table_s1e: &Tensor<3>| table_s1e.clone().select(0, positions_t.clone());
         Self {
             cos_s1e: of_tokens(&self.cos_s1e),
             sin_s1e: of_tokens(&self.sin_s1e),
@@ -109,12 +108,12 @@ impl<B: Backend> Rope<B> {
     ///
     /// # Shapes
     /// Input and output: `[b, s, h * e]`, for any number of heads.
-    pub fn apply(&self, x_bsq: Tensor<B, 3>) -> Tensor<B, 3> {
+    pub fn apply(&self, x_bsq: Tensor<3>) -> Tensor<3> {
         let [b, s, q] = x_bsq.dims();
         let [t, _, e] = self.cos_s1e.dims();
         let h = q / e;
         let for_heads =
-            |table_t1e: &Tensor<B, 3>| table_t1e.clone().expand([t, h, e]).reshape([t / s, s, q]);
+            |table_t1e: &Tensor<3>| table_t1e.clone().expand([t, h, e]).reshape([t / s, s, q]);
         let turned_bsq = x_bsq
             .clone()
             .reshape([b * s * h, e])
@@ -127,7 +126,6 @@ impl<B: Backend> Rope<B> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use burn::backend::flex::{Flex, FlexDevice};
     use burn::tensor::Tolerance;
 
     #[test]
@@ -146,15 +144,15 @@ mod tests {
                 pair[1] = (re * angle.sin() + im * angle.cos()) as f32;
             }
         }
-        let x = Tensor::<Flex, 3>::from_data(TensorData::new(values, [b, s, h * e]), &FlexDevice);
-        let got = Rope::<Flex>::new(
+        let x = Tensor::<3>::from_data(TensorData::new(values, [b, s, h * e]), &Device::flex());
+        let got = Rope::new(
             s,
             e,
             &RopeConfig {
                 theta,
                 scaling: None,
             },
-            &FlexDevice,
+            &Device::flex(),
         )
         .apply(x)
         .into_data();

@@ -2,34 +2,33 @@ use burn::module::Module;
 use burn::nn::{Linear, RmsNorm};
 use burn::tensor::Tensor;
 use burn::tensor::activation::silu;
-use burn::tensor::backend::Backend;
 use burn_dist::Parallelize;
-use burn_dist::nn::{AttentionBackend, AttentionOptions, attention};
+use burn_dist::nn::{AttentionOptions, attention};
 
 use super::{Mixed, Mixture};
 
 /// Causal self-attention, without positions: the task has no need of them.
 #[derive(Module, Debug, Parallelize)]
-pub struct Attention<B: Backend> {
+pub struct Attention {
     #[parallel(colwise, heads = self.heads)]
-    pub(super) query: Linear<B>,
+    pub(super) query: Linear,
     #[parallel(colwise, heads = self.heads)]
-    pub(super) key: Linear<B>,
+    pub(super) key: Linear,
     #[parallel(colwise, heads = self.heads)]
-    pub(super) value: Linear<B>,
+    pub(super) value: Linear,
     #[parallel(rowwise, heads = self.heads)]
-    pub(super) output: Linear<B>,
+    pub(super) output: Linear,
     pub(super) heads: usize,
 }
 
-impl<B: AttentionBackend> Attention<B> {
+impl Attention {
     /// Attends over the sequence.
     ///
     /// # Shapes
     /// Input and output: `[b, s, d]`.
-    pub fn forward(&self, x_bsd: Tensor<B, 3>) -> Tensor<B, 3> {
+    pub fn forward(&self, x_bsd: Tensor<3>) -> Tensor<3> {
         let [b, s, d] = x_bsd.dims();
-        let heads = |x: Tensor<B, 3>| {
+        let heads = |x: Tensor<3>| {
             x.reshape([b, s, self.heads, d / self.heads])
                 .swap_dims(1, 2)
         };
@@ -44,19 +43,19 @@ impl<B: AttentionBackend> Attention<B> {
 
 /// `down(silu(gate x) * up x)`, on every token.
 #[derive(Module, Debug, Parallelize)]
-pub struct FeedForward<B: Backend> {
+pub struct FeedForward {
     #[parallel(colwise)]
-    pub(super) gate: Linear<B>,
+    pub(super) gate: Linear,
     #[parallel(colwise)]
-    pub(super) up: Linear<B>,
+    pub(super) up: Linear,
     #[parallel(rowwise)]
-    pub(super) down: Linear<B>,
+    pub(super) down: Linear,
 }
 
-impl<B: Backend> FeedForward<B> {
+impl FeedForward {
     /// # Shapes
     /// Input and output: `[b, s, d]`.
-    pub fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+    pub fn forward(&self, x: Tensor<3>) -> Tensor<3> {
         let gate = silu(self.gate.forward(x.clone()));
         self.down.forward(gate * self.up.forward(x))
     }
@@ -65,21 +64,21 @@ impl<B: Backend> FeedForward<B> {
 /// One layer: attention and a mixture of experts, each on a normalised input and added to the residual.
 #[derive(Module, Debug, Parallelize)]
 #[parallel(unit)]
-pub struct Block<B: Backend> {
+pub struct Block {
     #[parallel(sequence)]
-    pub(super) attention_norm: RmsNorm<B>,
-    pub(super) attention: Attention<B>,
+    pub(super) attention_norm: RmsNorm,
+    pub(super) attention: Attention,
     #[parallel(sequence)]
-    pub(super) mixture_norm: RmsNorm<B>,
-    pub(super) mixture: Mixture<B>,
+    pub(super) mixture_norm: RmsNorm,
+    pub(super) mixture: Mixture,
 }
 
-impl<B: AttentionBackend> Block<B> {
+impl Block {
     /// Applies the layer.
     ///
     /// # Shapes
     /// Input: `[b, s, d]`.
-    pub fn forward(&self, x: Tensor<B, 3>) -> Mixed<B> {
+    pub fn forward(&self, x: Tensor<3>) -> Mixed {
         let x = x.clone() + self.attention.forward(self.attention_norm.forward(x));
         let mixed = self.mixture.forward(self.mixture_norm.forward(x.clone()));
         Mixed {

@@ -1,7 +1,8 @@
-use burn::module::{Initializer, Param};
-use burn::nn::{Embedding, EmbeddingConfig, Linear, LinearConfig, RmsNorm, RmsNormConfig};
-use burn::tensor::Tensor;
-use burn::tensor::backend::Backend;
+use burn::module::Param;
+use burn::nn::{
+    Embedding, EmbeddingConfig, Initializer, Linear, LinearConfig, RmsNorm, RmsNormConfig,
+};
+use burn::tensor::{Device, Tensor};
 use thiserror::Error;
 
 use super::{Attention, Block, Decoder, Experts, FeedForward, Mixture};
@@ -188,22 +189,22 @@ impl Config {
     }
 
     /// Builds the model with lazy parameters: nothing is allocated before its first use.
-    pub fn init<B: Backend>(&self, device: &B::Device) -> Decoder<B> {
+    pub fn init(&self, device: &Device) -> Decoder {
         let normal = |from: usize, layers: usize| Initializer::Normal {
             mean: 0.0,
             std: (from as f64).powf(-0.5) / (layers as f64).sqrt(),
         };
-        let linear = |from, to, layers| -> Linear<B> {
+        let linear = |from, to, layers| -> Linear {
             LinearConfig::new(from, to)
                 .with_bias(false)
                 .with_initializer(normal(from, layers))
                 .init(device)
         };
-        let norm = || -> RmsNorm<B> { RmsNormConfig::new(self.width).init(device) };
+        let norm = || -> RmsNorm { RmsNormConfig::new(self.width).init(device) };
         let (d, f, e) = (self.width, self.hidden, self.experts);
         // What adds to the residual is the smaller, the more of it there is.
         let deep = 2 * self.layers;
-        let stacked = |from, to, layers| -> Param<Tensor<B, 3>> {
+        let stacked = |from, to, layers| -> Param<Tensor<3>> {
             normal(from, layers).init([e, from, to], device)
         };
         let block = |_| Block {
@@ -231,7 +232,7 @@ impl Config {
                 config: self.clone(),
             },
         };
-        let embedding: Embedding<B> = EmbeddingConfig::new(self.vocab, d).init(device);
+        let embedding: Embedding = EmbeddingConfig::new(self.vocab, d).init(device);
         Decoder {
             embedding,
             blocks: (0..self.layers).map(block).collect(),

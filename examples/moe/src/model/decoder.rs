@@ -1,10 +1,8 @@
 use burn::module::Module;
 use burn::nn::{Embedding, Linear, RmsNorm};
 use burn::tensor::activation::log_softmax;
-use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
 use burn_dist::Parallelize;
-use burn_dist::nn::AttentionBackend;
 
 use super::Block;
 
@@ -15,41 +13,41 @@ const Z_WEIGHT: f64 = 1e-3;
 
 /// The decoder, from tokens to logits.
 #[derive(Module, Debug, Parallelize)]
-pub struct Decoder<B: Backend> {
+pub struct Decoder {
     #[parallel(vocab, first)]
-    pub(super) embedding: Embedding<B>,
+    pub(super) embedding: Embedding,
     #[parallel(stages)]
-    pub(super) blocks: Vec<Block<B>>,
+    pub(super) blocks: Vec<Block>,
     #[parallel(sequence, last)]
-    pub(super) norm: RmsNorm<B>,
+    pub(super) norm: RmsNorm,
     #[parallel(vocab, last)]
-    pub(super) head: Linear<B>,
+    pub(super) head: Linear,
 }
 
 /// The losses of a batch, and what became of its tokens.
-pub struct Losses<B: Backend> {
+pub struct Losses {
     /// What is trained on: cross entropy, and the others by their weights.
-    pub total: Tensor<B, 1>,
+    pub total: Tensor<1>,
     /// Mean cross entropy of the next tokens.
-    pub cross_entropy: Tensor<B, 1>,
+    pub cross_entropy: Tensor<1>,
     /// See [`super::Mixed::balance`]; the mean over blocks, as the next one.
-    pub balance: Tensor<B, 1>,
+    pub balance: Tensor<1>,
     /// See [`super::Mixed::z`].
-    pub z: Tensor<B, 1>,
+    pub z: Tensor<1>,
     /// Pairs of a token and a choice that were dropped, in all blocks.
-    pub dropped: Tensor<B, 1>,
+    pub dropped: Tensor<1>,
     /// Pairs that each expert of the first block was chosen for: `[e]`.
-    pub load: Tensor<B, 1>,
+    pub load: Tensor<1>,
 }
 
-impl<B: AttentionBackend> Decoder<B> {
+impl Decoder {
     /// Returns the losses of a batch.
     ///
     /// # Shapes
     /// `tokens` and `next`: `[b, s]`.
-    pub fn losses(&self, tokens: Tensor<B, 2, Int>, next: Tensor<B, 2, Int>) -> Losses<B> {
+    pub fn losses(&self, tokens: Tensor<2, Int>, next: Tensor<2, Int>) -> Losses {
         let mut x = self.embedding.forward(tokens);
-        let mut sums: Option<[Tensor<B, 1>; 3]> = None;
+        let mut sums: Option<[Tensor<1>; 3]> = None;
         let mut load = None;
         for block in &self.blocks {
             let mixed = block.forward(x);

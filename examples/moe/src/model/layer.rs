@@ -2,26 +2,25 @@ use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::Tensor;
 use burn::tensor::activation::silu;
-use burn::tensor::backend::Backend;
 use burn_dist::Parallelize;
 
 use super::{Choices, Config, FeedForward, Routing};
 
 /// Feed-forward layers side by side, each with weights of its own: `down(silu(gate x) * up x)`.
 #[derive(Module, Debug, Parallelize)]
-pub struct Experts<B: Backend> {
+pub struct Experts {
     /// `[e, d, f]`
     #[parallel(experts)]
-    pub(super) gate: Param<Tensor<B, 3>>,
+    pub(super) gate: Param<Tensor<3>>,
     /// `[e, d, f]`
     #[parallel(experts)]
-    pub(super) up: Param<Tensor<B, 3>>,
+    pub(super) up: Param<Tensor<3>>,
     /// `[e, f, d]`
     #[parallel(experts)]
-    pub(super) down: Param<Tensor<B, 3>>,
+    pub(super) down: Param<Tensor<3>>,
 }
 
-impl<B: Backend> Experts<B> {
+impl Experts {
     /// Applies each expert to its slots.
     ///
     /// # Shapes
@@ -29,7 +28,7 @@ impl<B: Backend> Experts<B> {
     /// # Communication
     /// Weights are split along `e`, slots come in split along `g`: an all-to-all on the way in. What comes out is split
     /// along `e` still.
-    pub fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+    pub fn forward(&self, x: Tensor<3>) -> Tensor<3> {
         let gate = silu(x.clone().matmul(self.gate.val()));
         (gate * x.matmul(self.up.val())).matmul(self.down.val())
     }
@@ -40,36 +39,36 @@ impl<B: Backend> Experts<B> {
 /// # Source
 /// Mixtral (arXiv:2401.04088, section 2.1); slots as in GShard (arXiv:2006.16668, section 2.2).
 #[derive(Module, Debug, Parallelize)]
-pub struct Mixture<B: Backend> {
+pub struct Mixture {
     #[parallel(replicate)]
-    pub(super) router: Linear<B>,
-    pub(super) experts: Experts<B>,
-    pub(super) shared: Option<FeedForward<B>>,
+    pub(super) router: Linear,
+    pub(super) experts: Experts,
+    pub(super) shared: Option<FeedForward>,
     #[module(skip)]
     pub(super) config: Config,
 }
 
 /// What a [`Mixture`] makes of tokens.
-pub struct Mixed<B: Backend> {
+pub struct Mixed {
     /// `[b, s, d]`
-    pub output: Tensor<B, 3>,
+    pub output: Tensor<3>,
     /// 1 if all experts are chosen alike, up to the number of experts if one is: `[1]`. The mean over groups of
     /// `e x sum over experts of share of pairs x mean probability` (Switch, arXiv:2101.03961, equation 4).
-    pub balance: Tensor<B, 1>,
+    pub balance: Tensor<1>,
     /// The mean of the squared log-sum-exp of the router's logits (ST-MoE, arXiv:2202.08906, equation 5): `[1]`.
-    pub z: Tensor<B, 1>,
+    pub z: Tensor<1>,
     /// Pairs of a token and a choice that each expert was chosen for, dropped or not: `[e]`.
-    pub load: Tensor<B, 1>,
+    pub load: Tensor<1>,
     /// Pairs that were dropped: `[1]`.
-    pub dropped: Tensor<B, 1>,
+    pub dropped: Tensor<1>,
 }
 
-impl<B: Backend> Mixture<B> {
+impl Mixture {
     /// Sends tokens to their experts, and adds up what these make of them.
     ///
     /// # Shapes
     /// Input: `[b, s, d]`.
-    pub fn forward(&self, x_bsd: Tensor<B, 3>) -> Mixed<B> {
+    pub fn forward(&self, x_bsd: Tensor<3>) -> Mixed {
         let [b, s, d] = x_bsd.dims();
         let (n, e) = (self.config.groups, self.config.experts);
         let (g, t) = (n * b, s / n);

@@ -1,18 +1,17 @@
 //! Which expert takes which token: the router's choices, and the slots that they get.
 
-use burn::tensor::backend::Backend;
-use burn::tensor::{IndexingUpdateOp, Int, Tensor};
+use burn::tensor::{Bool, IndexingUpdateOp, Int, Tensor};
 
 /// The experts that tokens are sent to, the first choice of all tokens of a group before the second ones.
 #[derive(Debug, Clone)]
-pub struct Choices<B: Backend> {
+pub struct Choices {
     /// The expert of each pair of a token and a choice: `[g, k t, 1]`, of `k` major.
-    pub expert: Tensor<B, 3, Int>,
+    pub expert: Tensor<3, Int>,
     /// What its result is multiplied by: `[g, k t, 1]`.
-    pub gate: Tensor<B, 3>,
+    pub gate: Tensor<3>,
 }
 
-impl<B: Backend> Choices<B> {
+impl Choices {
     /// Picks the `k` likeliest experts of each token. Of several, gates are their probabilities over the sum of these;
     /// the gate of a single one is its probability.
     ///
@@ -22,10 +21,10 @@ impl<B: Backend> Choices<B> {
     /// To the probabilities, through the gates alone.
     /// # Source
     /// Mixtral (arXiv:2401.04088, section 2.1) for several; Switch (arXiv:2101.03961, section 2.1) for one.
-    pub fn top_k(probabilities: Tensor<B, 3>, k: usize) -> Self {
+    pub fn top_k(probabilities: Tensor<3>, k: usize) -> Self {
         let experts = probabilities.dims()[2];
         let mut left = probabilities.clone().detach();
-        let mut chosen: Vec<Tensor<B, 3, Int>> = Vec::with_capacity(k);
+        let mut chosen: Vec<Tensor<3, Int>> = Vec::with_capacity(k);
         // One after the other: a sort of all would go by way of the host.
         for _ in 0..k {
             let expert = left.clone().argmax(2);
@@ -35,7 +34,7 @@ impl<B: Backend> Choices<B> {
         let gates = chosen
             .iter()
             .map(|expert| probabilities.clone().gather(2, expert.clone()));
-        let gates: Vec<Tensor<B, 3>> = gates.collect();
+        let gates: Vec<Tensor<3>> = gates.collect();
         let gate = match k {
             1 => gates[0].clone(),
             _ => {
@@ -55,12 +54,9 @@ impl<B: Backend> Choices<B> {
 }
 
 /// Where the experts are, as one-hot booleans: `[g, n, 1]` to `[g, n, e]`.
-fn is_expert<B: Backend>(
-    expert: Tensor<B, 3, Int>,
-    experts: usize,
-) -> Tensor<B, 3, burn::tensor::Bool> {
+fn is_expert(expert: Tensor<3, Int>, experts: usize) -> Tensor<3, Bool> {
     let [g, n, _] = expert.dims();
-    let all = Tensor::<B, 1, Int>::arange(0..experts as i64, &expert.device());
+    let all = Tensor::<1, Int>::arange(0..experts as i64, &expert.device());
     let all = all.reshape([1, 1, experts]).expand([g, n, experts]);
     expert.expand([g, n, experts]).equal(all)
 }
@@ -73,27 +69,27 @@ fn is_expert<B: Backend>(
 /// # Source
 /// GShard (arXiv:2006.16668, section 2.2, algorithm 1).
 #[derive(Debug, Clone)]
-pub struct Routing<B: Backend> {
+pub struct Routing {
     /// The slot of each pair, counted over all experts, 0 of pairs that are dropped: `[g, k t, 1]`.
-    pub slot: Tensor<B, 3, Int>,
+    pub slot: Tensor<3, Int>,
     /// 1 of pairs that have a slot, 0 of those that are dropped: `[g, k t, 1]`.
-    pub kept: Tensor<B, 3>,
+    pub kept: Tensor<3>,
     /// 1 at the expert of each pair, dropped or not: `[g, k t, e]`.
-    pub chosen: Tensor<B, 3>,
+    pub chosen: Tensor<3>,
     experts: usize,
     capacity: usize,
 }
 
-impl<B: Backend> Routing<B> {
+impl Routing {
     /// Gives the pairs their slots.
     ///
     /// # Shapes
     /// `expert`: `[g, k t, 1]`, as [`Choices::expert`].
-    pub fn new(expert: Tensor<B, 3, Int>, experts: usize, capacity: usize) -> Self {
+    pub fn new(expert: Tensor<3, Int>, experts: usize, capacity: usize) -> Self {
         let chosen = is_expert(expert.clone(), experts).int();
         // How many pairs of the same expert come up to this one.
         let number = (chosen.clone().cumsum(1) * chosen.clone()).sum_dim(2);
-        let dropped = number.clone().greater_elem(capacity as i64);
+        let dropped = number.clone().greater_scalar(capacity as i64);
         let slot = expert * capacity as i64 + number - 1;
         Self {
             slot: slot.mask_fill(dropped.clone(), 0),
@@ -108,7 +104,7 @@ impl<B: Backend> Routing<B> {
     ///
     /// # Shapes
     /// `x`: `[g, t, d]`; output: `[e, g c, d]`, zero in slots without a token.
-    pub fn dispatch(&self, x_gtd: Tensor<B, 3>) -> Tensor<B, 3> {
+    pub fn dispatch(&self, x_gtd: Tensor<3>) -> Tensor<3> {
         let [g, t, d] = x_gtd.dims();
         let (e, c) = (self.experts, self.capacity);
         let pairs = self.slot.dims()[1];
@@ -127,7 +123,7 @@ impl<B: Backend> Routing<B> {
     ///
     /// # Shapes
     /// `y`: `[e, g c, d]`, as [`Routing::dispatch`] gives it; `gate`: `[g, k t, 1]`; output: `[g, t, d]`.
-    pub fn combine(&self, y_egcd: Tensor<B, 3>, gate: Tensor<B, 3>, t: usize) -> Tensor<B, 3> {
+    pub fn combine(&self, y_egcd: Tensor<3>, gate: Tensor<3>, t: usize) -> Tensor<3> {
         let [e, _, d] = y_egcd.dims();
         let [g, pairs, _] = gate.dims();
         let c = self.capacity;

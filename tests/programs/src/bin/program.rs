@@ -1,22 +1,19 @@
-//! Runs one program on the default device, and prints the numbers that it reports.
+//! Runs one program, and prints the numbers that it reports.
 //!
-//! `program NAME (flex | mesh) [workers] [backend | host] [test | example]`: on plain Flex, or on the mesh that
-//! `BURN_DIST_MESH` names; with so many threads per data loader; with random numbers of the backend or of the host; at
-//! one size or the other.
+//! `program NAME (flex | AXES) [workers] [device | host] [test | example]`: on plain Flex, or on the mesh of these axes;
+//! with so many threads per data loader; with random numbers of the device or of the host; at one size or the other.
 
 use std::process::exit;
 use std::time::Instant;
 
-use burn::backend::{Autodiff, Flex};
-use burn::tensor::backend::AutodiffBackend;
-use burn_dist::{Dist, MeshBackend};
+use burn::tensor::Device;
+use burn_dist::{DeviceMesh, OnMesh};
 use programs::{Numbers, Program, Randomness, Setup, Size, each_program};
-
-type Meshed = Autodiff<Dist<Flex>>;
 
 struct Arguments {
     name: String,
-    on_mesh: bool,
+    /// `None` is plain Flex.
+    mesh: Option<DeviceMesh>,
     workers: usize,
     randomness: Randomness,
     size: Size,
@@ -26,14 +23,13 @@ fn arguments() -> Option<Arguments> {
     let mut words = std::env::args().skip(1);
     let arguments = Arguments {
         name: words.next()?,
-        on_mesh: match words.next()?.as_str() {
-            "flex" => false,
-            "mesh" => true,
-            _ => return None,
+        mesh: match words.next()?.as_str() {
+            "flex" => None,
+            axes => Some(DeviceMesh::parse(axes).ok()?),
         },
         workers: words.next().unwrap_or("2".into()).parse().ok()?,
         randomness: match words.next().as_deref() {
-            None | Some("backend") => Randomness::Backend,
+            None | Some("device") => Randomness::Device,
             Some("host") => Randomness::Host,
             _ => return None,
         },
@@ -46,17 +42,20 @@ fn arguments() -> Option<Arguments> {
     Some(arguments)
 }
 
-fn run<P: Program, B: AutodiffBackend>(arguments: &Arguments) -> Numbers {
+fn run<P: Program>(arguments: &Arguments) -> Numbers {
     let directory = std::env::temp_dir().join(format!("programs-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("a directory");
     let setup = Setup {
-        device: B::Device::default(),
+        device: match &arguments.mesh {
+            Some(mesh) => mesh.device(),
+            None => Device::flex(),
+        },
         workers: arguments.workers,
         directory: directory.clone(),
         randomness: arguments.randomness,
         size: arguments.size,
     };
-    let numbers = P::run::<B>(&setup);
+    let numbers = P::run(&setup);
     std::fs::remove_dir_all(&directory).expect("it is there");
     numbers
 }
@@ -67,23 +66,19 @@ fn run_if_named<P: Program>(arguments: &Arguments, found: &mut bool) {
     }
     *found = true;
     let start = Instant::now();
-    let numbers = match arguments.on_mesh {
-        false => run::<P, Autodiff<Flex>>(arguments),
-        true => run::<P, Meshed>(arguments),
-    };
+    let numbers = run::<P>(arguments);
     let took = start.elapsed();
     for (name, value) in &numbers.0 {
         println!("number {name} {value}");
     }
     println!("seconds {:.3}", took.as_secs_f64());
-    if arguments.on_mesh {
-        let device = Default::default();
-        let report = Meshed::report(&device);
+    if let Some(mesh) = &arguments.mesh {
+        let report = mesh.device().report();
         let (cache, plan_time) = (report.cache, report.plan_time.as_secs_f64());
         println!("windows {} {} {plan_time:.3}", cache.windows, cache.misses);
         let redundancy = report.redundancy;
         println!("work {} {}", redundancy.flops, redundancy.share("dp"));
-        if let Some(fault) = Meshed::fault(&device) {
+        if let Some(fault) = mesh.device().fault() {
             eprintln!("{fault}");
             exit(1);
         }
@@ -92,7 +87,7 @@ fn run_if_named<P: Program>(arguments: &Arguments, found: &mut bool) {
 
 fn main() {
     let Some(arguments) = arguments() else {
-        eprintln!("usage: program NAME (flex | mesh) [workers] [backend | host] [test | example]");
+        eprintln!("usage: program NAME (flex | AXES) [workers] [device | host] [test | example]");
         exit(2);
     };
     let mut found = false;

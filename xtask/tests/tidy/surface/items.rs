@@ -321,9 +321,14 @@ impl<'a> Reader<'a> {
             };
             // Items for tests, and those of the other line, are not there.
             let (mut hidden, mut for_tests) = (false, false);
+            // A module whose file the other line has otherwise: that of 0.21 has the same name and a suffix.
+            let mut suffix = "";
             while self.peek() == "#" {
                 let attribute = self.attribute();
                 hidden |= attribute == "doc(hidden)";
+                if self.is_021 && attribute.starts_with("cfg_attr(burn_021,path=") {
+                    suffix = "_021";
+                }
                 let condition = attribute
                     .strip_prefix("cfg(")
                     .and_then(|rest| rest.strip_suffix(')'));
@@ -356,7 +361,10 @@ impl<'a> Reader<'a> {
                     let inside = match self.next() {
                         "{" => Some(self.module(&folder.join(name), &path)),
                         _ if for_tests => None,
-                        _ => Some(read_module(folder, name, &path, self.is_021)),
+                        _ => {
+                            let file = format!("{name}{suffix}");
+                            Some(read_module(folder, &file, &path, self.is_021))
+                        }
                     };
                     if let (Some(inside), false) = (inside, for_tests) {
                         module.items.push(Item {

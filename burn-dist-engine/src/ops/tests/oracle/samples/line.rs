@@ -2,7 +2,7 @@
 
 use burn_ir::*;
 
-use super::{FLOAT, INT, float, id, int, numeric, tensor};
+use super::{INT, float, id, int, numeric, tensor};
 use crate::ops::samples::BOOL;
 
 pub(super) fn all() -> Vec<OperationIr> {

@@ -1,25 +1,22 @@
 //! Expert parallelism: tokens go to experts and back by an all-to-all each, and experts stay where they are.
 
-use burn::backend::flex::FlexDevice;
-use burn::backend::{Autodiff, Flex};
+use burn::backend::ops::FloatTensorOps;
 use burn::module::{Module, Param};
 use burn::nn::LinearConfig;
-use burn::tensor::backend::Backend;
-use burn::tensor::ops::FloatTensorOps;
-use burn::tensor::{Tensor, TensorData, TensorPrimitive, Tolerance};
+use burn::tensor::{Device, Tensor, TensorData, Tolerance};
 use burn_dist::custom::{
-    CustomOp, CustomTensor, Execute, OpRule, RuleBuilder, Shapes, TensorInfo, call,
+    CustomOp, CustomTensor, Execute, Kernels, OpRule, RuleBuilder, Shapes, TensorInfo, WithKernels,
+    call,
 };
 use burn_dist::explanation::Explanation;
 use burn_dist::mesh::{MeshShape, ReduceOp};
 use burn_dist::parallel::ParallelError;
-use burn_dist::{DTensor, DeviceMesh, Dist, MeshBackend, Parallelize, Plan};
+use burn_dist::{DTensor, DeviceMesh, Dist, OnMesh, Parallelize, Plan};
+use burn_flex::{Flex, FlexDevice};
 use moe::data::Ciphers;
 use moe::mesh::parallelize;
 use moe::model::Config;
 use moe::{explain, train};
-
-type B = Autodiff<Dist<Flex>>;
 
 const BATCH: usize = 8;
 const SEQ: usize = 16;
@@ -98,9 +95,9 @@ fn tokens_cross_twice_in_each_direction_and_are_never_gathered() {
 fn what_crosses_is_what_was_planned() {
     for (axes, over, _) in MESHES {
         let mesh = DeviceMesh::parse(axes).expect("a mesh");
-        let device = mesh.device();
-        let mut model = parallelize(config().init::<B>(&device), &mesh, over).expect("it fits");
-        let mut optim = train::optimizer::<B>();
+        let device = mesh.device().autodiff();
+        let mut model = parallelize(config().init(&device), &mesh, over).expect("it fits");
+        let mut optim = train::optimizer();
         let mut ciphers = Ciphers::new(0);
         let mut step = || {
             let batch = ciphers.batch(BATCH, SEQ);
@@ -110,7 +107,7 @@ fn what_crosses_is_what_was_planned() {
         };
         step();
         let received = || -> Vec<u64> {
-            let ranks = B::report(&device).ranks.into_iter();
+            let ranks = device.report().ranks.into_iter();
             let of_tokens = |kinds: Vec<(&'static str, u64, u64)>| {
                 let mut kinds = kinds.into_iter();
                 kinds
@@ -188,10 +185,16 @@ impl Execute<Flex> for Grouped {
     }
 }
 
+impl WithKernels for Grouped {
+    fn kernels() -> Kernels<Self> {
+        Kernels::of::<Flex>()
+    }
+}
+
 #[derive(Module, Debug, Parallelize)]
-struct Stack<B: Backend> {
+struct Stack {
     #[parallel(experts)]
-    weight: Param<Tensor<B, 3>>,
+    weight: Param<Tensor<3>>,
 }
 
 /// Tokens go to the experts of an operation that nobody but its own crate knows, and back, by its rule alone.
@@ -203,15 +206,15 @@ fn tokens_are_dispatched_to_a_kernel_of_ones_own() {
         TensorData::new(values.collect::<Vec<_>>(), shape)
     };
     let (tokens, weight) = (numbers([4, 24, 8]), numbers([4, 8, 16]));
-    let whole = |data: &TensorData| Tensor::<Flex, 3>::from_data(data.clone(), &Default::default());
+    let whole = |data: &TensorData| Tensor::<3>::from_data(data.clone(), &Device::flex());
     let expected = whole(&tokens).matmul(whole(&weight)).into_data();
     for axes in ["ep=2", "ep=4", "fsdp=2,ep=2"] {
         let mesh = DeviceMesh::parse(axes).expect("a mesh");
         let device = mesh.device();
         let weight = Param::from_data(weight.clone(), &device);
-        let stack = Stack::<Dist<Flex>> { weight };
+        let stack = Stack { weight };
         let stack = stack.parallelize(&mesh).expect("it fits");
-        let by_group = |x: Tensor<Dist<Flex>, 3>| {
+        let by_group = |x: Tensor<3>| {
             let layout = match axes {
                 "fsdp=2,ep=2" => "[-, {fsdp, ep}, -]",
                 _ => "[-, {ep}, -]",
@@ -219,12 +222,12 @@ fn tokens_are_dispatched_to_a_kernel_of_ones_own() {
             x.redistribute(layout).expect("a layout of the mesh")
         };
         let x = by_group(Tensor::from_data(tokens.clone(), &device));
-        let (out, explanation) = burn_dist::explain::<Dist<Flex>, _>(&device, || {
-            let inputs = [x, stack.weight.val()];
-            let inputs = inputs.map(|x| CustomTensor::Float(x.into_primitive().tensor()));
+        let (out, explanation) = burn_dist::explain(&device, || {
+            let on_mesh = |x: Tensor<3>| x.try_into_primitive::<Dist>().expect("on a mesh");
+            let inputs = [x, stack.weight.val()].map(|x| CustomTensor::Float(on_mesh(x)));
             let made = call(Grouped, inputs.into()).expect("tensors of one mesh");
             let out = made.into_iter().next().expect("one result").into_float();
-            by_group(Tensor::from_primitive(TensorPrimitive::Float(out))).into_data()
+            by_group(Tensor::from_primitive::<Dist>(out)).into_data()
         });
         out.assert_approx_eq::<f32>(&expected, Tolerance::relative(1e-6));
         let count = |kind: &str| explanation.totals.get(kind).map_or(0, |total| total.count);
@@ -240,8 +243,8 @@ fn tokens_are_dispatched_to_a_kernel_of_ones_own() {
     }
 }
 
-fn stacked(shape: [usize; 3]) -> Param<Tensor<Flex, 3>> {
-    Param::from_tensor(Tensor::zeros(shape, &Default::default()))
+fn stacked(shape: [usize; 3]) -> Param<Tensor<3>> {
+    Param::from_tensor(Tensor::zeros(shape, &Device::flex()))
 }
 
 #[test]
@@ -285,7 +288,7 @@ fn experts_lie_over_ep_or_the_axes_that_are_named_and_rest_over_the_others() {
         assert_eq!(home.display(&mesh).to_string(), expected, "{axes}");
     }
     // Biases too; a batch is split over ep as over fsdp.
-    let bias = Param::from_tensor(Tensor::<Flex, 2>::zeros([8, 32], &Default::default()));
+    let bias = Param::from_tensor(Tensor::<2>::zeros([8, 32], &Device::flex()));
     let mesh = MeshShape::parse("fsdp=2,ep=2").expect("a mesh");
     let specs = Plan::new().experts("0").resolve(&[bias], &mesh);
     let text = specs.expect("it fits")[0].to_text(&mesh);
@@ -330,7 +333,7 @@ fn mistakes_are_named() {
         error(Plan::new().axis("fsdp,cp").colwise("0"), "fsdp=2,cp=2").to_string(),
         "colwise(\"0\"): no axis fsdp,cp in the mesh; its axes are fsdp=2, cp=2"
     );
-    let linear = LinearConfig::new(4, 8).init::<Flex>(&Default::default());
+    let linear = LinearConfig::new(4, 8).init(&Device::flex());
     let error = Plan::new()
         .experts("0")
         .resolve(&[linear], &mesh)

@@ -5,11 +5,10 @@
 //! others on the machine disturb less. Here every row has it, in a run one step of ten. Then the figures are made,
 //! handed over and written: timed by itself, with the writer's part.
 //!
-//! `cargo bench -p burn-dist-021 --bench metrics [-- S|M [AXES]]`
+//! `cargo bench -p burn-dist --bench metrics [-- S|M [AXES]]`
 
 use std::time::{Duration, Instant};
 
-use burn::tensor::backend::Backend;
 use burn_dist::layout::Rows;
 use burn_dist::train::StepFigures;
 use burn_dist::train::metrics::Inbox;
@@ -18,7 +17,7 @@ use llama::checkpoints::{Keeper, SoFar};
 use llama::cli::{AxesArgs, MeshArgs};
 use llama::data::batch::RandomTokens;
 use llama::data::rng::Rng;
-use llama::mesh::{Mesh, TrainBackend};
+use llama::mesh::Mesh;
 use llama::metrics::{RunMetrics, StepRow, Wanted};
 use llama::model::Size;
 use llama::processes::Processes;
@@ -51,8 +50,8 @@ fn main() {
         ..AxesArgs::default()
     };
     let mesh = Mesh::open(&MeshArgs::from(axes)).expect("a mesh");
-    TrainBackend::seed(mesh.device(), 0);
-    let model = size.config().init::<TrainBackend>(mesh.device());
+    mesh.device().seed(0);
+    let model = size.config().init(mesh.device());
     let model = mesh.parallelize(model).expect("a layout");
     let (seq, batch) = size.default_seq_and_batch();
     let mut source = RandomTokens {

@@ -4,15 +4,13 @@
 //! fraction of it a step reaches. Machines are shared and noisy, so each mesh alternates with Flex step by step and the
 //! figure is the median ratio.
 //!
-//! `cargo bench -p burn-dist-021 --bench llama [-- S|M]`
+//! `cargo bench -p burn-dist --bench llama [-- S|M]`
 
 use std::time::Instant;
 
-use burn::backend::{Autodiff, Flex};
-use burn::tensor::backend::AutodiffBackend;
-use burn::tensor::{Distribution, Tensor};
-use burn_dist::nn::AttentionBackend;
-use burn_dist::{DeviceMesh, Dist, MeshBackend, Parallelize};
+use burn::optim::ModuleOptimizer;
+use burn::tensor::{Device, Distribution, Tensor};
+use burn_dist::{DeviceMesh, OnMesh, Parallelize};
 use llama::data::batch::{Batch, BatchSource, RandomTokens};
 use llama::data::rng::Rng;
 use llama::model::{Llama, LlamaConfig, Size};
@@ -20,17 +18,14 @@ use llama::optimizer;
 use llama::train;
 use serde_json::json;
 
-type Plain = Autodiff<Flex>;
-type Meshed = Autodiff<Dist<Flex>>;
-
-struct Trainer<B: AutodiffBackend> {
-    model: Option<Llama<B>>,
-    optim: optimizer::Optim<B>,
-    device: B::Device,
+struct Trainer {
+    model: Option<Llama>,
+    optim: ModuleOptimizer,
+    device: Device,
 }
 
-impl<B: AutodiffBackend + AttentionBackend> Trainer<B> {
-    fn new(model: Llama<B>, device: B::Device) -> Self {
+impl Trainer {
+    fn new(model: Llama, device: Device) -> Self {
         Self {
             model: Some(model),
             optim: optimizer::optimizer(),
@@ -56,7 +51,7 @@ fn median(values: &mut [f64]) -> f64 {
 
 /// Floating-point operations per second of a product of 512 x 512 matrices on all cores.
 fn peak_flops() -> f64 {
-    let make = || Tensor::<Flex, 2>::random([512, 512], Distribution::Default, &Default::default());
+    let make = || Tensor::<2>::random([512, 512], Distribution::Default, &Device::flex());
     let (a, b) = (make(), make());
     let mut times: Vec<f64> = (0..20)
         .map(|_| {
@@ -99,14 +94,14 @@ fn main() {
         let (seq, batch) = size.default_seq_and_batch();
         for text in ["", "fsdp=2", "tp=2", "dp=2", "fsdp=2,tp=2", "fsdp=4"] {
             let mesh = DeviceMesh::parse(text).expect("a mesh");
-            let device = mesh.device();
-            let plain = config.init::<Plain>(&Default::default());
-            let mut plain = Trainer::<Plain>::new(plain, Default::default());
+            let device = mesh.device().autodiff();
+            let flex = Device::flex().autodiff();
+            let mut plain = Trainer::new(config.init(&flex), flex);
             let meshed = config
-                .init::<Meshed>(&device)
+                .init(&device)
                 .parallelize(mesh.shape())
                 .expect("the model fits the mesh");
-            let mut meshed = Trainer::<Meshed>::new(meshed, device.clone());
+            let mut meshed = Trainer::new(meshed, device.clone());
             let mut source = RandomTokens {
                 batch,
                 seq,
@@ -119,7 +114,7 @@ fn main() {
                 plain.step(&batch);
                 meshed.step(&batch);
             }
-            let before = Meshed::report(&device);
+            let before = device.report();
             let (mut ratios, mut times, mut total) = (Vec::new(), Vec::new(), 0.0);
             for _ in 0..steps {
                 let batch = source.next_batch().expect("random tokens");
@@ -129,7 +124,7 @@ fn main() {
                 times.push(dist);
                 total += dist;
             }
-            let after = Meshed::report(&device);
+            let after = device.report();
             let share = (after.plan_time - before.plan_time).as_secs_f64() / total;
             let misses = after.cache.misses - before.cache.misses;
             let ratio = median(&mut ratios);

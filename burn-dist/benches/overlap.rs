@@ -11,26 +11,21 @@
 //! without a link. Shares are of the communication: of `exposed`, of `on wire`, and of what the step takes longer than
 //! without a link.
 //!
-//! `cargo bench -p burn-dist-021 --bench overlap [-- STEPS [TRACE.json]]`; the trace is that of prefetch 1.
+//! `cargo bench -p burn-dist --bench overlap [-- STEPS [TRACE.json]]`; the trace is that of prefetch 1.
 
 use std::time::{Duration, Instant};
 
-use burn::backend::{Autodiff, Flex};
-use burn::tensor::backend::Backend;
+use burn::optim::ModuleOptimizer;
+use burn::tensor::Device;
 use burn_dist::mesh::{Link, Links};
 use burn_dist::report::RankTimes;
-use burn_dist::{
-    DeviceMesh, DeviceMeshBuilder, Dist, MeshBackend, MeshDevice, Parallelize, ParallelizeWith,
-    explain,
-};
+use burn_dist::{DeviceMesh, DeviceMeshBuilder, OnMesh, Parallelize, ParallelizeWith, explain};
 use llama::data::batch::{BatchSource, RandomTokens};
 use llama::data::rng::Rng;
 use llama::model::{Llama, Size};
 use llama::optimizer;
 use llama::train;
 use serde_json::json;
-
-type B = Autodiff<Dist<Flex>>;
 
 const RANKS: u64 = 4;
 const LATENCY_US: f64 = 20.0;
@@ -50,9 +45,9 @@ struct Step {
 
 struct Trainer {
     name: String,
-    device: MeshDevice,
-    model: Option<Llama<B>>,
-    optim: optimizer::Optim<B>,
+    device: Device,
+    model: Option<Llama>,
+    optim: ModuleOptimizer,
     source: RandomTokens,
     steps: Vec<Step>,
 }
@@ -63,11 +58,11 @@ impl Trainer {
             .axis("fsdp", RANKS as usize)
             .build()
             .expect("the mesh can be made");
-        let device = mesh.device();
+        let device = mesh.device().autodiff();
         let config = Size::S.config();
         let (seq, batch) = Size::S.default_seq_and_batch();
-        B::seed(&device, 0);
-        let model = config.init::<B>(&device);
+        device.seed(0);
+        let model = config.init(&device);
         let plan = model.plan().prefetch(prefetch);
         let model = model.parallelize_with(&mesh, &plan);
         Self {
@@ -87,7 +82,7 @@ impl Trainer {
     }
 
     fn times(&self) -> Vec<RankTimes> {
-        let ranks = B::report(&self.device).ranks;
+        let ranks = self.device.report().ranks;
         ranks.into_iter().map(|rank| rank.times).collect()
     }
 
@@ -153,7 +148,7 @@ fn run(trainers: &mut [Trainer], steps: usize) {
 /// Rounds and bytes of the collectives of a step: those of the busiest rank.
 fn collectives(trainer: &mut Trainer) -> (u64, u64) {
     let device = trainer.device.clone();
-    let (_, explanation) = explain::<B, _>(&device, || trainer.step());
+    let (_, explanation) = explain(&device, || trainer.step());
     let rounds = explanation.totals.iter().map(|(kind, total)| {
         let each = if *kind == "all_reduce" { 2 } else { 1 };
         each * (RANKS - 1) * total.count
@@ -239,7 +234,7 @@ fn main() {
         }));
     }
     if let Some(file) = trace_file {
-        let trace = B::trace(&trainers[2].device).expect("it was turned on");
+        let trace = trainers[2].device.trace().expect("it was turned on");
         trace.save(&file).expect("the file can be written");
     }
     println!(

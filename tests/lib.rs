@@ -1,0 +1,1 @@
+//! What burn-dist promises on Burn's current line: tests alone, in `promises.rs`.
