@@ -138,7 +138,8 @@ fn a_step_in_microbatches_is_accumulation() {
 /// Optimizers that Burn has since 0.22, and groups of parameters with one each.
 #[test]
 fn every_optimizer_computes_what_it_does_on_one_device() {
-    let optimizers: [(&str, fn() -> ModuleOptimizer); 4] = [
+    type Make = fn() -> ModuleOptimizer;
+    let optimizers: [(&str, Make); 4] = [
         ("Adafactor", || AdafactorConfig::new().init()),
         ("Lamb", || LambConfig::new().init()),
         ("Lion", || LionConfig::new().init()),
