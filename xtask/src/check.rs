@@ -82,7 +82,7 @@ pub(crate) const STEPS: &[Step] = &[
         name: TESTS,
         what: "the tests that need nothing but Rust",
         is_beside: false,
-        run: tests,
+        run: || cargo(&["test", "--workspace"]),
     },
     Step {
         name: "processes",
@@ -247,13 +247,6 @@ fn docs() -> Result<(), String> {
             "--features",
             "burn-dist/cli",
         ]))
-}
-
-/// Tests all but the kernels for GPUs: the steps `kernels` and `vulkan` have these, which compile CubeCL's languages.
-fn tests() -> Result<(), String> {
-    let others = GPU_KERNELS.iter().flat_map(|name| ["--exclude", name]);
-    let test = ["test", "--workspace"].into_iter();
-    cargo(&test.chain(others).collect::<Vec<_>>())
 }
 
 fn processes() -> Result<(), String> {
