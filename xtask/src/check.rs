@@ -32,9 +32,6 @@ const TESTS: &str = "tests";
 const SEVERAL: &str =
     "burn-dist/mpi,burn-dist/cli,burn-dist-021/mpi,promises-021/mpi,llama/mpi,llama/parquet";
 
-/// The packages of kernels for GPUs, one for each version of CubeCL.
-const GPU_KERNELS: [&str; 2] = ["burn-dist-cubecl", "burn-dist-cubecl-021"];
-
 /// All steps, in their order.
 pub(crate) const STEPS: &[Step] = &[
     Step {
