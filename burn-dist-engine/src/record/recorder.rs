@@ -124,6 +124,8 @@ pub struct Recorder<B: BackendIr> {
     holds: Vec<Arc<HoldNote>>,
     /// Set once the user was warned that a window ended all the same.
     warned_of_hold: bool,
+    /// Set once the user was warned that nothing computes in float8 though units ask for it.
+    warned_of_float8: bool,
     explanation: Option<Explanation>,
     /// Figures that are asked for beside it.
     asked: Ask,
@@ -233,6 +235,7 @@ impl<B: BackendIr> Recorder<B> {
             warned: false,
             holds: Vec::new(),
             warned_of_hold: false,
+            warned_of_float8: false,
             explanation: None,
             asked: Ask::default(),
             options,

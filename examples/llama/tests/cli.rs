@@ -216,11 +216,10 @@ fn one_microbatch_stands_for_others() {
         few["planned_microbatches"] = 12.into();
         assert_eq!(few, all, "{more}");
     }
-    let said = with("--mesh pp=2,fsdp=2");
-    assert!(said.contains("planned 5 of 12 microbatches"), "{said}");
-    // Here none of the five does what the one before it does.
-    let said = with("--mesh pp=2");
-    assert!(said.contains("planned all 12 microbatches: "), "{said}");
+    for mesh in ["--mesh pp=2,fsdp=2", "--mesh pp=2"] {
+        let said = with(mesh);
+        assert!(said.contains("planned 5 of 12 microbatches"), "{said}");
+    }
     let few = "simulate --size tiny --mesh pp=2 --batch 12 --microbatches 12 --plan-microbatches 2";
     let few: Vec<&str> = few.split_whitespace().collect();
     fails(
@@ -298,7 +297,12 @@ fn float8_runs_and_says_what_it_leaves() {
     let explain =
         "explain --size tiny --mesh fsdp=2 --param-dtype bf16 --float8 tensorwise,skip=layers.0";
     let said = works(&explain.split_whitespace().collect::<Vec<_>>());
-    for part in ["float8: ", "output head", "skip `layers.0`"] {
+    // Burn 0.22.1 records no linear layer as one: float8 takes none, and says why.
+    for part in [
+        "float8: 0 of 29 linear layer(s)",
+        "it is recorded as a product of two matrices",
+        "skip `layers.0`",
+    ] {
         assert!(said.contains(part), "{part}: {said}");
     }
     fails(

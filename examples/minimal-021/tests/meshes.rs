@@ -3,7 +3,7 @@
 use std::process::{Command, Output};
 
 fn run(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_minimal"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_minimal-021"));
     // Nothing outside changes the layouts.
     command.args(arguments).env_remove("BURN_DIST_FUZZ_LAYOUTS");
     command.output().expect("the program starts")

@@ -29,15 +29,15 @@ fn metrics(output: &Output) -> Metrics {
 }
 
 fn before() -> Metrics {
-    metrics(&run(env!("CARGO_BIN_EXE_before"), &[]))
+    metrics(&run(env!("CARGO_BIN_EXE_before-021"), &[]))
 }
 
 fn after(mesh: &str) -> Metrics {
-    metrics(&run(env!("CARGO_BIN_EXE_after"), &[mesh]))
+    metrics(&run(env!("CARGO_BIN_EXE_after-021"), &[mesh]))
 }
 
 fn by_hand(mesh: &str) -> Metrics {
-    metrics(&run(env!("CARGO_BIN_EXE_by_hand"), &[mesh]))
+    metrics(&run(env!("CARGO_BIN_EXE_by_hand-021"), &[mesh]))
 }
 
 /// Same metrics at the same steps; losses within 1e-4, relative: sums of f32 in another order, over 52 steps of Adam,
@@ -90,7 +90,7 @@ fn a_loop_written_by_hand_has_its_batches_on_the_mesh() {
 
 #[test]
 fn a_mesh_that_cannot_be_is_refused() {
-    let output = run(env!("CARGO_BIN_EXE_after"), &["fsdp=0"]);
+    let output = run(env!("CARGO_BIN_EXE_after-021"), &["fsdp=0"]);
     assert!(!output.status.success());
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(errors.contains("fsdp"), "{errors}");

@@ -14,12 +14,14 @@ use crate::layout::{Rows, repeated};
 use crate::ops::check_known;
 use crate::plan::clock::simulate;
 use crate::plan::{
-    Entry, Input, InputState, PlanError, PlanOptions, Redundancy, Window, plan, text_after,
+    Entry, Float8Layer, Input, InputState, PlanError, PlanOptions, Redundancy, Window, plan,
+    text_after,
 };
 use crate::record::canonical::canonicalize;
 use crate::record::hold::HoldNote;
 use crate::record::log::Taken;
 use crate::run::{Fault, HostValue, ReadTicket, RunArgs};
+use crate::warn::warn;
 
 /// Windows remembered as known to other processes; the digests of forgotten ones are sent again.
 const KNOWN_MAX: usize = 1 << 16;
@@ -156,6 +158,24 @@ impl<B: BackendIr> Recorder<B> {
             self.warned = true;
             tracing::warn!(mesh = %self.mesh, "{warning}");
         }
+    }
+
+    /// Says once that units ask for float8 and no layer computes in it.
+    fn warn_of_float8(&mut self, layers: &[Float8Layer]) {
+        let Some(reason) = layers.first().and_then(|layer| layer.skipped.as_ref()) else {
+            return;
+        };
+        let is_known = self.warned_of_float8 || self.options.fuzz_layouts.is_some();
+        if is_known || layers.iter().any(|layer| layer.skipped.is_none()) {
+            return;
+        }
+        self.warned_of_float8 = true;
+        warn(&format!(
+            "float8 is asked for on mesh {}, and none of {} linear layer(s) computes in it; {}: {reason}",
+            self.mesh,
+            layers.len(),
+            layers[0].path
+        ));
     }
 
     fn run(&mut self, taken: Taken, reads: Vec<TensorIr>) -> Result<Vec<ReadTicket>, Fault> {
@@ -297,6 +317,7 @@ impl<B: BackendIr> Recorder<B> {
         }
         self.stats.redundancy += &plan.redundancy;
         self.warn_of_redundancy(&plan.redundancy);
+        self.warn_of_float8(&plan.float8);
         let streams = self.streams;
         self.streams += plan.num_streams;
         self.stats.plan_time += start.elapsed();

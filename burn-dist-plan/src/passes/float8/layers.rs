@@ -13,6 +13,9 @@ use crate::policy::{Float8, Pattern, Scaling, Scope};
 /// What is a multiple of in the sizes of a layer: the tensor cores take nothing else (torchao).
 const MULTIPLE: usize = 16;
 
+/// Why a layer is left as it is that the program records as a reshape and a product.
+const PLAIN_PRODUCT: &str = "it is recorded as a product of two matrices, as Burn 0.22.1 records linear layers, and not as a layer";
+
 /// A linear layer whose unit asks for float8.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Float8Layer {
@@ -73,6 +76,14 @@ fn product<O: Op>(op: &O) -> Option<Product> {
     }
 }
 
+/// Returns the weight of a product that is recorded as one of any two matrices, if its unit asks for float8.
+fn plain_product<'a, O: Op>(op: &O, facts: &'a Facts) -> Option<&'a Arc<ParamSpec>> {
+    let is_plain = op.traits().work == Work::Product;
+    let weight = op.inputs().nth(1).filter(|_| is_plain)?;
+    let spec = facts.parameter(weight.id)?;
+    spec.policy.float8.is_some().then_some(spec)
+}
+
 /// Finds the products whose units ask for float8.
 pub(crate) fn layers<O: Op>(window: &Window<O>, facts: &Facts, mesh: &MeshShape) -> Layers {
     let heads = Heads::new(window, facts);
@@ -80,6 +91,17 @@ pub(crate) fn layers<O: Op>(window: &Window<O>, facts: &Facts, mesh: &MeshShape)
     let mut by_path: HashMap<String, usize> = HashMap::new();
     for op in &window.ops {
         let Some(product) = product(op) else {
+            if let Some(spec) = plain_product(op, facts) {
+                by_path.entry(spec.path.clone()).or_insert_with(|| {
+                    let skipped = skipped(op, spec, || false);
+                    found.layers.push(Float8Layer {
+                        path: spec.path.clone(),
+                        skipped: Some(skipped.unwrap_or_else(|| PLAIN_PRODUCT.into())),
+                        gathered_before: None,
+                    });
+                    found.layers.len() - 1
+                });
+            }
             found.products.push(None);
             continue;
         };
