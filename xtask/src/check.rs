@@ -32,6 +32,17 @@ const TESTS: &str = "tests";
 const SEVERAL: &str =
     "burn-dist/mpi,burn-dist/cli,burn-dist-021/mpi,promises-021/mpi,llama/mpi,llama/parquet";
 
+/// The packages for the line of Burn before the current one that have a library. Their libraries are named like those of
+/// the current line, which alone is documented.
+const BEFORE: [&str; 6] = [
+    "burn-dist-021",
+    "burn-dist-cubecl-021",
+    "burn-dist-door-021",
+    "burn-dist-engine-021",
+    "promises-021",
+    "swap-021",
+];
+
 /// All steps, in their order.
 pub(crate) const STEPS: &[Step] = &[
     Step {
@@ -230,20 +241,23 @@ fn lints() -> Result<(), String> {
 }
 
 fn docs() -> Result<(), String> {
+    let others = BEFORE.iter().flat_map(|name| ["--exclude", name]);
+    let doc = [
+        "doc",
+        "--workspace",
+        "--no-deps",
+        "--lib",
+        "--features",
+        "burn-dist/cli",
+    ]
+    .into_iter();
     // What is private is linked to for those who read the source.
     run(workspace::cargo()
         .env(
             "RUSTDOCFLAGS",
             "-D warnings -A rustdoc::private_intra_doc_links",
         )
-        .args([
-            "doc",
-            "--workspace",
-            "--no-deps",
-            "--lib",
-            "--features",
-            "burn-dist/cli",
-        ]))
+        .args(doc.chain(others)))
 }
 
 fn processes() -> Result<(), String> {
