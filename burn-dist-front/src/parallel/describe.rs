@@ -189,8 +189,8 @@ impl Mark {
 
 /// Finding out whether a field's type has a plan, by trait resolution on the type itself (autoref specialisation).
 ///
-/// `(&Probe(&field)).describe_into(scope)` takes the method of [`ViaPlan`] if the type implements [`Describe`], and
-/// that of [`ViaNothing`], one reference further away, if not. Foreign types need no impl, and no type name is
+/// `(&Probe(&field)).describe_into(scope)` takes the method of `ViaPlan` if the type implements [`Describe`], and
+/// that of `ViaNothing`, one reference further away, if not. Foreign types need no impl, and no type name is
 /// compared.
 pub mod probe {
     use super::{Describe, Scope};
