@@ -88,9 +88,10 @@ impl Cell {
                 .with_initializer(Initializer::XavierNormal { gain: 1.0 })
                 .init(device);
             let ones = Tensor::<1>::ones([hidden], device);
-            let bias = linear.bias.clone().expect("it has one").val().detach();
+            let bias = linear.bias.clone().expect("it has one").val();
             #[allow(clippy::single_range_in_vec_init, reason = "one range per dim")]
-            let bias = bias.slice_assign([hidden..2 * hidden], ones);
+            // A parameter is a leaf of the graph.
+            let bias = bias.slice_assign([hidden..2 * hidden], ones).detach();
             linear.bias = linear.bias.map(|param| param.map(|_| bias));
             linear
         };
