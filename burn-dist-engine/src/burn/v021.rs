@@ -215,38 +215,18 @@ pub(crate) trait MaxPool: BackendIr {
         (pool.output, pool.indices)
     }
 
-    /// Returns the gradient of the input. A backend's backward takes places in the type in which its own forward makes
-    /// them (Flex: i64), which need not be that of the program's ints: pooling one element tells which it is.
-    fn max_pool1d_gradient(
-        x: FloatTensor<Self>,
-        kernel_size: usize,
-        stride: usize,
-        padding: usize,
-        dilation: usize,
-        ceil_mode: bool,
-        gradient: FloatTensor<Self>,
-        places: IntTensor<Self>,
-    ) -> FloatTensor<Self> {
-        let device = Self::float_device(&x);
+    /// Returns places in the type in which a backward takes them: that in which the backend's own forward makes them
+    /// (Flex: i64), which need not be that of the program's ints. Pooling one element tells which it is.
+    fn own_places1d(x: &FloatTensor<Self>, places: IntTensor<Self>) -> IntTensor<Self> {
+        let device = Self::float_device(x);
         let one = Self::float_zeros([1; 3].into(), &device, x.dtype().into());
         let [kernel, step, edge, dilated] = [1, 1, 0, 1];
         let pool = Self::max_pool1d_with_indices(one, kernel, step, edge, dilated, false);
         let own = pool.indices.dtype();
-        let places = match places.dtype() == own {
+        match places.dtype() == own {
             true => places,
             false => Self::int_cast(places, own.into()),
-        };
-        Self::max_pool1d_with_indices_backward(
-            x,
-            kernel_size,
-            stride,
-            padding,
-            dilation,
-            ceil_mode,
-            gradient,
-            places,
-        )
-        .x_grad
+        }
     }
 
     /// Returns the maxima of windows over 2 dims, and their places, in a type that the backend chooses.
@@ -264,38 +244,18 @@ pub(crate) trait MaxPool: BackendIr {
         (pool.output, pool.indices)
     }
 
-    /// Returns the gradient of the input. A backend's backward takes places in the type in which its own forward makes
-    /// them (Flex: i64), which need not be that of the program's ints: pooling one element tells which it is.
-    fn max_pool2d_gradient(
-        x: FloatTensor<Self>,
-        kernel_size: [usize; 2],
-        stride: [usize; 2],
-        padding: [usize; 2],
-        dilation: [usize; 2],
-        ceil_mode: bool,
-        gradient: FloatTensor<Self>,
-        places: IntTensor<Self>,
-    ) -> FloatTensor<Self> {
-        let device = Self::float_device(&x);
+    /// Returns places in the type in which a backward takes them: that in which the backend's own forward makes them
+    /// (Flex: i64), which need not be that of the program's ints. Pooling one element tells which it is.
+    fn own_places2d(x: &FloatTensor<Self>, places: IntTensor<Self>) -> IntTensor<Self> {
+        let device = Self::float_device(x);
         let one = Self::float_zeros([1; 4].into(), &device, x.dtype().into());
         let [kernel, step, edge, dilated] = [[1; 2], [1; 2], [0; 2], [1; 2]];
         let pool = Self::max_pool2d_with_indices(one, kernel, step, edge, dilated, false);
         let own = pool.indices.dtype();
-        let places = match places.dtype() == own {
+        match places.dtype() == own {
             true => places,
             false => Self::int_cast(places, own.into()),
-        };
-        Self::max_pool2d_with_indices_backward(
-            x,
-            kernel_size,
-            stride,
-            padding,
-            dilation,
-            ceil_mode,
-            gradient,
-            places,
-        )
-        .x_grad
+        }
     }
 }
 

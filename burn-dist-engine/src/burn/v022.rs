@@ -147,28 +147,9 @@ pub(crate) trait MaxPool: BackendIr {
         (pool.output, pool.indices)
     }
 
-    /// Returns the gradient of the input.
-    fn max_pool1d_gradient(
-        x: FloatTensor<Self>,
-        kernel_size: usize,
-        stride: usize,
-        padding: usize,
-        dilation: usize,
-        ceil_mode: bool,
-        gradient: FloatTensor<Self>,
-        places: IntTensor<Self>,
-    ) -> FloatTensor<Self> {
-        Self::max_pool1d_with_indices_backward(
-            x,
-            kernel_size,
-            stride,
-            padding,
-            dilation,
-            ceil_mode,
-            gradient,
-            places,
-        )
-        .x_grad
+    /// Returns places in the type in which a backward takes them: any.
+    fn own_places1d(_: &FloatTensor<Self>, places: IntTensor<Self>) -> IntTensor<Self> {
+        places
     }
 
     /// Returns the maxima of windows over 2 dims, and their places.
@@ -193,28 +174,9 @@ pub(crate) trait MaxPool: BackendIr {
         (pool.output, pool.indices)
     }
 
-    /// Returns the gradient of the input.
-    fn max_pool2d_gradient(
-        x: FloatTensor<Self>,
-        kernel_size: [usize; 2],
-        stride: [usize; 2],
-        padding: [usize; 2],
-        dilation: [usize; 2],
-        ceil_mode: bool,
-        gradient: FloatTensor<Self>,
-        places: IntTensor<Self>,
-    ) -> FloatTensor<Self> {
-        Self::max_pool2d_with_indices_backward(
-            x,
-            kernel_size,
-            stride,
-            padding,
-            dilation,
-            ceil_mode,
-            gradient,
-            places,
-        )
-        .x_grad
+    /// Returns places in the type in which a backward takes them: any.
+    fn own_places2d(_: &FloatTensor<Self>, places: IntTensor<Self>) -> IntTensor<Self> {
+        places
     }
 }
 

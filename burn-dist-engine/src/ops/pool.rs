@@ -48,11 +48,11 @@ macro_rules! maximum_with_indices {
     }};
 }
 
-/// Runs `kernel(x, options of a maximum, gradient, indices)`.
+/// Runs `kernel(x, options of a maximum, gradient, places(x, indices))`.
 macro_rules! maximum_backward {
-    ($cx:ident, $op:ident, $kernel:path) => {{
+    ($cx:ident, $op:ident, $kernel:path, $places:path) => {{
         let x = $cx.float(&$op.x);
-        let indices = $cx.int(&$op.indices);
+        let indices = $places(&x, $cx.int(&$op.indices));
         let grad = $cx.float(&$op.grad);
         $kernel(
             x,
@@ -64,6 +64,7 @@ macro_rules! maximum_backward {
             grad,
             indices,
         )
+        .x_grad
     }};
 }
 
@@ -88,9 +89,9 @@ family! {
         MaxPool2dWithIndices(MaxPool2dWithIndicesOpIr) _ =
             maximum_with_indices!(cx, op, B::max_pool2d_places),
         MaxPool1dWithIndicesBackward(MaxPool1dWithIndicesBackwardOpIr) float =
-            maximum_backward!(cx, op, B::max_pool1d_gradient),
+            maximum_backward!(cx, op, B::max_pool1d_with_indices_backward, B::own_places1d),
         MaxPool2dWithIndicesBackward(MaxPool2dWithIndicesBackwardOpIr) float =
-            maximum_backward!(cx, op, B::max_pool2d_gradient),
+            maximum_backward!(cx, op, B::max_pool2d_with_indices_backward, B::own_places2d),
         Interpolate(InterpolateOpIr) float =
             B::interpolate(cx.float(&op.x), op.output_size, op.options.clone().into()),
         InterpolateBackward(InterpolateBackwardOpIr) float = B::interpolate_backward(
