@@ -3,6 +3,7 @@
 mod blocks;
 mod flex;
 mod gradient;
+mod host;
 mod mesh;
 mod ring;
 

@@ -6,53 +6,51 @@ use burn_dist_kernels::attention::{self as kernels, Dropout, Forward, Inputs, Re
 use burn_flex::{Flex, FlexTensor};
 use burn_std::{DType, FloatDType};
 
-use super::{AttentionBackend, AttentionGradients, AttentionInputs, AttentionMade, Scores};
+use super::{AttentionGradients, AttentionInputs, AttentionMade, Scores};
 
-impl AttentionBackend for Flex {
-    fn attention_forward(inputs: AttentionInputs<Self>, scores: Scores) -> AttentionMade<Self> {
-        let dtype = inputs.q.dtype();
-        match dtype {
-            DType::F64 => forward::<f64>(&inputs, scores, |x| x),
-            DType::F32 => forward::<f32>(&inputs, scores, |x| x as f32),
-            _ => {
-                let made = forward::<f32>(&cast(inputs, FloatDType::F32), scores, |x| x as f32);
-                AttentionMade {
-                    out: Flex::float_cast(made.out, dtype.into()),
-                    ..made
-                }
+/// Attends.
+pub(super) fn attend(inputs: AttentionInputs<Flex>, scores: Scores) -> AttentionMade<Flex> {
+    let dtype = inputs.q.dtype();
+    match dtype {
+        DType::F64 => forward::<f64>(&inputs, scores, |x| x),
+        DType::F32 => forward::<f32>(&inputs, scores, |x| x as f32),
+        _ => {
+            let made = forward::<f32>(&cast(inputs, FloatDType::F32), scores, |x| x as f32);
+            AttentionMade {
+                out: Flex::float_cast(made.out, dtype.into()),
+                ..made
             }
         }
     }
+}
 
-    fn attention_backward(
-        inputs: AttentionInputs<Self>,
-        made: AttentionMade<Self>,
-        gradient: FlexTensor,
-        scores: Scores,
-        with_bias: bool,
-    ) -> AttentionGradients<Self> {
-        let dtype = inputs.q.dtype();
-        match dtype {
-            DType::F64 => backward::<f64>(&inputs, &made, gradient, scores, with_bias, |x| x),
-            DType::F32 => {
-                backward::<f32>(&inputs, &made, gradient, scores, with_bias, |x| x as f32)
-            }
-            _ => {
-                let wide = |tensor| Flex::float_cast(tensor, FloatDType::F32);
-                let made = AttentionMade {
-                    out: wide(made.out),
-                    ..made
-                };
-                let (inputs, gradient) = (cast(inputs, FloatDType::F32), wide(gradient));
-                let gradients =
-                    backward::<f32>(&inputs, &made, gradient, scores, with_bias, |x| x as f32);
-                let narrow = |tensor| Flex::float_cast(tensor, dtype.into());
-                AttentionGradients {
-                    q: narrow(gradients.q),
-                    k: narrow(gradients.k),
-                    v: narrow(gradients.v),
-                    bias: gradients.bias.map(narrow),
-                }
+/// Returns the gradients of the inputs, of that of the result; that of the bias if `with_bias`.
+pub(super) fn backpropagate(
+    inputs: AttentionInputs<Flex>,
+    made: AttentionMade<Flex>,
+    gradient: FlexTensor,
+    scores: Scores,
+    with_bias: bool,
+) -> AttentionGradients<Flex> {
+    let dtype = inputs.q.dtype();
+    match dtype {
+        DType::F64 => backward::<f64>(&inputs, &made, gradient, scores, with_bias, |x| x),
+        DType::F32 => backward::<f32>(&inputs, &made, gradient, scores, with_bias, |x| x as f32),
+        _ => {
+            let wide = |tensor| Flex::float_cast(tensor, FloatDType::F32);
+            let made = AttentionMade {
+                out: wide(made.out),
+                ..made
+            };
+            let (inputs, gradient) = (cast(inputs, FloatDType::F32), wide(gradient));
+            let gradients =
+                backward::<f32>(&inputs, &made, gradient, scores, with_bias, |x| x as f32);
+            let narrow = |tensor| Flex::float_cast(tensor, dtype.into());
+            AttentionGradients {
+                q: narrow(gradients.q),
+                k: narrow(gradients.k),
+                v: narrow(gradients.v),
+                bias: gradients.bias.map(narrow),
             }
         }
     }

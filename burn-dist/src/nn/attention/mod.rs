@@ -3,6 +3,7 @@
 mod blocks;
 mod flex;
 mod gradient;
+mod host;
 mod in_burn;
 mod mesh;
 mod ring;
