@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::error::PlanError;
-use crate::ir::{Op, Output, ReadPlan, Window};
+use crate::ir::{Op, Output, Program, ReadPlan, Window};
 use crate::layout::Layout;
 use crate::mesh::{MeshShape, Rank};
 use crate::options::PlanOptions;
-use crate::passes::staging::Split;
-use crate::passes::{Context, Pass, Report, State, pass_index, passes};
+use crate::passes::{Context, On, Pass, Report, State, pass_index, passes};
 use crate::plan::Plan;
 use crate::text::text;
 
@@ -38,16 +37,36 @@ impl<'a, O: Op> Planner<'a, O> {
     /// # Errors
     /// [`PlanError`] of the first that fails; [`PlanError::UnknownPass`] if there is none of that name.
     pub(crate) fn run(&mut self, last: Option<&str>) -> Result<(), PlanError> {
+        self.run_from(0, last)
+    }
+
+    /// Runs the passes from that of an index on, up to one of them, or all that are left.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub(crate) fn run_from(&mut self, first: usize, last: Option<&str>) -> Result<(), PlanError> {
         let passes = passes::<O>();
         let count = match last {
             Some(last) => pass_index(last)? + 1,
             None => passes.len(),
         };
-        let wanted = &passes[..count];
+        let wanted = &passes[first..count];
         for run in wanted.chunk_by(|one, next| one.on == next.on) {
+            let keeps_steps = run.last().map(|pass| pass.name) == last;
+            let programs = std::mem::take(&mut self.state.programs);
             match self.state.split.take() {
-                Some(split) => self.each(&split, run, run.last().map(|pass| pass.name) == last)?,
-                None => self.passes(run)?,
+                Some(split) => {
+                    let coords = split.coords();
+                    let programs = coords.map(|coord| split.program(&programs[0], coord));
+                    self.each(programs, run, keeps_steps)?;
+                }
+                None if run[0].on == On::Stage && programs.len() > 1 => {
+                    self.each(programs.into_iter(), run, keeps_steps)?;
+                }
+                None => {
+                    self.state.programs = programs;
+                    self.passes(run)?;
+                }
             }
         }
         if let Some(split) = self.state.split.take() {
@@ -70,14 +89,13 @@ impl<'a, O: Op> Planner<'a, O> {
     /// unless they are wanted.
     fn each(
         &mut self,
-        split: &Split,
+        programs: impl Iterator<Item = Program<O>>,
         passes: &[Pass<O>],
         keeps_steps: bool,
     ) -> Result<(), PlanError> {
         let mut done = Vec::new();
-        let whole = std::mem::take(&mut self.state.programs);
-        for coord in split.coords() {
-            self.state.programs = vec![split.program(&whole[0], coord)];
+        for program in programs {
+            self.state.programs = vec![program];
             self.passes(passes)?;
             for mut program in self.state.programs.drain(..) {
                 if !keeps_steps {
@@ -92,6 +110,72 @@ impl<'a, O: Op> Planner<'a, O> {
         self.state.programs = done;
         Ok(())
     }
+
+    /// Returns the plan of `window`, all of whose passes have run.
+    pub(crate) fn plan(self, window: &Window<O>) -> Plan<O> {
+        let Self {
+            mut state,
+            report,
+            context: Context { mesh, options },
+        } = self;
+        let ranks = std::mem::take(&mut state.ranks).into_iter();
+        let ranks = ranks.map(|(_, lowered)| Arc::new(lowered.plan)).collect();
+        let program = state.program();
+        let reads = program
+            .reads
+            .iter()
+            .map(|(slot, value)| {
+                let layout = program.slots[*slot as usize].layout.clone();
+                let info = &program.values[*value as usize];
+                ReadPlan {
+                    senders: match options.everyone_reads {
+                        true => options.ranks.iter().take(1).copied().collect(),
+                        false => senders(&layout, mesh, state.reader(*value)),
+                    },
+                    layout,
+                    shape: info.shape.clone(),
+                    dtype: info.dtype,
+                }
+            })
+            .collect();
+        let outputs = program
+            .outputs
+            .iter()
+            .map(|output| Output {
+                value: output.value,
+                layout: output.layout.clone(),
+                role: output.role.clone(),
+                origin: output.origin,
+                stage: state
+                    .stages
+                    .as_ref()
+                    .and_then(|stages| stages.home(output.value)),
+            })
+            .collect();
+        let mut operations = BTreeMap::new();
+        for op in &window.ops {
+            *operations.entry((op.family(), op.name())).or_default() += 1;
+        }
+        let accumulated = program.accumulated;
+        Plan {
+            numbers: options.ranks.clone(),
+            ranks,
+            accumulated,
+            runs: program.runs,
+            operations,
+            outputs,
+            reads,
+            num_streams: program.num_streams,
+            collectives: state.collectives,
+            overlaps: report.overlaps,
+            memory: report.memory,
+            scheduled: report.scheduled,
+            recomputed: report.recomputed,
+            float8: report.float8,
+            policies: state.policies,
+            redundancy: report.redundancy.unwrap_or_default(),
+        }
+    }
 }
 
 /// Plans a window for the ranks named in `options`.
@@ -105,66 +189,7 @@ pub fn plan<O: Op>(
 ) -> Result<Plan<O>, PlanError> {
     let mut planner = Planner::new(window, mesh, options);
     planner.run(None)?;
-    let Planner {
-        mut state, report, ..
-    } = planner;
-    let ranks = std::mem::take(&mut state.ranks).into_iter();
-    let ranks = ranks.map(|(_, lowered)| Arc::new(lowered.plan)).collect();
-    let program = state.program();
-    let reads = program
-        .reads
-        .iter()
-        .map(|(slot, value)| {
-            let layout = program.slots[*slot as usize].layout.clone();
-            let info = &program.values[*value as usize];
-            ReadPlan {
-                senders: match options.everyone_reads {
-                    true => options.ranks.iter().take(1).copied().collect(),
-                    false => senders(&layout, mesh, state.reader(*value)),
-                },
-                layout,
-                shape: info.shape.clone(),
-                dtype: info.dtype,
-            }
-        })
-        .collect();
-    let outputs = program
-        .outputs
-        .iter()
-        .map(|output| Output {
-            value: output.value,
-            layout: output.layout.clone(),
-            role: output.role.clone(),
-            origin: output.origin,
-            stage: state
-                .stages
-                .as_ref()
-                .and_then(|stages| stages.home(output.value)),
-        })
-        .collect();
-    let mut operations = BTreeMap::new();
-    for op in &window.ops {
-        *operations.entry((op.family(), op.name())).or_default() += 1;
-    }
-    let accumulated = program.accumulated;
-    Ok(Plan {
-        numbers: options.ranks.clone(),
-        ranks,
-        accumulated,
-        runs: program.runs,
-        operations,
-        outputs,
-        reads,
-        num_streams: program.num_streams,
-        collectives: state.collectives,
-        overlaps: report.overlaps,
-        memory: report.memory,
-        scheduled: report.scheduled,
-        recomputed: report.recomputed,
-        float8: report.float8,
-        policies: state.policies,
-        redundancy: report.redundancy.unwrap_or_default(),
-    })
+    Ok(planner.plan(window))
 }
 
 /// Returns what there is of a window after one of [`PASSES`](crate::PASSES), as text: the window with its facts, the
