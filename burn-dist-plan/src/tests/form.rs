@@ -60,7 +60,7 @@ use crate::ir::{ParamSpec, SlotInfo, Value};
 use crate::mesh::{DType, MeshShape};
 use crate::policy::Policy;
 
-/// What can be written and read again.
+/// A type that can be written and read again.
 pub(crate) trait Form: Sized {
     fn write(&self, to: &mut Writer<'_>);
 
@@ -73,7 +73,7 @@ pub(crate) trait Form: Sized {
 #[derive(Debug)]
 pub(crate) struct Failed;
 
-/// What a text says once, and what names stand for.
+/// The things that a text says once, and what its names stand for.
 pub(crate) struct Known<'a> {
     pub mesh: &'a MeshShape,
     pub policies: Vec<Arc<Policy>>,
@@ -82,7 +82,7 @@ pub(crate) struct Known<'a> {
     pub sign: &'static str,
     /// The type and the shape of each tensor, once they are known.
     pub tensors: Vec<Option<(DType, Vec<usize>)>>,
-    /// Of the program that was written or read last.
+    /// The slots of the program that was written or read last.
     pub slots: Vec<SlotInfo>,
     pub values: Arc<[Value]>,
 }
@@ -208,7 +208,7 @@ impl<'a> Reader<'a> {
         Err(Failed)
     }
 
-    /// Whether `text` comes next, and takes it if so. A word is followed by no letter; one at the start of a line
+    /// Takes `text` if it comes next, and returns whether it does. A word is followed by no letter; one at the start of a line
     /// begins with a line break.
     fn has(&mut self, text: &str) -> bool {
         let start = self.at;

@@ -14,9 +14,9 @@ use crate::{Float, PASSES, PlanOptions, Policy, Precision, ScheduleKind, plan};
 enum Like<'a> {
     /// None.
     Nothing,
-    /// That after the first pass.
+    /// The text after the first pass.
     First(&'a [String]),
-    /// Those after the same passes.
+    /// The texts after the same passes.
     Each(&'a [String]),
 }
 

@@ -1,4 +1,4 @@
-//! What was written is read as it was, after every pass; and passes go on with what was read.
+//! Laws: a text is read as what it was written of, after every pass, and passes go on with what was read.
 
 use proptest::prelude::*;
 
@@ -102,7 +102,7 @@ fn pipelines_are_read_as_they_were() {
     }
 }
 
-/// What is wrong with a text is said with its line: what was expected there, and what was found.
+/// An error has the line, what was expected there, and what was found.
 #[test]
 fn errors_say_where_what_was_expected() {
     let b = three_layers("fsdp=2", 4);
@@ -171,27 +171,4 @@ fn errors_say_where_what_was_expected() {
         panic!("half of a text is read")
     };
     assert_eq!(error.line, half.lines().count(), "{error}");
-}
-
-#[test]
-fn tmp() {
-    let picks = [
-        0, 0, 0, 0, 0, 0, 0, 0, 0, 11, 0, 236, 1, 232, 76, 230, 189, 141, 229, 51u8,
-    ];
-    let b = random_program("fsdp=3", &picks).under(Policy {
-        offload: "params,optimizer".parse().unwrap(),
-        ..Policy::default()
-    });
-    let options = PlanOptions {
-        defer: false,
-        ranks: vec![crate::mesh::Rank(0)],
-        ..options(&b.mesh)
-    };
-    for pass in ["precision", "propagate", "lower", "offload"] {
-        println!(
-            "{pass}\n{}",
-            crate::text_after(&b.window, &b.mesh, &options, pass).unwrap()
-        );
-    }
-    plan(&b.window, &b.mesh, &options).unwrap();
 }

@@ -295,7 +295,7 @@ impl<T: Form> Form for Box<T> {
     }
 }
 
-/// What is written once, and elsewhere by its number.
+/// Parameters and policies: written once, and elsewhere by their numbers.
 macro_rules! numbers {
     ($($type:ident in $list:ident: $sign:literal;)*) => {
         $(impl Form for Arc<$type> {
