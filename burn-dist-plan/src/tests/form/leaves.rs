@@ -46,7 +46,7 @@ tokens!(
     ContextParallel: "auto, ring or gather",
 );
 
-/// A text in quotes, and what is said by one.
+/// Texts in quotes, and types that are written as one.
 macro_rules! texts {
     ($($type:ty: $text:expr, $parse:expr;)*) => {
         $(impl Form for $type {

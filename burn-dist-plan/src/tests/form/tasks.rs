@@ -17,7 +17,7 @@ use crate::{AxisRedundancy, FewRows, Redundancy};
 
 form!(struct Lowered<O> { "" plan, "\nvisits of tasks " visits, "\nactions of slots " actions });
 form!(struct RankPlan<O> {
-    "tasks " tasks as tasks, "\nslots " num_slots, "\npaths " paths, "\nclasses " classes, "\nstorage " storage,
+    "tasks " tasks as local, "\nslots " num_slots, "\npaths " paths, "\nclasses " classes, "\nstorage " storage,
     "\nindexed " indexed, "\nactions " actions,
 });
 form!(struct Indexed { "" op, " of " shape, " dim " dim, " from " start });
@@ -74,14 +74,14 @@ pub(crate) fn tasks(text: &str) -> Result<Vec<Task<Toy>>, FormError> {
     let mesh = MeshShape::parse("").expect("a mesh of one rank");
     let text = format!("{{{text}\n}}");
     let mut from = Reader::new(&text, &mesh);
-    match tasks::read(&mut from) {
+    match local::read(&mut from) {
         Ok(tasks) => Ok(tasks),
         Err(Failed) => Err(from.error()),
     }
 }
 
 /// Tasks of a rank, whose tensors are local.
-mod tasks {
+mod local {
     use super::*;
 
     pub(super) fn write<O: Op + Form>(tasks: &[Task<O>], to: &mut Writer<'_>) {

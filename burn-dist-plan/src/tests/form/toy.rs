@@ -2,7 +2,7 @@
 
 use super::facts::{read_tensor, write_tensor};
 use super::{Failed, Form, Reader, Writer, form};
-use crate::float8::{Float8Op, Product, ScaleOf, Ways};
+use crate::float8::{Float8Op, Product, ScaleOf, Ways as Order};
 use crate::policy::Fp8;
 use crate::toy::{Astray, Kind, Toy, Value};
 
@@ -29,7 +29,7 @@ form!(enum ScaleOf {
     "tensor" => Tensor, "row" => Row, "column" => Column, "row_tile" => RowTile, "column_tile" => ColumnTile,
     "block" => Block,
 });
-form!(enum Ways { "as_is" => AsIs, "turned" => Turned, "both" => Both });
+form!(enum Order { "as_is" => AsIs, "turned" => Turned, "both" => Both });
 form!(enum Product { "forward" => Forward, "input" => Input, "weight" => Weight });
 form!(enum Fp8 { "e4m3" => E4M3, "e5m2" => E5M2 });
 
