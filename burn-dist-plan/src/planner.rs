@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::error::PlanError;
-use crate::ir::{Op, Output, Program, ReadPlan, Window};
+use crate::ir::{Op, Output, ReadPlan, Window};
 use crate::layout::Layout;
 use crate::mesh::{MeshShape, Rank};
 use crate::options::PlanOptions;
-use crate::passes::{Context, On, Pass, Report, State, pass_index, passes};
+use crate::passes::staging::Split;
+use crate::passes::{Context, Pass, Report, State, pass_index, passes};
 use crate::plan::Plan;
 use crate::text::text;
 
@@ -40,7 +41,7 @@ impl<'a, O: Op> Planner<'a, O> {
         self.run_from(0, last)
     }
 
-    /// Runs the passes from that of an index on, up to one of them, or all that are left.
+    /// As [`Self::run`], without those before the pass of index `first`.
     ///
     /// # Errors
     /// As [`Self::run`].
@@ -52,21 +53,9 @@ impl<'a, O: Op> Planner<'a, O> {
         };
         let wanted = &passes[first..count];
         for run in wanted.chunk_by(|one, next| one.on == next.on) {
-            let keeps_steps = run.last().map(|pass| pass.name) == last;
-            let programs = std::mem::take(&mut self.state.programs);
             match self.state.split.take() {
-                Some(split) => {
-                    let coords = split.coords();
-                    let programs = coords.map(|coord| split.program(&programs[0], coord));
-                    self.each(programs, run, keeps_steps)?;
-                }
-                None if run[0].on == On::Stage && programs.len() > 1 => {
-                    self.each(programs.into_iter(), run, keeps_steps)?;
-                }
-                None => {
-                    self.state.programs = programs;
-                    self.passes(run)?;
-                }
+                Some(split) => self.each(&split, run, run.last().map(|pass| pass.name) == last)?,
+                None => self.passes(run)?,
             }
         }
         if let Some(split) = self.state.split.take() {
@@ -89,13 +78,14 @@ impl<'a, O: Op> Planner<'a, O> {
     /// unless they are wanted.
     fn each(
         &mut self,
-        programs: impl Iterator<Item = Program<O>>,
+        split: &Split,
         passes: &[Pass<O>],
         keeps_steps: bool,
     ) -> Result<(), PlanError> {
         let mut done = Vec::new();
-        for program in programs {
-            self.state.programs = vec![program];
+        let whole = std::mem::take(&mut self.state.programs);
+        for coord in split.coords() {
+            self.state.programs = vec![split.program(&whole[0], coord)];
             self.passes(passes)?;
             for mut program in self.state.programs.drain(..) {
                 if !keeps_steps {
@@ -110,72 +100,6 @@ impl<'a, O: Op> Planner<'a, O> {
         self.state.programs = done;
         Ok(())
     }
-
-    /// Returns the plan of `window`, all of whose passes have run.
-    pub(crate) fn plan(self, window: &Window<O>) -> Plan<O> {
-        let Self {
-            mut state,
-            report,
-            context: Context { mesh, options },
-        } = self;
-        let ranks = std::mem::take(&mut state.ranks).into_iter();
-        let ranks = ranks.map(|(_, lowered)| Arc::new(lowered.plan)).collect();
-        let program = state.program();
-        let reads = program
-            .reads
-            .iter()
-            .map(|(slot, value)| {
-                let layout = program.slots[*slot as usize].layout.clone();
-                let info = &program.values[*value as usize];
-                ReadPlan {
-                    senders: match options.everyone_reads {
-                        true => options.ranks.iter().take(1).copied().collect(),
-                        false => senders(&layout, mesh, state.reader(*value)),
-                    },
-                    layout,
-                    shape: info.shape.clone(),
-                    dtype: info.dtype,
-                }
-            })
-            .collect();
-        let outputs = program
-            .outputs
-            .iter()
-            .map(|output| Output {
-                value: output.value,
-                layout: output.layout.clone(),
-                role: output.role.clone(),
-                origin: output.origin,
-                stage: state
-                    .stages
-                    .as_ref()
-                    .and_then(|stages| stages.home(output.value)),
-            })
-            .collect();
-        let mut operations = BTreeMap::new();
-        for op in &window.ops {
-            *operations.entry((op.family(), op.name())).or_default() += 1;
-        }
-        let accumulated = program.accumulated;
-        Plan {
-            numbers: options.ranks.clone(),
-            ranks,
-            accumulated,
-            runs: program.runs,
-            operations,
-            outputs,
-            reads,
-            num_streams: program.num_streams,
-            collectives: state.collectives,
-            overlaps: report.overlaps,
-            memory: report.memory,
-            scheduled: report.scheduled,
-            recomputed: report.recomputed,
-            float8: report.float8,
-            policies: state.policies,
-            redundancy: report.redundancy.unwrap_or_default(),
-        }
-    }
 }
 
 /// Plans a window for the ranks named in `options`.
@@ -189,7 +113,73 @@ pub fn plan<O: Op>(
 ) -> Result<Plan<O>, PlanError> {
     let mut planner = Planner::new(window, mesh, options);
     planner.run(None)?;
-    Ok(planner.plan(window))
+    Ok(finish(planner, window))
+}
+
+/// Returns the plan of `window`, all of whose passes have run.
+pub(crate) fn finish<O: Op>(planner: Planner<'_, O>, window: &Window<O>) -> Plan<O> {
+    let Planner {
+        mut state,
+        report,
+        context: Context { mesh, options },
+    } = planner;
+    let ranks = std::mem::take(&mut state.ranks).into_iter();
+    let ranks = ranks.map(|(_, lowered)| Arc::new(lowered.plan)).collect();
+    let program = state.program();
+    let reads = program
+        .reads
+        .iter()
+        .map(|(slot, value)| {
+            let layout = program.slots[*slot as usize].layout.clone();
+            let info = &program.values[*value as usize];
+            ReadPlan {
+                senders: match options.everyone_reads {
+                    true => options.ranks.iter().take(1).copied().collect(),
+                    false => senders(&layout, mesh, state.reader(*value)),
+                },
+                layout,
+                shape: info.shape.clone(),
+                dtype: info.dtype,
+            }
+        })
+        .collect();
+    let outputs = program
+        .outputs
+        .iter()
+        .map(|output| Output {
+            value: output.value,
+            layout: output.layout.clone(),
+            role: output.role.clone(),
+            origin: output.origin,
+            stage: state
+                .stages
+                .as_ref()
+                .and_then(|stages| stages.home(output.value)),
+        })
+        .collect();
+    let mut operations = BTreeMap::new();
+    for op in &window.ops {
+        *operations.entry((op.family(), op.name())).or_default() += 1;
+    }
+    let accumulated = program.accumulated;
+    Plan {
+        numbers: options.ranks.clone(),
+        ranks,
+        accumulated,
+        runs: program.runs,
+        operations,
+        outputs,
+        reads,
+        num_streams: program.num_streams,
+        collectives: state.collectives,
+        overlaps: report.overlaps,
+        memory: report.memory,
+        scheduled: report.scheduled,
+        recomputed: report.recomputed,
+        float8: report.float8,
+        policies: state.policies,
+        redundancy: report.redundancy.unwrap_or_default(),
+    }
 }
 
 /// Returns what there is of a window after one of [`PASSES`](crate::PASSES), as text: the window with its facts, the
