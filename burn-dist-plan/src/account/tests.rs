@@ -1,26 +1,12 @@
 //! Small cases of the account: tasks of a rank, and what it holds during each.
 
-use std::sync::Arc;
-
 use super::*;
 use crate::tests::form;
 use crate::toy::Toy;
 
-/// The collective in which each of two ranks gives four elements and gets eight.
-const GATHER: &str = "s1 = all_gather of s0 take as 0 of [0, 1] axes [2] sum f32 [4] to [8] seen [4] to [8] \
-    dim 0 to 0 sizes [4, 4] to [4, 4] bytes 16 record 0 in 0";
-
 /// The plan of a rank that does these tasks.
 fn plan(tasks: &str) -> RankPlan<Toy> {
-    RankPlan {
-        tasks: form::tasks(&tasks.replace("GATHER", GATHER)).expect("tasks"),
-        num_slots: 4,
-        paths: Arc::new([]),
-        classes: Arc::new([MemoryClass::Activation; 4]),
-        storage: Default::default(),
-        indexed: Default::default(),
-        actions: Arc::new([]),
-    }
+    form::rank(&tasks.replace("GATHER", &form::gather(1, true))).expect("tasks")
 }
 
 #[test]

@@ -9,6 +9,9 @@ use crate::account::account;
 use crate::error::PlanError;
 use crate::ir::{Op, RankPlan, Side, Slot, Task, uses};
 
+#[cfg(test)]
+mod tests;
+
 /// The pass: see [`PASSES`](super::PASSES).
 ///
 /// # Errors

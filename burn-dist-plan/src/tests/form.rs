@@ -51,7 +51,7 @@ mod tasks;
 mod toy;
 
 pub(crate) use state::{parse, print};
-pub(crate) use tasks::tasks;
+pub(crate) use tasks::{gather, rank};
 
 use std::fmt;
 use std::sync::Arc;

@@ -6,13 +6,12 @@ use crate::ir::{
     CollectiveKind, CollectiveRecord, CollectiveTask, CommunicationKind, HostTask, Indexed, Op,
     RandomTask, RankPlan, Task, TermOf, TransferTask, UploadTask,
 };
-use crate::memory::{MemoryPlan, PeakCause};
+use crate::memory::{MemoryClass, MemoryPlan, PeakCause};
 use crate::mesh::MeshShape;
 use crate::passes::Report;
 use crate::passes::async_tp::Overlap;
 use crate::passes::checkpoint::Recomputed;
 use crate::passes::lower::Lowered;
-use crate::toy::Toy;
 use crate::{AxisRedundancy, FewRows, Redundancy};
 
 form!(struct Lowered<O> { "" plan, "\nvisits of tasks " visits, "\nactions of slots " actions });
@@ -66,18 +65,35 @@ form!(struct CollectiveRecord {
     " bytes " bytes, " members " members, " spans_nodes" spans_nodes or false, " launch " launch or None,
 });
 
-/// Reads tasks, one on a line.
+/// Reads the tasks of a rank, one on a line, of up to four slots.
 ///
 /// # Errors
 /// [`FormError`] if one is none, with its line.
-pub(crate) fn tasks(text: &str) -> Result<Vec<Task<Toy>>, FormError> {
+pub(crate) fn rank<O: Op + Form>(tasks: &str) -> Result<RankPlan<O>, FormError> {
     let mesh = MeshShape::parse("").expect("a mesh of one rank");
-    let text = format!("{{{text}\n}}");
+    let text = format!("{{{tasks}\n}}");
     let mut from = Reader::new(&text, &mesh);
     match local::read(&mut from) {
-        Ok(tasks) => Ok(tasks),
+        Ok(tasks) => Ok(RankPlan {
+            tasks,
+            num_slots: 4,
+            paths: [].into(),
+            classes: [MemoryClass::Activation; 4].into(),
+            storage: Default::default(),
+            indexed: Default::default(),
+            actions: [].into(),
+        }),
         Err(Failed) => Err(from.error()),
     }
+}
+
+/// Returns the text of a collective in which each of two ranks gives four elements, of slot 0, and gets eight.
+pub(crate) fn gather(to: u32, take: bool) -> String {
+    let take = if take { " take" } else { "" };
+    format!(
+        "s{to} = all_gather of s0{take} as 0 of [0, 1] axes [2] sum f32 [4] to [8] seen [4] to [8] dim 0 to 0 \
+         sizes [4, 4] to [4, 4] bytes 16 record 0 in 0"
+    )
 }
 
 /// Tasks of a rank, whose tensors are local.
