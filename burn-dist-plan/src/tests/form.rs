@@ -5,31 +5,39 @@
 //! gives the same, after every pass; so a pass can be tested alone, from text to text.
 //!
 //! ```text
-//! policies {                                  each once; `q0` elsewhere
-//!   0: fsdp reshard "last" prefetch 1
+//! policies {                                                   each once: `q0` elsewhere
+//!   0: fsdp reshard "last" prefetch 1 ...
 //! }
-//! parameters {                                likewise `p0`
+//! parameters {                                                 likewise `p0`
 //!   0: "up.weight" replicate weight [4, 8] unit "up" of q0 rests
 //! }
 //! inputs {
-//!   %0: f32 [4, 8] placed [4{fsdp*}, 8] parameter p0
+//!   %0: f32 [4, 8] placed [4{fsdp*}, 8] as parameter p0
+//!   %1: f32 [2, 4] host [2{fsdp}, 4] free data
 //! }
 //! ops {
-//!   0: %2: f32 [2, 8] = linear [%1, %0]       type and shape of a tensor where it is first met
+//!   0: %2: f32 [2, 8] = linear [%1, %0]                        type and shape of a tensor where it is first met
 //! }
-//! ...
+//! ...                                                          facts and visits of the window
 //! programs {
-//!   at 0
+//!   at 0                                                       the coordinate along the pipeline axis
+//!   values {
+//!     0: f32 [4, 8] prefers [4{fsdp*}, 8] met param p0 used by [0] versions [s0 [4{fsdp*}, 8], s1 [4, 8]]
+//!   }
 //!   slots {
 //!     0: f32 [4{fsdp*}, 8] of %0
 //!   }
 //!   steps {
 //!     load %0 to s0
-//!     move s1 = all_gather {fsdp} dim 0 factor 0 of s0 for operand "linear" @0 in "up"
+//!     move s1 = all_gather [fsdp] dim 0 factor 0 of s0 for operand "linear" @0 in "up"
 //!     run s3 = linear [s2, s1] @0 split [2{fsdp}, 4, 8] in "up"
 //!   }
+//!   ...                                                        what outlives the window, and counts
 //! }
+//! ...                                                          stages, actions, collectives, tasks of ranks, reports
 //! ```
+//!
+//! Of a step, what follows from its slots is left out: layouts of operands and results, and the rule of an operation.
 //!
 //! # How it is written down
 //! One table for each type, with [`form`]: its fields in order, each with the text before it. A field with a default
