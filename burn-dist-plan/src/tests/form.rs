@@ -216,8 +216,8 @@ impl<'a> Reader<'a> {
         Err(Failed)
     }
 
-    /// Takes `text` if it comes next, and returns whether it does. A word is followed by no letter; one at the start of a line
-    /// begins with a line break.
+    /// Takes `text` if it comes next, and returns whether it does. A word is followed by no letter; one at the start of
+    /// a line begins with a line break.
     fn has(&mut self, text: &str) -> bool {
         let start = self.at;
         if text.starts_with('\n') && !self.ends_line() {
@@ -333,7 +333,9 @@ impl fmt::Display for FormError {
 /// Makes the [`Form`] of a type of its fields: the text before each, its name, what writes and reads it if that is not
 /// its own form, and the value with which it is left out.
 macro_rules! form {
-    (struct $type:ident $(<$o:ident>)? { $($lit:literal $field:ident $(as $by:ident)? $(or $default:expr)?),* $(,)? }) => {
+    (struct $type:ident $(<$o:ident>)? {
+        $($lit:literal $field:ident $(as $by:ident)? $(or $default:expr)?),* $(,)?
+    }) => {
         impl $(<$o: crate::ir::Op + Form>)? Form for $type $(<$o>)? {
             fn write(&self, to: &mut Writer<'_>) {
                 let Self { $($field),* } = self;

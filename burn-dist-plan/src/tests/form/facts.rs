@@ -15,7 +15,9 @@ form!(struct Window<O> {
 });
 form!(struct Input { "%" value, ": " dtype, " " shape, " " state });
 form!(enum InputState {
-    "placed" => Placed { " " layout, " as " role or Role::Unknown, " made of " origin or None, " stage " stage or None },
+    "placed" => Placed {
+        " " layout, " as " role or Role::Unknown, " made of " origin or None, " stage " stage or None,
+    },
     "host" => Host { " " preferred, " " entry },
 });
 form!(enum Entry { "rows" => Rows, "free" => Free(" " origin) });

@@ -499,4 +499,6 @@ form!(struct ParamSpec {
 });
 form!(struct Stage { "" index, " of " pipeline });
 form!(struct Pipeline { "" stages, " over " ranks, " along " axis, " by " schedule });
-form!(enum ScheduleChoice { "kind" => Kind(" " kind), "table" => Table(" " table), "auto" => Auto { " within " bytes_max or None } });
+form!(enum ScheduleChoice {
+    "kind" => Kind(" " kind), "table" => Table(" " table), "auto" => Auto { " within " bytes_max or None },
+});

@@ -19,7 +19,8 @@ form!(struct Program<O> {
 form!(struct Accumulated { "" added, " kept " kept });
 form!(struct Runs { "" planned, " stamped " stamped });
 form!(struct Value {
-    "" dtype, " " shape, " of " source or Source::Versions, " prefers " preferred or Arc::new(Layout::replicated(&[])), " made of " origin or None,
+    "" dtype, " " shape, " of " source or Source::Versions, " prefers " preferred or Arc::new(Layout::replicated(&[])),
+    " made of " origin or None,
     " few rows " few_rows or None, " met" met or false, " param " tag or None, " home " home or None,
     " owner " owner or Owner::default(), " used by " uses or Vec::new(), " survives" survives or false,
     " versions " versions or Vec::new(),
