@@ -27,7 +27,11 @@ impl<'a, O: Op> Planner<'a, O> {
         options: &'a PlanOptions,
     ) -> Self {
         Self {
-            context: Context { mesh, options },
+            context: Context {
+                mesh,
+                options,
+                why: None,
+            },
             state: State::new(window),
             report: Report::default(),
         }
@@ -151,7 +155,6 @@ pub fn plan<O: Op>(
         numbers: options.ranks.clone(),
         ranks,
         accumulated,
-        runs: program.runs,
         operations,
         outputs,
         reads,

@@ -2,6 +2,7 @@
 
 mod growth;
 pub(crate) mod pipelines;
+pub(crate) mod programs;
 mod repeats;
 mod schedules;
 mod work;
