@@ -13,7 +13,7 @@ use crate::passes::redundancy::Redundancy;
 use crate::policy::Policy;
 
 /// A planned window.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Plan<O> {
     /// The ranks that are planned for.
     pub numbers: Vec<Rank>,

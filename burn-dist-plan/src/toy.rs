@@ -110,7 +110,7 @@ impl From<NewTensor> for Value {
 }
 
 impl Value {
-    fn tensor(&self) -> Tensor<'_> {
+    pub(crate) fn tensor(&self) -> Tensor<'_> {
         Tensor {
             id: self.id,
             shape: &self.shape,

@@ -14,7 +14,7 @@ use super::window::{Origin, ValueIndex};
 use crate::layout::Layout;
 
 /// One step of all ranks.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ProgramStep<O> {
     Load {
         value: ValueIndex,
@@ -128,7 +128,7 @@ impl<O: Op> ProgramStep<O> {
 }
 
 /// A value that outlives its window.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Outlives {
     pub value: ValueIndex,
     pub layout: Arc<Layout>,
@@ -147,7 +147,7 @@ pub struct Accumulated {
 }
 
 /// The common program of a window.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Program<O> {
     pub steps: Vec<ProgramStep<O>>,
     pub slots: Vec<SlotInfo>,

@@ -26,7 +26,7 @@ pub(crate) enum Source {
 }
 
 /// One materialised layout of a value.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Version {
     pub layout: Arc<Layout>,
     pub slot: Slot,
@@ -42,7 +42,7 @@ impl Version {
 }
 
 /// A value of the window.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Value {
     pub shape: Vec<usize>,
     pub dtype: DType,
@@ -102,7 +102,7 @@ impl Value {
 }
 
 /// A local tensor of the plan, by its global description.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SlotInfo {
     pub layout: Arc<Layout>,
     pub dtype: DType,

@@ -7,7 +7,7 @@ use super::redundancy::Redundancy;
 use crate::memory::MemoryPlan;
 
 /// A report on a window: each pass fills in the fields about what it has done.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Report {
     /// Linear layers whose units ask for float8.
     pub float8: Vec<Float8Layer>,
