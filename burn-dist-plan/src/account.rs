@@ -1,6 +1,6 @@
 //! Planned memory: the tasks of a rank walked with a [`Ledger`], buffer by buffer.
 
-use crate::ir::{CollectiveTask, Op, RankPlan, Slot, Task, Tensor};
+use crate::ir::{Access, CollectiveTask, Op, RankPlan, Slot, Task, Tensor};
 use crate::memory::{ClassBytes, Ledger, MemoryClass, MemoryPlan, MemoryTimeline, PeakCause};
 use crate::storage::{Operand, Place, Strided};
 
@@ -165,16 +165,16 @@ impl<'a, O: Op> Walk<'a, O> {
     }
 
     /// Puts a tensor in a buffer of its own.
-    fn make(&mut self, slot: Slot, shape: &[usize], elem: usize) {
+    fn make(&mut self, made: Tensor<'_>) {
         let key = self.new_key();
-        let bytes = shape.iter().product::<usize>() * elem;
-        self.ledger.hold(key, bytes as u64, self.class(slot));
+        let bytes = made.numel() * made.dtype.size();
+        self.ledger.hold(key, bytes as u64, self.class(made.id));
         self.place(
-            slot,
+            made.id,
             Content {
                 key,
-                at: Strided::contiguous(shape),
-                elem: elem as u64,
+                at: Strided::contiguous(made.shape),
+                elem: made.dtype.size() as u64,
             },
         );
     }
@@ -204,152 +204,126 @@ impl<'a, O: Op> Walk<'a, O> {
         }
     }
 
-    /// Everything the task makes is there, and nothing it gives up has gone.
-    fn settle(&mut self) {
-        let now: ClassBytes = self.ledger.settle();
-        self.timeline.push(now);
-    }
-
     fn task(&mut self, task: &Task<O>) {
         match task {
             Task::Op(op, _) => self.op(op),
             Task::Load {
-                value,
+                value, slot, take, ..
+            } => self.load(task, *value, *slot, *take),
+            Task::Store {
                 slot,
-                take,
-                shape,
-                dtype,
+                value,
+                bytes,
+                host: false,
                 ..
-            } => {
-                if let Some(&bytes) = self.kept_on_host.get(value) {
-                    // Kept and in a slot, it is the same memory.
-                    self.on_host.insert(*slot, if *take { bytes } else { 0 });
-                    if *take {
-                        self.kept_on_host.remove(value);
-                    }
-                    return self.settle();
-                }
-                let Some(&key) = self.kept.get(value) else {
-                    return self.settle();
-                };
-                self.ledger
-                    .hold(key, self.ledger.bytes(key), self.class(*slot));
-                if *take {
-                    self.kept.remove(value);
-                    self.ledger.release(key);
-                }
-                let content = Content {
-                    key,
-                    at: Strided::contiguous(shape),
-                    elem: dtype.size() as u64,
-                };
-                self.place(*slot, content);
-                self.settle();
+            } => self.store(*slot, *value, *bytes),
+            Task::Collective(_) | Task::Launch { .. } => {
+                task.collectives().iter().for_each(|task| self.start(task));
             }
-            Task::Upload(task) => {
-                self.make(task.slot, &task.shape, task.dtype.size());
-                self.settle();
+            Task::Send(task) => self.lend(task.slot),
+            Task::Receive(received) => {
+                self.make_all(task);
+                self.lend(received.slot);
             }
-            Task::Random(task) => {
-                self.make(task.slot, &task.shape, task.dtype.size());
-                self.settle();
-            }
-            Task::Collective(task) => {
-                self.start(task);
-                self.settle();
-                self.give_up_sent(task);
-                self.finish(&[task.to]);
-            }
-            Task::Launch { tasks, .. } => {
-                for task in tasks {
-                    self.start(task);
-                }
-                self.settle();
-                for task in tasks {
-                    self.give_up_sent(task);
-                }
-            }
-            Task::Finish { to, .. } => {
-                self.settle();
-                self.finish(to);
-            }
+            _ => self.make_all(task),
+        }
+        // Everything the task makes is there, and nothing it gives up has gone.
+        let now: ClassBytes = self.ledger.settle();
+        self.timeline.push(now);
+        match task {
+            Task::Collective(task) => self.finish(&[task.to]),
+            Task::Finish { to, .. } => self.finish(to),
             Task::Store {
                 slot,
                 value,
                 take,
                 bytes,
-                host,
+                host: true,
                 ..
             } => {
-                let class = self.class(*slot);
-                if *host {
-                    self.settle();
-                    match self.on_host.get(slot) {
-                        Some(_) if *take => drop(self.on_host.remove(slot)),
-                        _ => self.add_host(*bytes),
-                    }
-                    self.kept_on_host.insert(*value, *bytes);
-                    if *take {
-                        self.drop_slot(*slot);
-                    }
-                    return;
+                match self.on_host.get(slot) {
+                    Some(_) if *take => drop(self.on_host.remove(slot)),
+                    _ => self.add_host(*bytes),
                 }
-                if let Some(content) = self.slots.get(slot) {
-                    let key = content.key;
-                    match self.ledger.bytes(key) > *bytes {
-                        // What is kept must not keep more than itself.
-                        true => {
-                            let key = self.new_key();
-                            self.keep(*value, key, *bytes, class);
-                        }
-                        false => self.keep(*value, key, self.ledger.bytes(key), class),
-                    }
-                }
-                self.settle();
-                if *take {
-                    self.drop_slot(*slot);
-                }
+                self.kept_on_host.insert(*value, *bytes);
             }
-            Task::Read { slot, take, .. } => {
-                self.settle();
-                if *take {
-                    self.drop_slot(*slot);
-                }
-            }
-            Task::ToHost(task) => {
-                self.settle();
-                self.drop_slot(task.slot);
-                let bytes = (task.shape.iter().product::<usize>() * task.dtype.size()) as u64;
-                self.on_host.insert(task.slot, bytes);
+            _ => {}
+        }
+        task.accesses(|access| match access {
+            Access::Reads { slot, takes: true } => self.drop_slot(slot),
+            Access::Leaves(moved) => {
+                self.drop_slot(moved.id);
+                let bytes = (moved.numel() * moved.dtype.size()) as u64;
+                self.on_host.insert(moved.id, bytes);
                 self.add_host(bytes);
             }
-            Task::FromHost(task) => {
-                self.make(task.slot, &task.shape, task.dtype.size());
-                self.settle();
-                if let Some(bytes) = self.on_host.remove(&task.slot) {
+            Access::Returns(moved) => {
+                if let Some(bytes) = self.on_host.remove(&moved.id) {
                     self.host -= bytes;
                 }
             }
-            Task::Free(slot) => {
-                self.settle();
-                self.drop_slot(*slot);
+            Access::Reads { .. } | Access::Makes(_) => {}
+        });
+    }
+
+    /// Puts what a task makes or brings back in buffers of their own.
+    fn make_all(&mut self, task: &Task<O>) {
+        task.accesses(|access| {
+            if let Access::Makes(made) | Access::Returns(made) = access {
+                self.make(made);
             }
-            Task::Send(task) => {
-                if let Some(content) = self.slots.get(&task.slot) {
-                    self.ledger.lend(content.key);
-                }
-                self.settle();
-                if task.take {
-                    self.drop_slot(task.slot);
-                }
+        });
+    }
+
+    fn load(&mut self, task: &Task<O>, value: u32, slot: Slot, take: bool) {
+        if let Some(&bytes) = self.kept_on_host.get(&value) {
+            // Kept and in a slot, it is the same memory.
+            self.on_host.insert(slot, if take { bytes } else { 0 });
+            if take {
+                self.kept_on_host.remove(&value);
             }
-            Task::Receive(task) => {
-                self.make(task.slot, &task.shape, task.dtype.size());
-                if let Some(content) = self.slots.get(&task.slot) {
-                    self.ledger.lend(content.key);
-                }
-                self.settle();
+            return;
+        }
+        let Some(&key) = self.kept.get(&value) else {
+            return;
+        };
+        self.ledger
+            .hold(key, self.ledger.bytes(key), self.class(slot));
+        if take {
+            self.kept.remove(&value);
+            self.ledger.release(key);
+        }
+        task.accesses(|access| {
+            if let Access::Makes(loaded) = access {
+                let content = Content {
+                    key,
+                    at: Strided::contiguous(loaded.shape),
+                    elem: loaded.dtype.size() as u64,
+                };
+                self.place(slot, content);
             }
+        });
+    }
+
+    fn store(&mut self, slot: Slot, value: u32, bytes: u64) {
+        let Some(key) = self.slots.get(&slot).map(|content| content.key) else {
+            return;
+        };
+        let (held, class) = (self.ledger.bytes(key), self.class(slot));
+        match held > bytes {
+            // What is kept must not keep more than itself.
+            true => {
+                let key = self.new_key();
+                self.keep(value, key, bytes, class);
+            }
+            false => self.keep(value, key, held, class),
+        }
+    }
+
+    /// Notes that other ranks may hold the buffer of a slot too.
+    fn lend(&mut self, slot: Slot) {
+        if let Some(content) = self.slots.get(&slot) {
+            self.ledger.lend(content.key);
         }
     }
 
@@ -398,10 +372,6 @@ impl<'a, O: Op> Walk<'a, O> {
             };
             self.place(slot, content);
         }
-        self.settle();
-        for input in tensors.iter().filter(|input| input.last_use) {
-            self.drop_slot(input.id);
-        }
     }
 
     /// A collective holds what it sends, contiguous, and room for what it returns.
@@ -424,17 +394,9 @@ impl<'a, O: Op> Walk<'a, O> {
                 key
             }
         };
-        self.make(task.to, &task.to_shape, task.dtype.size());
-        if let Some(content) = self.slots.get(&task.to) {
-            self.ledger.lend(content.key);
-        }
+        self.make(task.output());
+        self.lend(task.to);
         self.flying.insert(task.to, sent);
-    }
-
-    fn give_up_sent(&mut self, task: &CollectiveTask) {
-        if task.take {
-            self.drop_slot(task.from);
-        }
     }
 
     /// Ends the collectives that fill `to`: those of a launch may be waited for one by one.

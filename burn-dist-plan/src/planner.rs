@@ -27,7 +27,11 @@ impl<'a, O: Op> Planner<'a, O> {
         options: &'a PlanOptions,
     ) -> Self {
         Self {
-            context: Context { mesh, options },
+            context: Context {
+                mesh,
+                options,
+                why: None,
+            },
             state: State::new(window),
             report: Report::default(),
         }
@@ -166,7 +170,6 @@ pub(crate) fn finish<O: Op>(planner: Planner<'_, O>, window: &Window<O>) -> Plan
         numbers: options.ranks.clone(),
         ranks,
         accumulated,
-        runs: program.runs,
         operations,
         outputs,
         reads,

@@ -3,6 +3,7 @@
 pub(crate) mod form;
 mod growth;
 pub(crate) mod pipelines;
+pub(crate) mod programs;
 mod repeats;
 mod schedules;
 mod work;

@@ -18,7 +18,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Hardware, Operands};
 use crate::account::{Seen, contents};
-use crate::ir::{Adjoint, Indexing, Op, RankPlan, Slot, Task, Tensor};
+use crate::ir::{Access, Adjoint, Indexing, Op, RankPlan, Slot, Task, Tensor};
 use crate::mesh::DType;
 
 /// One or several operations that run as one kernel.
@@ -99,7 +99,8 @@ impl<'a, O: Op> Walk<'a, O> {
 
     /// Takes a task. Returns the kernels that are complete before whatever else the task does.
     pub(super) fn task(&mut self, index: usize) -> Vec<Kernel> {
-        let task = &self.plan.tasks[index];
+        let plan = self.plan;
+        let task = &plan.tasks[index];
         let mut kernels = Vec::new();
         match task {
             Task::Op(op, _) => {
@@ -108,12 +109,7 @@ impl<'a, O: Op> Walk<'a, O> {
                     kernels.extend(self.end_chain());
                 }
                 let traffic = self.traffic(op);
-                for input in op.inputs().filter(|input| input.last_use) {
-                    self.drop_slot(input.id);
-                }
-                for out in op.outputs() {
-                    self.make_slot(out.id);
-                }
+                self.follow(task);
                 if is_product {
                     kernels.push(product(index, op, &traffic.unwrap_or_default()));
                     return kernels;
@@ -123,57 +119,13 @@ impl<'a, O: Op> Walk<'a, O> {
                     kernels.extend(self.end_chain());
                 }
             }
-            Task::Load { slot, .. } => self.make_slot(*slot),
-            Task::Free(slot) => self.drop_slot(*slot),
             // What is kept stays alive.
             Task::Store { host: false, .. } => {}
-            Task::Store { slot, take, .. } | Task::Read { slot, take, .. } => {
+            Task::Load { .. } | Task::Free(_) => self.follow(task),
+            _ => {
                 kernels.extend(self.end_chain());
-                if *take {
-                    self.drop_slot(*slot);
-                }
+                self.follow(task);
             }
-            Task::Send(task) => {
-                kernels.extend(self.end_chain());
-                if task.take {
-                    self.drop_slot(task.slot);
-                }
-            }
-            Task::Receive(task) => {
-                kernels.extend(self.end_chain());
-                self.make_slot(task.slot);
-            }
-            Task::Upload(task) => {
-                kernels.extend(self.end_chain());
-                self.make_slot(task.slot);
-            }
-            Task::Random(task) => {
-                kernels.extend(self.end_chain());
-                self.make_slot(task.slot);
-            }
-            Task::FromHost(task) => {
-                kernels.extend(self.end_chain());
-                self.make_slot(task.slot);
-            }
-            Task::ToHost(task) => {
-                kernels.extend(self.end_chain());
-                self.drop_slot(task.slot);
-            }
-            Task::Collective(_) | Task::Launch { .. } => {
-                kernels.extend(self.end_chain());
-                let one = match task {
-                    Task::Collective(task) => std::slice::from_ref(&**task),
-                    Task::Launch { tasks, .. } => tasks,
-                    _ => &[],
-                };
-                for task in one {
-                    if task.take {
-                        self.drop_slot(task.from);
-                    }
-                    self.make_slot(task.to);
-                }
-            }
-            Task::Finish { .. } => kernels.extend(self.end_chain()),
         }
         kernels
     }
@@ -230,6 +182,16 @@ impl<'a, O: Op> Walk<'a, O> {
             let most = chain.written.entry(key).or_default();
             *most = bytes.max(*most);
         }
+    }
+
+    /// Notes which slots a task empties and fills.
+    fn follow(&mut self, task: &Task<O>) {
+        task.accesses(|access| match access {
+            Access::Reads { slot, takes: true } => self.drop_slot(slot),
+            Access::Reads { .. } => {}
+            Access::Leaves(moved) => self.drop_slot(moved.id),
+            Access::Makes(made) | Access::Returns(made) => self.make_slot(made.id),
+        });
     }
 
     fn seen(&self, slot: Slot) -> Option<&Seen> {

@@ -8,9 +8,10 @@
 //! | `window` | recorded operations in canonical form |
 //! | `values`, `step`, `chunked`, `cut`, `program` | the program of all ranks: values, slots, steps |
 //! | `collective`, `levels` | which collective a step is, and its stages over several nodes |
-//! | `task` | what one rank does |
+//! | `task`, `access` | what one rank does, and which slots it reads and makes |
 //! | `rename`, `flops` | operands of an operation rewritten; its work |
 
+mod access;
 mod chunked;
 mod collective;
 mod cut;
@@ -31,6 +32,7 @@ mod traits;
 mod values;
 pub mod window;
 
+pub(crate) use access::Access;
 pub(crate) use chunked::Chunked;
 pub(crate) use collective::{collective, ordered};
 pub(crate) use cut::Cut;
@@ -43,13 +45,12 @@ pub(crate) use op::{
 };
 pub(crate) use owner::Owner;
 pub use param::{ParamRole, ParamSpec, Style};
-pub use program::{Accumulated, Runs};
+pub use program::Accumulated;
 pub(crate) use program::{Outlives, Program, ProgramStep};
 pub(crate) use rename::{redirect, rename};
 pub use role::{Phase, Role};
 pub use stage::{Pipeline, ScheduleChoice, Stage};
 pub(crate) use step::{LocalStep, Move, OnNodes, Reason, Transfer};
-pub(crate) use task::uses;
 pub(crate) use task::{
     CollectiveKind, CollectiveRecord, CollectiveTask, CommunicationKind, HostTask, Output,
     RandomTask, RankPlan, ReadPlan, Task, TermOf, TransferTask, UploadTask,

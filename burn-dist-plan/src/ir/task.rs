@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::op::{Indexed, Op};
 use super::role::Role;
 use super::stage::Stage;
-use super::tensor::{Slot, Tensor};
+use super::tensor::Slot;
 use super::window::{Origin, ValueIndex};
 use crate::layout::Layout;
 use crate::memory::MemoryClass;
@@ -98,6 +98,17 @@ pub enum Task<O> {
     Send(Box<TransferTask>),
     /// Waits for a slot from the rank of another stage.
     Receive(Box<TransferTask>),
+}
+
+impl<O> Task<O> {
+    /// Returns the collectives that it starts, in their order.
+    pub fn collectives(&self) -> &[CollectiveTask] {
+        match self {
+            Self::Collective(task) => std::slice::from_ref(task),
+            Self::Launch { tasks, .. } => tasks,
+            _ => &[],
+        }
+    }
 }
 
 /// A slot on its way between the ranks of two stages; see [`Task::Send`] and [`Task::Receive`].
@@ -401,34 +412,4 @@ pub struct CollectiveRecord {
     pub spans_nodes: bool,
     /// Number of the launch it is part of, if it is started together with others.
     pub launch: Option<u32>,
-}
-
-/// Returns the slots that a task reads, and those that it makes.
-pub(crate) fn uses<O: Op>(task: &Task<O>) -> (Vec<Slot>, Vec<Slot>) {
-    match task {
-        Task::Load { slot, .. } => (vec![], vec![*slot]),
-        Task::Upload(task) => (vec![], vec![task.slot]),
-        Task::Random(task) => (vec![], vec![task.slot]),
-        Task::Op(op, _) => {
-            let id = |tensor: Tensor<'_>| tensor.id;
-            (
-                op.inputs().map(id).collect(),
-                op.outputs().map(id).collect(),
-            )
-        }
-        Task::Collective(task) => (vec![task.from], vec![task.to]),
-        Task::Launch { tasks, .. } => (
-            tasks.iter().map(|task| task.from).collect(),
-            tasks.iter().map(|task| task.to).collect(),
-        ),
-        Task::Finish { to, .. } => (to.clone(), vec![]),
-        Task::Store { slot, .. } | Task::Read { slot, .. } | Task::Free(slot) => {
-            (vec![*slot], vec![])
-        }
-        // Between the two the slot is somewhere else, and no less alive.
-        Task::ToHost(task) => (vec![task.slot], vec![]),
-        Task::FromHost(_) => (vec![], vec![]),
-        Task::Send(task) => (vec![task.slot], vec![]),
-        Task::Receive(task) => (vec![], vec![task.slot]),
-    }
 }

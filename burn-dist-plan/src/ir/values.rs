@@ -74,10 +74,9 @@ impl Value {
         versions.filter(move |version| version.exists_at(now))
     }
 
-    /// Forgets the versions that were given up before the run that begins at `run`: those of the run are asked for
-    /// when it is stamped out.
-    pub(crate) fn forget(&mut self, run: OpIndex) {
-        self.versions.retain(|version| version.exists_at(run));
+    /// Forgets the versions that were given up before `now`.
+    pub(crate) fn forget(&mut self, now: OpIndex) {
+        self.versions.retain(|version| version.exists_at(now));
     }
 
     /// Returns whether any part of it can be had without communication.

@@ -14,7 +14,7 @@
 
 use std::ops::Range;
 
-use crate::ir::{HostTask, Op, Program, RankPlan, Slot, Task, uses};
+use crate::ir::{Access, HostTask, Op, Program, RankPlan, Slot, Task, Tensor};
 use crate::mesh::DType;
 
 use super::lifetimes::lifetimes;
@@ -220,52 +220,30 @@ impl Life {
         let elem = self.dtype.map_or(0, |dtype| dtype.size());
         (self.shape.iter().product::<usize>() * elem) as u64
     }
-}
 
-impl Life {
-    fn make(&mut self, at: usize, shape: &[usize], dtype: DType) {
+    fn make(&mut self, at: usize, made: Tensor<'_>) {
         self.made = at;
-        self.shape = shape.to_vec();
+        self.shape = made.shape.to_vec();
         // Blocks of quantized numbers have no plain size.
-        self.dtype = (!dtype.is_quantized()).then_some(dtype);
+        self.dtype = (!made.dtype.is_quantized()).then_some(made.dtype);
     }
 }
 
 fn lives<O: Op>(plan: &RankPlan<O>) -> Vec<Life> {
     let mut lives = vec![Life::default(); plan.num_slots as usize];
     for (at, task) in plan.tasks.iter().enumerate() {
-        for slot in uses(task).0 {
-            let uses = &mut lives[slot as usize].uses;
-            if uses.last() != Some(&at) {
-                uses.push(at);
-            }
-        }
-        match task {
-            Task::Op(op, _) => {
-                for out in op.outputs() {
-                    lives[out.id as usize].make(at, out.shape, out.dtype);
+        task.accesses(|access| match access {
+            Access::Reads { slot, .. } | Access::Leaves(Tensor { id: slot, .. }) => {
+                let uses = &mut lives[slot as usize].uses;
+                if uses.last() != Some(&at) {
+                    uses.push(at);
                 }
             }
-            Task::Load {
-                slot,
-                shape,
-                dtype,
-                take,
-                ..
-            } => {
-                lives[*slot as usize].make(at, shape, *dtype);
-                lives[*slot as usize].stays = !take;
-            }
-            Task::Upload(task) => lives[task.slot as usize].make(at, &task.shape, task.dtype),
-            Task::Random(task) => lives[task.slot as usize].make(at, &task.shape, task.dtype),
-            Task::Collective(task) => lives[task.to as usize].make(at, &task.to_shape, task.dtype),
-            Task::Receive(task) => lives[task.slot as usize].make(at, &task.shape, task.dtype),
-            Task::Launch { tasks, .. } => {
-                for task in tasks {
-                    lives[task.to as usize].make(at, &task.to_shape, task.dtype);
-                }
-            }
-            _ => {}
+            Access::Makes(made) => lives[made.id as usize].make(at, made),
+            Access::Returns(_) => {}
+        });
+        if let Task::Load { slot, take, .. } = task {
+            lives[*slot as usize].stays = !take;
         }
     }
     lives

@@ -486,17 +486,12 @@ pub(crate) fn planned(
 
 /// Runs the collectives that all members have come to.
 fn meet(ranks: &mut [RankState], plan: &Plan<Toy>) {
-    let waiting =
-        ranks
-            .iter()
-            .zip(&plan.ranks)
-            .map(|(state, plan)| match plan.tasks.get(state.at) {
-                Some(Task::Collective(task)) => vec![task.as_ref()],
-                Some(Task::Launch { tasks, .. }) => tasks.iter().collect(),
-                _ => Vec::new(),
-            });
-    let waiting: Vec<Vec<&CollectiveTask>> = waiting.collect();
-    let is_ready = |tasks: &Vec<&CollectiveTask>| {
+    let waiting = ranks
+        .iter()
+        .zip(&plan.ranks)
+        .map(|(state, plan)| plan.tasks.get(state.at).map_or(&[][..], Task::collectives));
+    let waiting: Vec<&[CollectiveTask]> = waiting.collect();
+    let is_ready = |tasks: &&[CollectiveTask]| {
         let mut members = tasks.iter().flat_map(|task| task.group.iter());
         !tasks.is_empty() && members.all(|rank| waiting[rank.0 as usize].len() == tasks.len())
     };
@@ -507,7 +502,7 @@ fn meet(ranks: &mut [RankState], plan: &Plan<Toy>) {
         for (index, task) in waiting[rank].iter().enumerate() {
             let members = task.group.iter().map(|member| {
                 let member = member.0 as usize;
-                let other = waiting[member][index];
+                let other = &waiting[member][index];
                 let sent = ranks[member].slots[&other.from].clone();
                 (other, sent.reshaped(&other.from_view))
             });
@@ -517,7 +512,7 @@ fn meet(ranks: &mut [RankState], plan: &Plan<Toy>) {
         }
     }
     for rank in ready {
-        let (state, tasks) = (&mut ranks[rank], &waiting[rank]);
+        let (state, tasks) = (&mut ranks[rank], waiting[rank]);
         if matches!(plan.ranks[rank].tasks[state.at], Task::Collective(_)) {
             state.finish(&[tasks[0].to]);
         }

@@ -1,6 +1,6 @@
 //! What a rank need not make: pieces of a joined tensor that fall to other ranks, and what only those are made of.
 
-use crate::ir::{Op, Program, ProgramStep, Slot, Task, uses};
+use crate::ir::{Access, Op, Program, ProgramStep, Slot, Task, Tensor};
 
 /// Returns which slots some rank reads, by the slot that stands for them; nothing if no tensor is joined in pieces.
 pub(super) fn read_somewhere<O: Op>(program: &Program<O>, alias: &[Slot]) -> Option<Vec<bool>> {
@@ -42,17 +42,23 @@ pub(super) fn remove<O: Op>(
     let mut read = vec![false; num_slots];
     let mut keep = vec![true; tasks.len()];
     for (task, keep) in tasks.iter().zip(&mut keep).rev() {
-        let (inputs, outputs) = uses(task);
         if matches!(task, Task::Op(..) | Task::Upload(_) | Task::Random(_)) {
-            // What no rank reads is made as recorded.
-            let is_needed = |slot: &Slot| {
-                let slot = *slot as usize;
-                read[slot] || read_somewhere.get(slot) == Some(&false)
-            };
-            *keep = outputs.iter().any(is_needed);
+            *keep = false;
+            task.accesses(|access| {
+                if let Access::Makes(made) = access {
+                    let slot = made.id as usize;
+                    // What no rank reads is made as recorded.
+                    *keep |= read[slot] || read_somewhere.get(slot) == Some(&false);
+                }
+            });
         }
         if *keep {
-            inputs.iter().for_each(|slot| read[*slot as usize] = true);
+            task.accesses(|access| {
+                if let Access::Reads { slot, .. } | Access::Leaves(Tensor { id: slot, .. }) = access
+                {
+                    read[slot as usize] = true;
+                }
+            });
         }
     }
     let mut kept = keep.iter();
