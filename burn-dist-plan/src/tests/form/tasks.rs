@@ -112,7 +112,7 @@ mod local {
 }
 
 form!(struct Report {
-    "float8 " float8 as lines, "\nrecomputed " recomputed, "\nredundancy " redundancy, "\nscheduled " scheduled,
+    "float8 " float8 as lines, "\nwhy " why, "\nrecomputed " recomputed, "\nredundancy " redundancy, "\nscheduled " scheduled,
     "\noverlaps " overlaps as lines, "\nmemory " memory as lines,
 });
 form!(struct Float8Layer { "" path, " skipped " skipped or None, " gathered_before " gathered_before or None });
