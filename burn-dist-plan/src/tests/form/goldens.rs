@@ -1,6 +1,6 @@
 //! Texts after every pass: of three layers, and of a block of a Llama on several meshes.
 
-use similar::TextDiff;
+use similar::{DiffTag, TextDiff};
 
 use super::block::{block, experts, ring};
 use super::{laws, parse};
@@ -9,6 +9,27 @@ use crate::planner::finish;
 use crate::tests::three_layers;
 use crate::toy::{Builder, Toy, options};
 use crate::{Float, PASSES, PlanOptions, Policy, Precision, ScheduleKind, plan};
+
+/// Returns how a text differs from the one before, line by line: below which line, how many go, and which come.
+fn changes(before: &str, after: &str) -> String {
+    let (old, new): (Vec<&str>, Vec<&str>) = (before.lines().collect(), after.lines().collect());
+    let mut text = String::new();
+    for change in TextDiff::from_slices(&old, &new).ops() {
+        if change.tag() == DiffTag::Equal {
+            continue;
+        }
+        let (out, into) = (change.old_range(), change.new_range());
+        let above = out.start.checked_sub(1).map_or("", |line| old[line]);
+        let above = above.split('=').next().unwrap_or_default().trim();
+        let above: String = above.chars().take(32).collect();
+        text.push_str(&format!("@ {}\n", above.trim_end()));
+        if !out.is_empty() {
+            text.push_str(&format!("-{}\n", out.len()));
+        }
+        text.extend(new[into].iter().map(|line| format!("+{line}\n")));
+    }
+    text
+}
 
 /// Texts that others are compared with.
 #[derive(Clone, Copy)]
@@ -22,8 +43,7 @@ enum Like<'a> {
 }
 
 /// Compares the texts after all passes with those that are kept, and goes on from each of them to the plan. What is
-/// kept is the text after the first pass, and what each later one changes: where lines are taken out, and which come
-/// instead. Returns the texts.
+/// kept is the text after the first pass, and what each later one changes. Returns the texts.
 ///
 /// `like` has the texts of a window that differs in little: what is kept is by what the text after the first pass, or
 /// after each one, differs from that.
@@ -41,10 +61,7 @@ fn golden(name: &str, b: &Builder, options: &PlanOptions, like: Like<'_>) -> Vec
         match before {
             None => kept.push_str(text),
             Some(before) => {
-                let changes = TextDiff::from_lines(before, text);
-                let changes = changes.unified_diff().context_radius(0).to_string();
-                let lines = changes.lines().filter(|line| !line.starts_with('-'));
-                kept.extend(lines.flat_map(|line| [line, "\n"]));
+                kept.push_str(&changes(before, text));
             }
         }
         let mut read = parse::<Toy>(text, &b.mesh, options).expect("the law holds");
