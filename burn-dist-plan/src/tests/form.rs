@@ -37,7 +37,7 @@
 //! ...                                                          stages, actions, collectives, tasks of ranks, reports
 //! ```
 //!
-//! Of a step, what follows from its slots is left out: layouts of operands and results, and the rule of an operation.
+//! A step leaves out what follows from its slots: layouts of operands and results, and the rule of an operation.
 //!
 //! # How it is written down
 //! One table for each type, with [`form`]: its fields in order, each with the text before it. A field with a default
