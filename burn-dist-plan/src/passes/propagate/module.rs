@@ -99,6 +99,14 @@ impl<O: Op> Propagator<'_, O> {
         Ok(())
     }
 
+    /// Returns the layout of a value, gathered where it rests.
+    pub(super) fn gathered(&self, value: ValueIndex) -> Layout {
+        match self.value(value).versions_at(self.now).next() {
+            Some(version) => version.layout.gathered(),
+            None => self.value(value).preferred.gathered(),
+        }
+    }
+
     /// Brings the first input of a linear layer into the layout its weight asks for.
     pub(super) fn constrain_input(
         &mut self,
@@ -109,11 +117,20 @@ impl<O: Op> Propagator<'_, O> {
             return Ok(None);
         };
         let (value, shape, _) = &tensors.inputs[0];
-        let current = match self.value(*value).versions_at(self.now).next() {
-            Some(version) => version.layout.gathered(),
-            None => self.value(*value).preferred.gathered(),
+        // A module that works on flattened tokens has the layout of what they are a reshape of.
+        let of = self.facts.reshape_of[*value as usize];
+        let unflattened = of.filter(|of| {
+            let ndim = self.value(*of).shape.len();
+            text.ndim() == ndim && ndim > shape.len()
+        });
+        let target = match unflattened {
+            Some(of) => {
+                let target = self.constrained(&self.gathered(of), text, &self.value(of).shape, tag)?;
+                let flat = target.reshape(self.mesh, shape);
+                flat.unwrap_or_else(|| self.gathered(*value))
+            }
+            None => self.constrained(&self.gathered(*value), text, shape, tag)?,
         };
-        let target = self.constrained(&current, text, shape, tag)?;
         self.require(
             *value,
             &target,

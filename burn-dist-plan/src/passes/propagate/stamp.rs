@@ -108,6 +108,8 @@ struct ValueKey {
     backward: bool,
     gradient_of: Option<Activation>,
     unflattened: Option<u32>,
+    /// What it is a reshape of: a module that works on flattened tokens has its layouts.
+    reshape_of: Option<Activation>,
     /// Which values are tied to each other, and the layout that this decides.
     tie: (u32, Option<Arc<Layout>>),
 }
@@ -290,6 +292,12 @@ impl<O: Op> Propagator<'_, O> {
                 None => Activation::Outside(first(x)),
             }),
             unflattened: waiting.map(|waiting| names.specs.number(&waiting.tag)),
+            reshape_of: self.facts.reshape_of[at].map(|of| {
+                match names.values.numbers.get(&of) {
+                    Some(number) => Activation::Inside(*number),
+                    None => Activation::Outside(Some(Arc::new(self.gathered(of)))),
+                }
+            }),
             tie: (
                 names.ties.number(&self.facts.tied_to[at]),
                 self.tied_layout(value),

@@ -11,6 +11,7 @@ use crate::cost::work_ns;
 use crate::ir::flops::flops;
 use crate::ir::{
     Adjoint, Indexing, Layer, LocalStep, Op, OpIndex, Origin, ProgramStep, Reason, Slot, Source,
+    ValueIndex,
 };
 use crate::layout::{Layout, simplify};
 use crate::mesh::AxisIndex;
@@ -191,9 +192,8 @@ impl<O: Op> Propagator<'_, O> {
             outputs,
             tensors,
         )?;
-        if traits.is_cast
-            && let Some(waiting) = self.unflattened.get_mut(&tensors.inputs[0].0)
-        {
+        let passes_on = traits.is_cast || self.adds_parameters(rule, tensors);
+        if passes_on && let Some(waiting) = self.unflattened.get_mut(&tensors.inputs[0].0) {
             waiting.is_applied = true;
             let tag = waiting.tag.clone();
             for (out, ..) in &tensors.outputs {
@@ -204,6 +204,17 @@ impl<O: Op> Propagator<'_, O> {
             self.constrain_output(layer, tensors)?;
         }
         Ok(())
+    }
+
+    /// Whether an operation adds parameters, or views of them, to its first input, and nothing else.
+    fn adds_parameters(&self, rule: &Rule, tensors: &Tensors) -> bool {
+        let is_parameter = |value: ValueIndex| {
+            let view = self.facts.view_of[value as usize].is_some();
+            view || self.facts.parameter(value).is_some()
+        };
+        let adds = rule.elementwise && rule.partial == PartialRule::JointLinear;
+        let mut others = tensors.inputs.iter().skip(1);
+        adds && tensors.inputs.len() > 1 && others.all(|(value, ..)| is_parameter(*value))
     }
 
     fn reshape(
