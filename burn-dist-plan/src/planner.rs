@@ -125,7 +125,7 @@ pub(crate) fn finish<O: Op>(planner: Planner<'_, O>, window: &Window<O>) -> Plan
     let Planner {
         mut state,
         report,
-        context: Context { mesh, options },
+        context: Context { mesh, options, .. },
     } = planner;
     let ranks = std::mem::take(&mut state.ranks).into_iter();
     let ranks = ranks.map(|(_, lowered)| Arc::new(lowered.plan)).collect();

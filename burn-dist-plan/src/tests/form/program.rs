@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Failed, Form, Reader, Writer, form, lines, numbered};
 use crate::ir::{
     Accumulated, Chunked, LocalStep, Move, OnNodes, Op, OpIndex, Outlives, Owner, Program,
-    ProgramStep, Reason, Runs, Slot, SlotInfo, Source, Transfer, Value, Version,
+    ProgramStep, Reason, Slot, SlotInfo, Source, Transfer, Value, Version,
 };
 use crate::layout::Layout;
 use crate::layout::redistribute::{Step, StepKind};
@@ -14,10 +14,9 @@ use crate::rule::Assignment;
 form!(struct Program<O> {
     "at " coord, "\nvalues " values as values, "\nslots " slots as slots, "\nsteps " steps as lines,
     "\noutputs " outputs as lines, "\nreads " reads, "\nstreams " num_streams, "\naccumulated " accumulated,
-    "\nruns " runs, "\nrows " rows, "\nfew rows " few_rows,
+    "\nrows " rows, "\nfew rows " few_rows,
 });
 form!(struct Accumulated { "" added, " kept " kept });
-form!(struct Runs { "" planned, " stamped " stamped });
 form!(struct Value {
     "" dtype, " " shape, " of " source or Source::Versions, " prefers " preferred or Arc::new(Layout::replicated(&[])), " made of " origin or None,
     " few rows " few_rows or None, " met" met or false, " param " tag or None, " home " home or None,

@@ -139,7 +139,11 @@ pub(crate) fn parse<'a, O: Op + Form>(
     mesh: &'a MeshShape,
     options: &'a PlanOptions,
 ) -> Result<Planner<'a, O>, FormError> {
-    let context = Context { mesh, options };
+    let context = Context {
+        mesh,
+        options,
+        why: None,
+    };
     let mut from = Reader::new(text, mesh);
     match read::<O>(&mut from) {
         Ok(made) => Ok(Planner {
