@@ -45,7 +45,7 @@ impl<'a, O: Op> Planner<'a, O> {
         self.run_from(0, last)
     }
 
-    /// As [`Self::run`], without those before the pass of index `first`.
+    /// Runs the passes from that of index `first` on, as [`Self::run`] does.
     ///
     /// # Errors
     /// As [`Self::run`].

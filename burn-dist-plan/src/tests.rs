@@ -379,7 +379,7 @@ fn golden_plans() {
     let error = text_after(&b.window, &b.mesh, &options, "fuse").expect_err("no pass");
     let text = error.to_string();
     assert!(
-        text.contains("the passes are precision, float8, propagate"),
+        text.contains("the passes are layers, precision, float8, propagate"),
         "{text}"
     );
 }

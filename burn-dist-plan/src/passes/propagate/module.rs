@@ -104,6 +104,14 @@ impl<O: Op> Propagator<'_, O> {
         Ok(())
     }
 
+    /// Returns the layout of a value, gathered where it rests.
+    pub(super) fn gathered(&self, value: ValueIndex) -> Layout {
+        match self.value(value).versions_at(self.now).next() {
+            Some(version) => version.layout.gathered(),
+            None => self.value(value).preferred.gathered(),
+        }
+    }
+
     /// Brings the first input of a linear layer into the layout its weight asks for.
     pub(super) fn constrain_input(
         &mut self,
@@ -114,11 +122,21 @@ impl<O: Op> Propagator<'_, O> {
             return Ok(None);
         };
         let input = &tensors.inputs[0];
-        let current = match self.value(input.id).versions_at(self.now).next() {
-            Some(version) => version.layout.gathered(),
-            None => self.value(input.id).preferred.gathered(),
+        // A module that works on flattened tokens has the layout of what they are a reshape of.
+        let of = self.state.facts.reshape_of[input.id as usize];
+        let unflattened = of.filter(|of| {
+            let ndim = self.value(*of).shape.len();
+            text.ndim() == ndim && ndim > input.shape.len()
+        });
+        let target = match unflattened {
+            Some(of) => {
+                let shape = &self.value(of).shape;
+                let target = self.constrained(&self.gathered(of), text, shape, tag)?;
+                let flat = target.reshape(self.mesh, input.shape);
+                flat.unwrap_or_else(|| self.gathered(input.id))
+            }
+            None => self.constrained(&self.gathered(input.id), text, input.shape, tag)?,
         };
-        let target = self.constrained(&current, text, input.shape, tag)?;
         let reason = Reason::Constraint("input layout of the module");
         self.require(input.id, &target.clone().into(), reason)?;
         Ok(Some((0, target)))

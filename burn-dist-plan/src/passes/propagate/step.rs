@@ -213,9 +213,8 @@ impl<'a, O: Op> Propagator<'a, O> {
             });
         }
         self.emit(self.now, shared, &slots, split);
-        if traits.is_cast
-            && let Some(waiting) = self.unflattened.get_mut(&tensors.inputs[0].id)
-        {
+        let passes_on = traits.is_cast || self.adds_parameters(rule, tensors);
+        if passes_on && let Some(waiting) = self.unflattened.get_mut(&tensors.inputs[0].id) {
             waiting.is_applied = true;
             let tag = waiting.tag.clone();
             for out in &tensors.outputs {
@@ -240,6 +239,17 @@ impl<'a, O: Op> Propagator<'a, O> {
             layout => layout,
         });
         sources.collect()
+    }
+
+    /// Whether an operation adds parameters, or views of them, to its first input, and nothing else.
+    fn adds_parameters(&self, rule: &Rule, tensors: &Tensors<'_>) -> bool {
+        let facts = &self.state.facts;
+        let is_parameter = |value: ValueIndex| {
+            facts.view_of[value as usize].is_some() || facts.parameter(value).is_some()
+        };
+        let adds = rule.elementwise && rule.partial == PartialRule::JointLinear;
+        let mut others = tensors.inputs.iter().skip(1);
+        adds && tensors.inputs.len() > 1 && others.all(|input| is_parameter(input.id))
     }
 
     fn reshape(

@@ -112,8 +112,8 @@ mod local {
 }
 
 form!(struct Report {
-    "float8 " float8 as lines, "\nwhy " why, "\nrecomputed " recomputed, "\nredundancy " redundancy, "\nscheduled " scheduled,
-    "\noverlaps " overlaps as lines, "\nmemory " memory as lines,
+    "float8 " float8 as lines, "\nrecomputed " recomputed, "\nredundancy " redundancy, "\nscheduled " scheduled,
+    "\noverlaps " overlaps as lines, "\nmemory " memory as lines, "\nwhy " why or None,
 });
 form!(struct Float8Layer { "" path, " skipped " skipped or None, " gathered_before " gathered_before or None });
 form!(struct Recomputed { "" visits, " of " visits_seen, " ops " ops, " collectives " collectives });

@@ -474,7 +474,7 @@ pub struct ExplainArgs {
     /// Write the plan here.
     #[arg(long, value_name = "FILE.json")]
     pub json: Option<PathBuf>,
-    /// Print what there is of a step after a pass of the planner: precision, float8, propagate, checkpoint,
+    /// Print what there is of a step after a pass of the planner: layers, precision, float8, propagate, checkpoint,
     /// redundancy, staging, schedule, hierarchy, async_tp, lower, offload or lifetimes.
     #[arg(long, value_name = "PASS", value_parser = pass)]
     pub after: Option<&'static str>,
