@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::ir::{CollectiveKind, HostTask, NewTensor, Side, TensorIndex, TransferTask, UploadTask};
-use crate::mesh::{DType, Rank, ReduceOp};
+use crate::ir::{HostTask, NewTensor, Side, TensorIndex, TransferTask, UploadTask};
+use crate::mesh::collective::{Collective, Strided};
+use crate::mesh::{DType, Rank};
 use crate::toy::Toy;
 
 /// A tensor of `n` elements of four bytes.
@@ -69,23 +70,19 @@ fn send(slot: Slot, n: usize) -> Task<Toy> {
 /// An all-gather of `n` elements from each of two ranks, which gives up what it sends.
 fn gather(from: Slot, to: Slot, n: usize) -> CollectiveTask {
     CollectiveTask {
-        kind: CollectiveKind::AllGather,
+        collective: Collective::AllGather(Strided {
+            outer: 1,
+            mid_sizes: Arc::new([n, n]),
+            inner_bytes: 4,
+        }),
         group: Arc::new([Rank(0), Rank(1)]),
         index: 0,
         axes: Arc::new([2]),
-        op: ReduceOp::Sum,
         dtype: DType::F32,
         from,
         to,
         from_shape: vec![n],
         to_shape: vec![2 * n],
-        from_view: vec![n],
-        to_view: vec![2 * n],
-        dim: 0,
-        to_dim: 0,
-        sizes: Arc::new([n, n]),
-        to_sizes: Arc::new([n, n]),
-        bytes: 4 * n as u64,
         record: 0,
         path: 0,
         take: true,
