@@ -1,11 +1,12 @@
 //! Calls: a collective with its group, its lane and its input.
 
 use super::block::Block;
-use super::collective::{AllToAll, Collective, Kind, Strided};
 use super::group::{Group, Lane};
+use super::info::What;
 use burn_dist_mesh::DType;
 use burn_dist_mesh::Rank;
 use burn_dist_mesh::ReduceOp;
+use burn_dist_mesh::collective::{AllToAll, Collective, Kind, Strided};
 use std::sync::Arc;
 
 /// A collective with its place (group, lane), its element type and its input, ready to be started.
@@ -213,8 +214,7 @@ pub struct Exchange {
     pub(crate) group: Group,
     pub(crate) lane: Lane,
     pub(crate) label: Arc<str>,
-    pub(crate) what: Arc<str>,
-    pub(crate) counted: (Kind, usize),
+    pub(crate) what: What,
 }
 
 impl Exchange {
@@ -224,15 +224,27 @@ impl Exchange {
             group: group.clone(),
             lane: Lane::default(),
             label: "".into(),
-            what: what.into(),
-            counted: (Kind::Exchange, 0),
+            what: What::Exchange(what.into(), (Kind::Exchange, 0)),
         }
     }
 
-    /// Counts the exchange as a collective of `kind` by which this rank receives `bytes`: for ranks that share a device
-    /// and do such a collective by handing each other tensors.
+    /// Returns the exchange of the operands of a call: for ranks that share a device, and do the collective by handing
+    /// each other tensors. It counts as that collective, and all members must describe it alike.
+    pub fn of_operands(call: &Call) -> Self {
+        Self {
+            group: call.group.clone(),
+            lane: call.lane,
+            label: call.label.clone(),
+            what: What::Operands(call.dtype, call.collective.clone(), call.axes.clone()),
+        }
+    }
+
+    /// Counts an exchange of something else as a call of `kind` by which this rank receives `bytes`: for a tensor that
+    /// changes hands.
     pub fn counted_as(mut self, kind: Kind, bytes: usize) -> Self {
-        self.counted = (kind, bytes);
+        if let What::Exchange(_, counted) = &mut self.what {
+            *counted = (kind, bytes);
+        }
         self
     }
 

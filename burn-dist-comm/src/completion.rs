@@ -1,10 +1,10 @@
 //! The end of a call, which its members wait for.
 
 use crate::buffer::Work;
-use crate::sync::{Condvar, Mutex, OnceLock, lock};
+use crate::sync::lock;
 use crate::{CommError, Payload};
 use burn_dist_mesh::Rank;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The work or the values that follow when all members have arrived.

@@ -1,14 +1,13 @@
 //! A call that has been made: the fingerprint that must match, and the text that errors and records show.
 
-use super::collective::{AllToAll, Collective, Kind, Strided, elem_bytes};
-use super::geometry::received_bytes;
 use super::group::{Group, Lane};
-use super::sync::{AtomicU64, OnceLock, Ordering};
 use burn_dist_mesh::DType;
 use burn_dist_mesh::Rank;
 use burn_dist_mesh::ReduceOp;
+use burn_dist_mesh::collective::{AllToAll, Collective, Kind, Strided, elem_bytes};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// The operation of a call, apart from where and when: the part that must match between members.
@@ -18,6 +17,8 @@ pub(crate) enum What {
     Collective(DType, Collective, Arc<[usize]>),
     /// The thing that is exchanged, and the kind and bytes that it counts as.
     Exchange(Arc<str>, (Kind, usize)),
+    /// The same of the operands of a collective, which every member does for itself.
+    Operands(DType, Collective, Arc<[usize]>),
 }
 
 /// A call that a rank has made: who, what, where and when.
@@ -109,7 +110,9 @@ impl CallInfo {
     /// The kind of call.
     pub fn kind(&self) -> Kind {
         match &self.what {
-            What::Collective(_, collective, _) => collective.kind(),
+            What::Collective(_, collective, _) | What::Operands(_, collective, _) => {
+                collective.kind()
+            }
             What::Exchange(_, (kind, _)) => *kind,
         }
     }
@@ -118,10 +121,10 @@ impl CallInfo {
     pub fn received_bytes(&self) -> usize {
         match &self.what {
             What::Exchange(_, (_, bytes)) => *bytes,
-            What::Collective(dtype, collective, _) => {
+            What::Collective(dtype, collective, _) | What::Operands(dtype, collective, _) => {
                 let member = self.group.member(self.rank);
                 member.map_or(0, |member| {
-                    received_bytes(collective, *dtype, &self.group, member)
+                    collective.received_bytes(*dtype, self.group.ranks(), member)
                 })
             }
         }
@@ -164,6 +167,9 @@ impl CallInfo {
                 dtype_a == dtype_b && axes_a == axes_b && a.matches(b)
             }
             (What::Exchange(a, _), What::Exchange(b, _)) => a == b,
+            (What::Operands(dtype_a, a, axes_a), What::Operands(dtype_b, b, axes_b)) => {
+                (dtype_a, a, axes_a) == (dtype_b, b, axes_b)
+            }
             _ => false,
         };
         same && self.label == other.label
@@ -194,6 +200,11 @@ impl fmt::Display for CallInfo {
 }
 
 impl What {
+    /// Returns whether members hand each other values.
+    pub(crate) fn is_exchange(&self) -> bool {
+        matches!(self, Self::Exchange(..) | Self::Operands(..))
+    }
+
     /// Returns whether it is half of a transfer between a pair, which is not a collective.
     pub(crate) fn is_transfer(&self) -> bool {
         matches!(
@@ -207,7 +218,10 @@ impl fmt::Display for What {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (dtype, collective) = match self {
             What::Exchange(what, _) => return write!(f, "exchange of {what}"),
-            What::Collective(dtype, collective, axes) => {
+            What::Collective(dtype, collective, axes) | What::Operands(dtype, collective, axes) => {
+                if matches!(self, Self::Operands(..)) {
+                    write!(f, "exchange for ")?;
+                }
                 if !axes.is_empty() {
                     write!(f, "axis by axis {axes:?}: ")?;
                 }

@@ -50,7 +50,6 @@
 mod block;
 mod buffer;
 mod call;
-mod collective;
 mod completion;
 mod error;
 mod execution;
@@ -70,10 +69,10 @@ mod world;
 
 pub use block::{Block, Buffer, SharedBuffer, downcast, elements};
 pub use buffer::{Gathered, Pool, PoolBuffer, PoolMemory, Region, Share};
-pub use call::{Call, Exchange};
-pub use collective::{
+pub use burn_dist_mesh::collective::{
     AllToAll, Collective, Kind, Strided, chunk_sizes, member_after, member_before,
 };
+pub use call::{Call, Exchange};
 pub use error::CommError;
 pub use error::EXIT_SOFTWARE;
 pub use group::{Group, Lane};

@@ -1,10 +1,11 @@
 //! Deeds of a rank: counters and the flight record.
 
-use super::collective::Kind;
 use super::info::CallInfo;
-use super::sync::{AtomicU64, Mutex, Ordering, lock};
+use super::sync::lock;
+use burn_dist_mesh::collective::Kind;
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// How often a rank made calls of one kind, and what it received by them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -28,7 +28,6 @@ pub(crate) mod task {
     pub(crate) type RankPlan = burn_dist_plan::task::RankPlan<Recorded>;
     pub(crate) type Plan = burn_dist_plan::task::Plan<Recorded>;
     pub(crate) use burn_dist_plan::task::{
-        CollectiveKind, CollectiveTask, CommunicationKind, ReadPlan, Slot, TermOf, TransferTask,
-        UploadTask,
+        CollectiveTask, ReadPlan, Slot, TermOf, TransferTask, UploadTask,
     };
 }

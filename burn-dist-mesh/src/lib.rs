@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod axis;
+pub mod collective;
 mod dtype;
 mod error;
 mod groups;

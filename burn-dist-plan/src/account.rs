@@ -78,9 +78,9 @@ pub fn cause<O: Op>(plan: &RankPlan<O>, task: usize) -> PeakCause {
     let at = |path: u32| plan.paths.get(path as usize).cloned();
     let (op, path) = match plan.tasks.get(task) {
         Some(Task::Op(op, path)) => (op.name(), at(*path)),
-        Some(Task::Collective(task)) => (task.kind.name(), at(task.path)),
+        Some(Task::Collective(task)) => (task.kind().name(), at(task.path)),
         Some(Task::Launch { tasks, .. }) => match tasks.first() {
-            Some(task) => (task.kind.name(), at(task.path)),
+            Some(task) => (task.kind().name(), at(task.path)),
             None => ("launch", None),
         },
         Some(Task::Load { .. }) => ("load", None),

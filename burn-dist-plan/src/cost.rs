@@ -25,7 +25,7 @@ pub fn work_ns(flops: f64, bytes: f64) -> f64 {
     flops * FLOP_NS + bytes * WRITE_NS
 }
 
-/// What the devices that ranks run on take, as far as it is known. Nothing is made to take that time.
+/// The costs of the devices that ranks run on, as far as they are known. Nothing is made to take that time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceCosts {
     /// Devices of a node; ranks fill nodes in order.
@@ -36,11 +36,11 @@ pub struct DeviceCosts {
     pub between: Option<Link>,
     /// Flops of products in a microsecond, by the size of their operands' elements: of 8, 4, 2 bytes and of one.
     pub flops_per_us: [u64; 4],
-    /// What a product takes besides, in flops.
+    /// The work of a product besides, in flops.
     pub flops_besides: u64,
     /// Bytes that memory moves in a microsecond.
     pub bytes_per_us: u64,
-    /// What every kernel takes beside its work, in nanoseconds.
+    /// The time of every kernel beside its work, in nanoseconds.
     pub start_ns: u64,
 }
 
@@ -94,7 +94,7 @@ pub struct Network<'a> {
 }
 
 impl<'a> Network<'a> {
-    /// Returns the network of a mesh whose nodes and links are given; an axis that is on several nodes has the link
+    /// Returns the network of a mesh with these nodes and links; an axis that is on several nodes has the link
     /// between them.
     pub fn new(mesh: &'a MeshShape, links: &Links, topology: &Topology) -> Self {
         if links.is_empty() {

@@ -16,7 +16,7 @@ pub enum PlanError {
     ModuleLayout {
         /// The parameter that asks.
         path: String,
-        /// What it asks for.
+        /// The text of what it asks for.
         text: String,
         /// Why not.
         source: LayoutError,
@@ -47,9 +47,9 @@ pub enum PlanError {
     Float {
         /// The parameter that asks.
         path: String,
-        /// What it asks for.
+        /// The text of what it asks for.
         float: Float,
-        /// What there is.
+        /// The types that there are.
         others: String,
     },
     /// Offload needs more host memory than it may take.
@@ -58,7 +58,7 @@ pub enum PlanError {
          `host`, or offload less", human_bytes(*.asked), human_bytes(*.limit)
     )]
     HostMemory {
-        /// What is offloaded.
+        /// The policy that asks for it.
         offload: Offload,
         /// Bytes that the ranks need together.
         asked: u64,
@@ -109,14 +109,14 @@ pub enum PlanError {
         /// Why not.
         reason: String,
     },
-    /// An operation shifts blocks between ranks in a way that ranks could not carry out together.
+    /// An operation shifts blocks between ranks as ranks could not do together.
     #[error(
         "{op}: {problem}; an operation that shifts blocks adds the same shifts on all ranks, and finishes each"
     )]
     Shifts {
         /// The operation.
         op: String,
-        /// What it asks for.
+        /// The text of what it asks for.
         problem: String,
     },
     /// There is no pass of that name.
@@ -124,7 +124,7 @@ pub enum PlanError {
     UnknownPass {
         /// The name.
         name: String,
-        /// Those that there are.
+        /// The passes that there are.
         passes: String,
     },
     /// A text that names no value.
@@ -151,7 +151,7 @@ pub enum PlanError {
     /// A bug in this crate.
     #[error("the ranks of stages wait for each other, at {at}; this is a bug in burn-dist")]
     Deadlock {
-        /// What each waits for.
+        /// The step that each waits for.
         at: String,
     },
     /// A bug in this crate.

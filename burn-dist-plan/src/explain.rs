@@ -267,7 +267,7 @@ impl Explanation {
         let Some(link) = links.on(names.split(','), record.spans_nodes) else {
             return;
         };
-        let time = link.transfer_ns(record.kind.rounds(record.members), record.bytes);
+        let time = link.transfer_ns(record.rounds(), record.bytes);
         *self
             .communication_ns
             .entry(record.axes.clone())

@@ -101,8 +101,8 @@ pub mod float8 {
 /// Plans of windows: what every rank does.
 pub mod task {
     pub use crate::ir::task::{
-        CollectiveKind, CollectiveRecord, CollectiveTask, CommunicationKind, HostTask, Output,
-        RandomTask, RankPlan, ReadPlan, Task, TermOf, TransferTask, UploadTask,
+        CollectiveRecord, CollectiveTask, HostTask, Output, RandomTask, RankPlan, ReadPlan, Task,
+        TermOf, TransferTask, UploadTask,
     };
     pub use crate::ir::tensor::Slot;
     pub use crate::plan::Plan;

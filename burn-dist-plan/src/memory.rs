@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-/// What memory is used for.
+/// The use of memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryClass {
@@ -22,10 +22,10 @@ pub enum MemoryClass {
     Gathered,
     /// Gradients of parameters, accumulated ones included, and what updates parameters and optimizer state with them.
     Gradient,
-    /// What an optimizer keeps between windows for a parameter: moments, and what they become before a gradient is
-    /// added.
+    /// Values that an optimizer keeps between windows for a parameter: moments, and what they become before a gradient
+    /// is added.
     Optimizer,
-    /// What forward and backward compute: activations, their gradients, temporaries.
+    /// Values that forward and backward compute: activations, their gradients, temporaries.
     #[default]
     Activation,
     /// Input data, and whatever else is kept between windows.
@@ -100,7 +100,7 @@ impl Serialize for ClassBytes {
     }
 }
 
-/// What ran when the most memory was held.
+/// The task that ran when the most memory was held.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct PeakCause {
     /// The operation, or what else a task does: `load`, `all_gather`, `store`.
@@ -122,15 +122,15 @@ impl std::fmt::Display for PeakCause {
 
 /// Planned memory of one rank over one window, in bytes of buffers. Views count once, with what they look at.
 ///
-/// What an operation makes counts beside its operands, unless the backend overwrites one of them. A collective holds
+/// The results of an operation count beside its operands, unless the backend overwrites one of them. A collective holds
 /// what it sends, and what it will return, from its start to its end.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct MemoryPlan {
     /// The most that is alive at once, values that live between windows and are used by this one included.
     pub peak_bytes: u64,
-    /// What was alive then, by class.
+    /// The bytes that were alive then, by class.
     pub peak_by_class: BTreeMap<MemoryClass, u64>,
-    /// What ran then.
+    /// The task that ran then.
     pub peak_cause: PeakCause,
     /// The most that was alive of each class, not all at the same time.
     pub class_peaks: BTreeMap<MemoryClass, u64>,
@@ -146,7 +146,7 @@ pub struct MemoryPlan {
 /// Bytes of one rank by class over the tasks of a window.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MemoryTimeline {
-    /// What is held during each task: what it makes included, what it gives up not yet gone.
+    /// The bytes held during each task: what it makes included, what it drops not yet gone.
     pub tasks: Vec<ClassBytes>,
     /// Index of the task that holds the most.
     pub peak: usize,
@@ -176,7 +176,7 @@ struct Entry {
     lent: bool,
 }
 
-/// Who holds which buffer: each counts once, as what it was last used for.
+/// The holders of each buffer, which counts once, as what it was last used for.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
     entries: FxHashMap<u64, Entry>,

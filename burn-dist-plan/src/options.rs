@@ -1,5 +1,5 @@
-//! What a plan depends on besides the window: the mesh's hardware, and how it is debugged. How to train is the
-//! [`Policy`](crate::Policy) of each parameter, which is part of the window.
+//! Options of a plan, on which it depends besides the window: the mesh's hardware, and how it is debugged. How to train
+//! is the [`Policy`](crate::Policy) of each parameter, which is part of the window.
 
 use crate::Float;
 use crate::cost::DeviceCosts;
@@ -7,12 +7,12 @@ use crate::ir::Float8Store;
 use crate::mesh::{BoolStore, Links, Rank, Topology};
 use crate::storage::Storage;
 
-/// What a plan depends on besides the window.
+/// The options that a plan depends on besides the window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanOptions {
-    /// Whether values that come from nothing wait for their use.
+    /// True if values that come from nothing wait for their use.
     pub defer: bool,
-    /// Whether dim 0 of data, and of what is made of it, is split over the data axes where nothing decides.
+    /// True if dim 0 of data, and of what is made of it, is split over the data axes where nothing decides.
     pub split_batches: bool,
     /// Seed of fuzz layouts, if on.
     pub fuzz: Option<u64>,
@@ -23,14 +23,14 @@ pub struct PlanOptions {
     pub floats_missing: Vec<Float>,
     /// How the inner backend stores values of float8.
     pub float8_store: Float8Store,
-    /// Whether other processes have ranks too: what is read is gathered, for each of them to see.
+    /// True if other processes have ranks too: what is read is gathered, for each of them to see.
     pub everyone_reads: bool,
     /// Which ranks are on one node.
     pub topology: Topology,
     /// Links inside and between nodes, if known: where they say that it takes less time, collectives over several nodes
     /// are composed.
     pub links: Links,
-    /// What the devices take that ranks run on, if these are known: what may run beside a transfer is decided by it.
+    /// The costs of the devices that ranks run on, if known: they decide what may run beside a transfer.
     pub device_costs: Option<DeviceCosts>,
     /// Collectives over several nodes are composed from this many bytes on, whatever the links.
     pub hierarchy_bytes_min: Option<u64>,

@@ -1,4 +1,4 @@
-//! What of an operation may be split over ranks, and what that leaves.
+//! The splits of an operation over ranks, and what they leave.
 //!
 //! A rule names the *factors* of an operation (as in Shardy): `matmul` is `b i k, b k j -> b i j` with `k` reduced. The
 //! planner picks, per factor, how it is split over mesh axes (an [`Assignment`]); everything else (layouts of operands

@@ -40,12 +40,12 @@ impl Strided {
         }
     }
 
-    /// Whether its elements follow each other in order.
+    /// Returns whether its elements follow each other in order.
     pub fn is_contiguous(&self) -> bool {
         self.strides == Self::contiguous(&self.shape).strides
     }
 
-    /// Whether it lies in order from the start of its buffer.
+    /// Returns whether it lies in order from the start of its buffer.
     pub fn is_plain(&self) -> bool {
         self.offset == 0 && self.is_contiguous()
     }
@@ -108,7 +108,7 @@ pub struct Operand<'a> {
     pub at: &'a Strided,
     /// Elements of its whole buffer.
     pub buffer: usize,
-    /// Whether this operation is the last that uses the buffer, and nobody else may hold it.
+    /// True if this operation is the last that uses the buffer, and nobody else may hold it.
     pub alone: bool,
 }
 

@@ -30,10 +30,10 @@ fn check_records(plan: &Plan<Toy>, what: &str) {
     };
     for task in plan.ranks.iter().flat_map(|rank| &rank.tasks) {
         match task {
-            Task::Collective(task) => received(task.record, task.bytes),
+            Task::Collective(task) => received(task.record, task.bytes()),
             Task::Launch { tasks, .. } => {
                 for task in tasks {
-                    received(task.record, task.bytes);
+                    received(task.record, task.bytes());
                 }
             }
             Task::Receive(task) => received(task.record, task.bytes()),

@@ -198,7 +198,7 @@ fn tasks<O: Op>(state: &State<'_, O>, out: &mut String) -> fmt::Result {
     let collective = |task: &CollectiveTask| {
         let (to, from, taken) = (task.to, task.from, last(task.take));
         let ranks: Vec<String> = task.group.iter().map(|rank| rank.0.to_string()).collect();
-        let (name, ranks) = (task.kind.name(), ranks.join(","));
+        let (name, ranks) = (task.kind().name(), ranks.join(","));
         let (before, after) = (&task.from_shape, &task.to_shape);
         format!("s{to} = {name}(s{from}{taken}) of ranks {ranks}  {before:?} to {after:?}")
     };

@@ -1,12 +1,13 @@
 //! Buffers that come back: allocation, recycling, and the hand-over as outputs.
 
 use crate::block::{Block, SharedBuffer, downcast};
-use crate::sync::{Arc, Mutex, lock};
+use crate::sync::lock;
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
 use std::ops::Deref;
 use std::ptr::NonNull;
+use std::sync::{Arc, Mutex};
 
 /// Alignment of every buffer: a cache line, and a whole number of vector registers.
 const ALIGN: usize = 64;

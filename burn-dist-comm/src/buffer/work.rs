@@ -5,9 +5,11 @@ use super::kernels::{self, Reduction};
 use super::pool::PoolMemory;
 use crate::block::{Block, SharedBuffer};
 use crate::geometry::{Geometry, Move, Output, Source};
-use crate::sync::{Arc, AtomicUsize, Mutex, OnceLock, Ordering, lock};
+use crate::sync::lock;
 use burn_dist_mesh::DType;
 use burn_dist_mesh::ReduceOp;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// Calls that read and write more than this write past the caches: their outputs would push each other out of the last
 /// level before anyone reads them. About the last-level cache of a socket; reducing 64 MiB on 32 MiB of cache gains a

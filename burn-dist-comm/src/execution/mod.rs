@@ -18,13 +18,13 @@
 mod tests;
 
 use crate::buffer::{Gathered, Memory, Region, Work};
-use crate::collective::{Collective, Strided, chunk_sizes, elem_bytes};
 use crate::geometry::{
     Geometry, Move, Output, Source, boxes, is_reduction, localized, packed, wanted,
 };
 use crate::info::What;
 use crate::{Block, Group};
 use burn_dist_mesh::DType;
+use burn_dist_mesh::collective::{Collective, Strided, chunk_sizes, elem_bytes};
 use std::sync::Arc;
 
 /// Calls that write no more than this are done by whoever finds all inputs there: waking the others would take longer.
@@ -52,7 +52,7 @@ impl Operation {
     /// Returns that of a call; `None` if it is not a collective.
     pub(crate) fn of(what: &What) -> Option<Self> {
         match what {
-            What::Exchange(..) => None,
+            What::Exchange(..) | What::Operands(..) => None,
             What::Collective(dtype, collective, axes) => Some(Self {
                 dtype: *dtype,
                 collective: collective.clone(),

@@ -1,46 +1,8 @@
-//! Checks of calls, and the bytes that they receive.
+//! Checks of calls.
 
-use crate::collective::{AllToAll, Collective, chunk_sizes, elem_bytes, member_before};
 use crate::group::Group;
 use burn_dist_mesh::DType;
-
-/// Returns the bytes that `member` receives from the other members, as the table at [`Collective`] says.
-pub(crate) fn received_bytes(
-    collective: &Collective,
-    dtype: DType,
-    group: &Group,
-    member: usize,
-) -> usize {
-    let k = group.len();
-    match collective {
-        Collective::AllGather(parts) => parts.whole_bytes() - parts.part_bytes(member),
-        Collective::ReduceScatter { parts, .. } => (k - 1) * parts.part_bytes(member),
-        Collective::AllReduce { bytes, .. } => {
-            let size = elem_bytes(dtype);
-            let chunk = chunk_sizes(bytes / size, k)[member] * size;
-            (k - 1) * chunk + (bytes - chunk)
-        }
-        Collective::AllToAll(AllToAll {
-            shape,
-            split,
-            concat,
-            elem_bytes,
-        }) => {
-            let others = concat.1.iter().sum::<usize>() - concat.1[member];
-            let rest: usize = shape
-                .iter()
-                .enumerate()
-                .filter(|(dim, _)| *dim != split.0 && *dim != concat.0)
-                .map(|(_, size)| size)
-                .product();
-            rest * split.1[member] * others * elem_bytes
-        }
-        Collective::Shift { by, sizes } => sizes[member_before(member, *by, k)],
-        Collective::Broadcast { root, .. } if group.ranks()[member] == *root => 0,
-        Collective::Broadcast { bytes, .. } | Collective::Recv { bytes } => *bytes,
-        Collective::Send { .. } => 0,
-    }
-}
+use burn_dist_mesh::collective::{AllToAll, Collective, elem_bytes, member_before};
 
 /// Checks that a call of `member` with an input of so many bytes makes sense by itself.
 ///

@@ -10,12 +10,12 @@ mod step;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use check::{check, input_bytes, received_bytes};
+pub(crate) use check::{check, input_bytes};
 pub(crate) use share::{boxes, is_reduction, localized, packed, wanted};
 pub(crate) use step::{Loop, Move, Source};
 
-use super::collective::{AllToAll, Collective, Strided, member_before};
 use super::group::Group;
+use burn_dist_mesh::collective::{AllToAll, Collective, Strided, member_before};
 use step::ONCE;
 
 /// A result of a collective.

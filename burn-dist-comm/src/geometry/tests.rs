@@ -1,7 +1,7 @@
 use super::*;
-use crate::collective::chunk_sizes;
 use burn_dist_mesh::DType;
 use burn_dist_mesh::ReduceOp;
+use burn_dist_mesh::collective::chunk_sizes;
 use std::sync::Arc;
 
 fn sizes(k: usize) -> Vec<Arc<[usize]>> {
@@ -128,7 +128,7 @@ fn a_shift_hands_every_input_to_the_member_so_many_places_on() {
         let expected = from.map(|member| Output::Alias { member });
         assert_eq!(outputs, expected, "by {by}");
         assert!(geometry.moves.is_empty());
-        let received = (0..4).map(|member| received_bytes(&shift, DType::U8, &group, member));
+        let received = (0..4).map(|member| shift.received_bytes(DType::U8, group.ranks(), member));
         let expected = from.map(|member| [8, 0, 4, 12][member]);
         assert_eq!(received.collect::<Vec<_>>(), expected, "by {by}");
     }

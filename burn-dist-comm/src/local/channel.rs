@@ -5,11 +5,12 @@ use crate::block::Block;
 use crate::completion::Completion;
 use crate::group::Group;
 use crate::info::CallInfo;
-use crate::sync::{Arc, AtomicU64, Mutex, Ordering, lock};
+use crate::sync::lock;
 use crate::{CommError, Payload};
 use burn_dist_mesh::Rank;
 use std::collections::VecDeque;
-use std::sync::Weak;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 
 /// The deposit of one member of a call.
 pub(super) struct Deposit {

@@ -4,16 +4,18 @@ use super::channel::{Deposit, Input};
 use super::hub::{ChannelKey, LocalHub};
 use super::pending::{LocalCall, PendingBuffer, PendingValues};
 use crate::buffer::{Pool, is_reducible};
-use crate::collective::{Collective, elem_bytes};
-use crate::geometry::{check, input_bytes, received_bytes};
+use crate::geometry::{check, input_bytes};
 use crate::info::{CallInfo, What};
-use crate::sync::{Arc, Ordering, lock};
+use crate::sync::lock;
 use crate::{
     Block, Call, CommError, Communicator, Exchange, Group, Lane, Payload, Pending, SharedBuffer,
     Stats,
 };
 use burn_dist_mesh::DType;
 use burn_dist_mesh::Rank;
+use burn_dist_mesh::collective::{Collective, elem_bytes};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// The endpoint of one rank of a [`LocalHub`].
 ///
@@ -73,7 +75,7 @@ impl LocalComm {
             });
         };
         let is_here = |rank: &Rank| hub.is_local(*rank);
-        if matches!(what, What::Exchange(..)) && !group.ranks().iter().all(is_here) {
+        if what.is_exchange() && !group.ranks().iter().all(is_here) {
             return Err(CommError::NoSharedMemory { rank });
         }
         let is_send = matches!(&what, What::Collective(_, Collective::Send { .. }, _));
@@ -174,7 +176,7 @@ fn prepare(
             *block = Some(Block::from(pool.copy_of(unaligned.as_slice())));
         }
     }
-    Ok(received_bytes(collective, *dtype, &info.group, member))
+    Ok(collective.received_bytes(*dtype, info.group.ranks(), member))
 }
 
 fn is_aligned(block: &Block, dtype: DType) -> bool {
@@ -225,15 +227,8 @@ impl Communicator for LocalComm {
             lane,
             label,
             what,
-            counted,
         } = exchange;
-        let call = self.begin(
-            group,
-            lane,
-            label,
-            What::Exchange(what, counted),
-            (Input::Value(payload), true),
-        )?;
+        let call = self.begin(group, lane, label, what, (Input::Value(payload), true))?;
         Ok(Pending::new(PendingValues(call)))
     }
 
@@ -270,7 +265,7 @@ impl Communicator for LocalComm {
             What::Collective(dtype, collective, _) => {
                 input_bytes(collective, *dtype, &info.group, member)
             }
-            What::Exchange(..) => Ok(None),
+            What::Exchange(..) | What::Operands(..) => Ok(None),
         };
         if let Err(reason) = valid {
             state.counters.add(info.kind(), 0);

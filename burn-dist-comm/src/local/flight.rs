@@ -7,11 +7,11 @@ use crate::flight::{
     self, CallRecord, FaultKind, FaultRecord, FlightRecord, PeerRecord, RankRecord,
 };
 use crate::info::{CallInfo, What};
-use crate::sync::Ordering;
 use crate::{CommError, Peer, Process};
 use burn_dist_mesh::Rank;
 use std::path::Path;
 use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Turns instants into times of the day.
@@ -163,7 +163,7 @@ impl LocalHub {
             Some(_) => None,
         };
         let dtype = match &call.what {
-            What::Collective(dtype, ..) => dtype.name(),
+            What::Collective(dtype, ..) | What::Operands(dtype, ..) => dtype.name(),
             What::Exchange(..) => "",
         };
         CallRecord {

@@ -6,19 +6,19 @@ use super::endpoint::LocalComm;
 use super::record_file::RecordFile;
 use super::wire::Wire;
 use crate::buffer::{Memory, Pool};
-use crate::collective::Collective;
 use crate::completion::{Completion, Moment, Outcome, Patience};
 use crate::execution::{self, Operation};
-use crate::geometry::received_bytes;
 use crate::info::{CallInfo, What};
 use crate::processes::{Answer, Opened, Placement, Ranks, Remote, Verdict, WindowPrint};
 use crate::record::{Counters, FlightRecorder};
-use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, OnceLock, Ordering, RwLock, lock};
+use crate::sync::lock;
 use crate::{CommError, Group, Lane, Process, Stats};
 use burn_dist_mesh::Rank;
+use burn_dist_mesh::collective::Collective;
 use rustc_hash::FxHashMap;
 use std::borrow::Cow;
-use std::sync::{PoisonError, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 use std::time::Instant;
 
 /// The state that the ranks of one process share: channels, output buffers, the fault, and the records.
@@ -508,16 +508,7 @@ impl LocalHub {
             };
         };
         // The others wait for the busiest member: in a ring, everyone moves at its pace.
-        let received =
-            deposits
-                .iter()
-                .enumerate()
-                .map(|(member, deposit)| match &deposit.info.what {
-                    What::Exchange(_, (_, bytes)) => *bytes,
-                    What::Collective(dtype, collective, _) => {
-                        received_bytes(collective, *dtype, group, member)
-                    }
-                });
+        let received = deposits.iter().map(|deposit| deposit.info.received_bytes());
         let bytes = received.max().unwrap_or(0) as u64;
         let rounds = deposits[0].info.kind().rounds(group.len());
         Moment {

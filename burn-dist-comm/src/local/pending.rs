@@ -4,8 +4,8 @@ use super::channel::Channel;
 use super::hub::LocalHub;
 use crate::completion::{Completion, Moment, Outcome, Stop};
 use crate::info::{CallInfo, Transfer};
-use crate::sync::Arc;
 use crate::{CommError, Payload, PendingCall, SharedBuffer};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long a rank sleeps on a modelled wire before it looks whether another has failed.

@@ -1,8 +1,8 @@
 //! A flight record while it is being written to the disk.
 
 use crate::processes::Answer;
-use crate::sync::{Arc, OnceLock};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// How long whoever wants to name the file, or ends, waits for it.

@@ -14,10 +14,11 @@
 //! time. A shift goes over the axes along which some member differs from the one that it sends to. Those are all of its
 //! group's, unless `by` and the size of the group have a common divisor: by 2 along all of `dp=2,tp=2`, only dp.
 
-use crate::collective::member_after;
 use crate::group::Group;
-use crate::sync::{Mutex, lock};
+use crate::sync::lock;
+use burn_dist_mesh::collective::member_after;
 use burn_dist_mesh::{AxisIndex, Link, Links, MeshShape, Rank, Topology};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// A network to model: the mesh that the ranks of a hub form, and the links of its axes.

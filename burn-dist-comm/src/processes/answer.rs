@@ -1,7 +1,7 @@
 //! Answers that the engine finds for a thread that waits.
 
-use crate::sync::{Condvar, Mutex, lock};
-use std::sync::PoisonError;
+use crate::sync::lock;
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A state that the engine sets, and that other threads wait for.

@@ -4,12 +4,12 @@ use super::faults::Faults;
 use super::head::InputId;
 use super::mesh::{Mesh, Out};
 use super::ranks::Opened;
-use crate::collective::Collective;
 use crate::execution::{Execution, Operation};
 use crate::info::{CallInfo, What};
 use crate::transport::{Destination, Message};
 use crate::{Block, CommError};
 use burn_dist_mesh::Rank;
+use burn_dist_mesh::collective::Collective;
 use rustc_hash::FxHasher;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -40,20 +40,19 @@ impl Call {
     }
 }
 
-/// The description that must be equal for all members of a call.
+/// A number for the description that must be equal for all members of a call.
 fn fingerprint(info: &CallInfo) -> u64 {
-    let what = match &info.what {
-        // Both halves of a transfer.
-        What::Collective(dtype, Collective::Send { bytes } | Collective::Recv { bytes }, _) => {
-            format!("transfer of {bytes} bytes of {}", dtype.name())
+    let label = info.label();
+    match &info.what {
+        // Both halves of a transfer are one description.
+        What::Collective(dtype, Collective::Recv { bytes }, axes) => {
+            hash((dtype, &Collective::Send { bytes: *bytes }, axes, label))
         }
-        what => what.to_string(),
-    };
-    let folds = match &info.what {
-        What::Collective(_, _, folds) => &folds[..],
-        What::Exchange(..) => &[],
-    };
-    hash((what, folds, info.label()))
+        What::Collective(dtype, collective, axes) | What::Operands(dtype, collective, axes) => {
+            hash((dtype, collective, axes, label))
+        }
+        What::Exchange(what, _) => hash((what, label)),
+    }
 }
 
 fn hash(value: impl Hash) -> u64 {

@@ -14,10 +14,11 @@ use super::ranks::Ranks;
 use super::waiting::Waiting;
 use super::watch::Watch;
 use super::window::KindName;
-use crate::sync::{AtomicBool, AtomicUsize, Ordering, lock};
+use crate::sync::lock;
 use crate::transport::{Destination, Message, Transport};
 use crate::{Block, StartError};
 use rustc_hash::FxHashMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 

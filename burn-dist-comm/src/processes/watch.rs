@@ -67,7 +67,9 @@ fn runs_this_program(pid: u32) -> bool {
 
 #[cfg(all(feature = "mpi", target_os = "linux"))]
 mod kernel {
-    use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use rustix::process::{Pid, PidfdFlags, pidfd_open};
+    use std::os::fd::OwnedFd;
 
     /// A process, whatever becomes of its number.
     pub(super) struct Handle(OwnedFd);
@@ -75,23 +77,18 @@ mod kernel {
     impl Handle {
         /// `None` if the kernel is older than Linux 5.3, or the process is in another namespace.
         pub(super) fn new(pid: u32) -> Option<Self> {
-            let pid = libc::pid_t::try_from(pid).ok()?;
-            // SAFETY: the call takes two numbers and makes a file descriptor.
-            let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-            let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0)?;
-            // SAFETY: the descriptor has just been made and belongs to nobody else.
-            Some(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+            let pid = Pid::from_raw(i32::try_from(pid).ok()?)?;
+            pidfd_open(pid, PidfdFlags::empty()).ok().map(Self)
         }
 
         pub(super) fn has_ended(&self) -> bool {
-            let mut poll = libc::pollfd {
-                fd: self.0.as_raw_fd(),
-                events: libc::POLLIN,
-                revents: 0,
+            const NO_WAIT: Timespec = Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
             };
-            // SAFETY: one entry, which lives longer than the call; it does not wait.
-            let num = unsafe { libc::poll(&raw mut poll, 1, 0) };
-            num == 1 && poll.revents & libc::POLLIN != 0
+            let mut handles = [PollFd::new(&self.0, PollFlags::IN)];
+            let polled = poll(&mut handles, Some(&NO_WAIT));
+            polled.is_ok() && handles[0].revents().contains(PollFlags::IN)
         }
     }
 

@@ -33,7 +33,8 @@ pub struct PartPrint {
     pub hash: u64,
 }
 
-/// The words of a window in a message, besides its hashes: the number of parts, three words for each, then the digest.
+/// The words of a window in a message, besides its hashes: the number of parts, three words for each, then the digest;
+/// each of 8 bytes, the least significant first, as in heads.
 pub(super) fn to_block(digest: Option<&[u64]>, parts: &[PartPrint]) -> Block {
     let digest = digest.unwrap_or_default();
     if digest.is_empty() && parts.is_empty() {
@@ -47,6 +48,7 @@ pub(super) fn to_block(digest: Option<&[u64]>, parts: &[PartPrint]) -> Block {
             .flat_map(|part| [part.value.into(), part.row, part.hash]),
     );
     words.extend(digest);
+    words.iter_mut().for_each(|word| *word = word.to_le());
     Block::from(words)
 }
 
@@ -54,7 +56,7 @@ pub(super) fn to_block(digest: Option<&[u64]>, parts: &[PartPrint]) -> Block {
 pub(super) fn from_block(block: &Block) -> (Vec<PartPrint>, Option<Arc<[u64]>>) {
     let chunks = block.as_slice().chunks_exact(8);
     let words: Vec<u64> = chunks
-        .map(|chunk| u64::from_ne_bytes(chunk.try_into().expect("8 bytes")))
+        .map(|chunk| u64::from_le_bytes(chunk.try_into().expect("8 bytes")))
         .collect();
     let Some((&count, rest)) = words.split_first() else {
         return (Vec::new(), None);
@@ -88,8 +90,9 @@ mod tests {
         assert_eq!(parts, [part(0, 1), part(4, 2)]);
         assert_eq!(found.as_deref(), Some(&digest[..]));
         assert_eq!(from_block(&to_block(None, &[])), (vec![], None));
+        assert_eq!(to_block(Some(&[0x0102]), &[]).as_slice()[8..10], [2, 1]);
         // A number of parts that is not there.
-        let wrong = Block::from(vec![u64::MAX, 1, 2, 3, 4]);
+        let wrong = Block::from([u64::MAX, 1, 2, 3, 4].map(u64::to_le).to_vec());
         assert_eq!(from_block(&wrong).0.len(), 1);
     }
 }

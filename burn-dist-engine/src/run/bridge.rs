@@ -22,12 +22,12 @@ use super::device_exchange::failed;
 use super::turn::Turn;
 use crate::burn::downcast;
 use crate::comm::{
-    AllToAll, Block, Call, CallInfo, Collective, CommError, Communicator, Group, Kind, Payload,
-    Pending, SharedBuffer, Strided,
+    Block, Call, CallInfo, Collective, CommError, Communicator, Group, Kind, Payload, Pending,
+    SharedBuffer,
 };
 use crate::mesh::Rank;
 use crate::ops::execute::{from_data, into_data};
-use crate::plan::task::{CollectiveKind, CollectiveTask, TransferTask};
+use crate::plan::task::{CollectiveTask, TransferTask};
 
 /// Groups by their members; making one validates it, so it is done once.
 #[derive(Default)]
@@ -243,10 +243,10 @@ pub(super) fn start<B: BackendIr>(
     label: Option<&Arc<str>>,
 ) -> Result<Started, CommError> {
     let group = groups.get(&task.group)?;
-    let collective = collective(task);
-    let is_on_device = comm.is_on_device(&group, collective.kind());
-    let call = |collective, block| {
-        let call = Call::new(&group, task.dtype, collective, block).axis_by_axis(task.axes.clone());
+    let is_on_device = comm.is_on_device(&group, task.kind());
+    let call = |block| {
+        let call = Call::new(&group, task.dtype, task.collective.clone(), block);
+        let call = call.axis_by_axis(task.axes.clone());
         match label {
             Some(label) => call.labelled(label.clone()),
             None => call,
@@ -254,52 +254,13 @@ pub(super) fn start<B: BackendIr>(
     };
     if is_on_device {
         let operand = Operand::<B>::Collective(input, Box::new(task.clone()));
-        let pending = comm.start_on_device(call(collective, None), Arc::new(operand))?;
+        let pending = comm.start_on_device(call(None), Arc::new(operand))?;
         return Ok(Started::Device(pending));
     }
     comm.land()?;
     let (block, shared) = block::<B>(input, &task.from_shape, to_burn(task.dtype))?;
-    let pending = comm.start(call(collective, Some(block)))?;
+    let pending = comm.start(call(Some(block)))?;
     Ok(Started::Host { pending, shared })
-}
-
-/// A task as its members describe it to a communicator.
-fn collective(task: &CollectiveTask) -> Collective {
-    let elem = task.dtype.size();
-    let outer: usize = task.from_view[..task.dim.min(task.from_view.len())]
-        .iter()
-        .product();
-    let inner: usize = task.from_view.iter().skip(task.dim + 1).product();
-    let parts = || Strided {
-        outer,
-        mid_sizes: task.sizes.clone(),
-        inner_bytes: inner * elem,
-    };
-    match task.kind {
-        CollectiveKind::AllGather => Collective::AllGather(parts()),
-        CollectiveKind::ReduceScatter => Collective::ReduceScatter {
-            op: task.op,
-            parts: parts(),
-        },
-        CollectiveKind::AllReduce => Collective::AllReduce {
-            op: task.op,
-            bytes: task.from_shape.iter().product::<usize>() * elem,
-        },
-        CollectiveKind::AllToAll => {
-            let mut shape = task.from_view.clone();
-            shape[task.to_dim] = task.to_sizes.iter().sum();
-            Collective::AllToAll(AllToAll {
-                shape: shape.into(),
-                split: (task.dim, task.sizes.clone()),
-                concat: (task.to_dim, task.to_sizes.clone()),
-                elem_bytes: elem,
-            })
-        }
-        CollectiveKind::Shift { by } => Collective::Shift {
-            by: by as isize,
-            sizes: task.sizes.iter().map(|elements| elements * elem).collect(),
-        },
-    }
 }
 
 /// A slot that moves between the ranks of two stages, as one of them sees it.

@@ -29,7 +29,7 @@ pub(super) fn failed<B: BackendIr>(
         }
         Some(Task::Random(_)) => ("random".to_string(), None, message),
         Some(Task::Upload(_)) => ("upload".to_string(), None, message),
-        Some(Task::Collective(task)) => (task.kind.name().to_string(), None, message),
+        Some(Task::Collective(task)) => (task.kind().name().to_string(), None, message),
         Some(Task::Launch { .. } | Task::Finish { .. }) => {
             ("collectives".to_string(), None, message)
         }

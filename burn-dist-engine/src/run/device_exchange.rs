@@ -23,10 +23,13 @@ use burn_std::BoolDType;
 
 use super::turn::Turn;
 use crate::burn::{flat_between, settings};
-use crate::comm::{Call, CommError, Communicator, Exchange, Kind, Payload, Pending};
+use crate::comm::{
+    AllToAll, Call, Collective, CommError, Communicator, Exchange, Payload, Pending, Strided,
+    member_before,
+};
 use crate::mesh::ReduceOp;
 use crate::ops::dtype::to_burn;
-use crate::plan::task::{CollectiveKind, CollectiveTask};
+use crate::plan::task::CollectiveTask;
 
 #[cfg(test)]
 pub(super) mod tests;
@@ -34,6 +37,14 @@ pub(super) mod tests;
 /// Returns the error of a tensor that is not handed over, made or combined.
 pub(super) fn failed(reason: String) -> CommError {
     CommError::Device { reason }
+}
+
+/// Returns the error of a collective that no plan has.
+pub(super) fn no_task(task: &CollectiveTask) -> CommError {
+    let name = task.kind().name();
+    failed(format!(
+        "{name} is no collective of a plan; this is a bug in burn-dist"
+    ))
 }
 
 /// A tensor that a rank hands to the others.
@@ -49,14 +60,11 @@ pub(super) fn start<B: BackendIr>(
     comm: &dyn Communicator,
     call: &Call,
 ) -> Result<Pending<Arc<[Payload]>>, CommError> {
-    let bytes = usize::try_from(task.bytes).expect("what a rank receives fits its memory");
-    let exchange = Exchange::new(call.group(), fingerprint(task));
-    let exchange = exchange.counted_as(kind(task.kind), bytes);
     let mine: Payload = Arc::new(Part {
         handle: input,
         shape: task.from_shape.clone(),
     });
-    comm.exchange(exchange.labelled(call.label().clone()), mine)
+    comm.exchange(Exchange::of_operands(call), mine)
 }
 
 /// Waits for the parts of the others and returns this rank's result.
@@ -101,35 +109,6 @@ pub(super) fn finish<B: BackendIr>(
     })
 }
 
-fn kind(kind: CollectiveKind) -> Kind {
-    match kind {
-        CollectiveKind::AllGather => Kind::AllGather,
-        CollectiveKind::ReduceScatter => Kind::ReduceScatter,
-        CollectiveKind::AllReduce => Kind::AllReduce,
-        CollectiveKind::AllToAll => Kind::AllToAll,
-        CollectiveKind::Shift { .. } => Kind::Shift,
-    }
-}
-
-/// Returns in words what all members must agree on.
-fn fingerprint(task: &CollectiveTask) -> String {
-    let (name, dtype) = (task.kind.name(), task.dtype.name());
-    match task.kind {
-        CollectiveKind::AllGather => format!("{dtype} for {name} of {:?}", task.sizes),
-        CollectiveKind::ReduceScatter => {
-            format!("{dtype} for {name} {:?} of {:?}", task.op, task.sizes)
-        }
-        CollectiveKind::AllReduce => {
-            format!("{dtype} {:?} for {name} {:?}", task.from_shape, task.op)
-        }
-        CollectiveKind::AllToAll => format!(
-            "{dtype} for {name}, dim {} split into {:?}, dim {} joined from {:?}",
-            task.dim, task.sizes, task.to_dim, task.to_sizes
-        ),
-        CollectiveKind::Shift { by } => format!("{dtype} for {name} by {by} of {:?}", task.sizes),
-    }
-}
-
 /// The part of `index` in a dim that is cut into `sizes`.
 pub(super) fn cut(sizes: &[usize], index: usize) -> Slice {
     let start: usize = sizes[..index].iter().sum();
@@ -138,22 +117,18 @@ pub(super) fn cut(sizes: &[usize], index: usize) -> Slice {
 
 /// The block of an all-to-all as `[p, first, q, second, r]` around the two dims, with `joined` of the dim that is
 /// joined; and where the two stand: cut, joined.
-pub(super) fn swapped(task: &CollectiveTask, joined: usize) -> ([usize; 5], usize, usize) {
-    let view = &task.from_view;
-    let (first, second) = (task.dim.min(task.to_dim), task.dim.max(task.to_dim));
-    let (at_cut, at_join) = if task.dim < task.to_dim {
-        (1, 3)
-    } else {
-        (3, 1)
-    };
+pub(super) fn swapped(pieces: &AllToAll, joined: usize) -> ([usize; 5], usize, usize) {
+    let (shape, cut_dim, join_dim) = (&pieces.shape, pieces.split.0, pieces.concat.0);
+    let (first, second) = (cut_dim.min(join_dim), cut_dim.max(join_dim));
+    let (at_cut, at_join) = if cut_dim < join_dim { (1, 3) } else { (3, 1) };
     let mut block = [
-        view[..first].iter().product(),
+        shape[..first].iter().product(),
         0,
-        view[first + 1..second].iter().product(),
+        shape[first + 1..second].iter().product(),
         0,
-        view[second + 1..].iter().product(),
+        shape[second + 1..].iter().product(),
     ];
-    block[at_cut] = task.sizes.iter().sum();
+    block[at_cut] = pieces.split.1.iter().sum();
     block[at_join] = joined;
     (block, at_cut, at_join)
 }
@@ -171,46 +146,48 @@ impl<B: BackendIr> Context<'_, B> {
         if task.to_shape.contains(&0) {
             return Ok(K::empty(shape(), self.device, to_burn(task.dtype)));
         }
-        // The local block as `[outer, mid, inner]` around the dim that is gathered or scattered.
-        let outer: usize = task.from_view.iter().take(task.dim).product();
-        let inner: usize = task.from_view.iter().skip(task.dim + 1).product();
-        let combined = match task.kind {
-            CollectiveKind::AllReduce => self.reduced::<K>(parts)?,
-            CollectiveKind::AllGather => {
-                let parts = parts.into_iter().zip(task.sizes.iter());
+        let elem = task.dtype.size();
+        // A block as `[outer, mid, inner]` around the dim that is divided.
+        let block = |pieces: &Strided, mid: usize| {
+            let inner = pieces.inner_bytes / elem;
+            [pieces.outer, mid, inner]
+        };
+        let combined = match &task.collective {
+            Collective::AllReduce { .. } => self.reduced::<K>(parts)?,
+            Collective::AllGather(pieces) => {
+                let parts = parts.into_iter().zip(pieces.mid_sizes.iter());
                 let parts = parts
                     .filter(|(_, size)| **size > 0)
-                    .map(|(part, &size)| K::reshape(part, [outer, size, inner].into()));
+                    .map(|(part, &size)| K::reshape(part, block(pieces, size).into()));
                 K::cat(parts.collect(), 1)
             }
-            CollectiveKind::ReduceScatter => {
-                let whole: usize = task.sizes.iter().sum();
-                let mine = [
-                    Slice::from(0..outer),
-                    cut(&task.sizes, task.index),
-                    Slice::from(0..inner),
-                ];
+            Collective::ReduceScatter { parts: pieces, .. } => {
+                let whole = block(pieces, pieces.mid());
+                let mut mine = whole.map(|size| Slice::from(0..size));
+                mine[1] = cut(&pieces.mid_sizes, task.index);
                 let parts = parts
                     .into_iter()
-                    .map(|part| K::slice(K::reshape(part, [outer, whole, inner].into()), &mine));
+                    .map(|part| K::slice(K::reshape(part, whole.into()), &mine));
                 self.reduced::<K>(parts.collect())?
             }
-            CollectiveKind::AllToAll => {
-                let (_, _, at_join) = swapped(task, 0);
-                let parts = parts.into_iter().zip(task.to_sizes.iter());
+            Collective::AllToAll(pieces) => {
+                let (_, _, at_join) = swapped(pieces, 0);
+                let parts = parts.into_iter().zip(pieces.concat.1.iter());
                 let parts = parts.filter(|(_, size)| **size > 0).map(|(part, &size)| {
-                    let (block, at_cut, _) = swapped(task, size);
+                    let (block, at_cut, _) = swapped(pieces, size);
                     let mut mine = block.map(|size| Slice::from(0..size));
-                    mine[at_cut] = cut(&task.sizes, task.index);
+                    mine[at_cut] = cut(&pieces.split.1, task.index);
                     K::slice(K::reshape(part, block.into()), &mine)
                 });
                 K::cat(parts.collect(), at_join)
             }
-            CollectiveKind::Shift { by } => {
-                let members = parts.len() as i32;
-                let from = (task.index as i32 - by).rem_euclid(members) as usize;
+            Collective::Shift { by, .. } => {
+                let from = member_before(task.index, *by, parts.len());
                 let block = parts.into_iter().nth(from);
                 block.expect("it is one of the members")
+            }
+            Collective::Broadcast { .. } | Collective::Send { .. } | Collective::Recv { .. } => {
+                return Err(no_task(task));
             }
         };
         Ok(K::reshape(combined, shape()))
@@ -238,7 +215,9 @@ impl<B: BackendIr> Context<'_, B> {
         &self,
         terms: impl ExactSizeIterator<Item = K::Tensor>,
     ) -> Result<K::Tensor, CommError> {
-        let (op, dtype) = (self.task.op, to_burn(self.task.dtype));
+        let op = self.task.collective.reduce_op();
+        let op = op.expect("only reductions have terms");
+        let dtype = to_burn(self.task.dtype);
         let bools = settings::<B>(self.device).bool_dtype;
         if op == ReduceOp::Mean && terms.len() > 1 {
             let terms = terms.map(|term| K::widen(term, dtype)).collect();

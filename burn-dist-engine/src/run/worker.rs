@@ -282,7 +282,7 @@ impl<B: BackendIr> Worker<B> {
         let path = run.plan.paths.get(task.path as usize);
         let started =
             bridge::start::<B>(task, input, self.comm.as_ref(), &mut self.groups, path)
-                .map_err(|error| bridge::into_fault(error, self.rank, task.kind.name(), path))?;
+                .map_err(|error| bridge::into_fault(error, self.rank, task.kind().name(), path))?;
         tracing::trace!(target: "burn_dist", rank = self.rank.0, call = %started.info(), "launched");
         let observers = &mut self.tensors.observers;
         observers.collective_started(part, began, Instant::now());
@@ -312,7 +312,7 @@ impl<B: BackendIr> Worker<B> {
         let output = started.wait::<B>(task, &self.turn, &self.tensors.device);
         let output = output.map_err(|error| {
             let path = run.plan.paths.get(task.path as usize);
-            bridge::into_fault(error, self.rank, task.kind.name(), path)
+            bridge::into_fault(error, self.rank, task.kind().name(), path)
         })?;
         self.tensors
             .put_received(part, task, output, &info, (began, Instant::now()));

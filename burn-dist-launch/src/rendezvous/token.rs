@@ -140,8 +140,7 @@ impl Token {
     /// If the folder or the file is somebody else's, or open to others, or cannot be made.
     #[cfg(unix)]
     pub(crate) fn of_user() -> Result<Self, TokenError> {
-        // SAFETY: a system call without arguments, which cannot fail.
-        let user = unsafe { libc::geteuid() };
+        let user = rustix::process::geteuid().as_raw();
         Self::in_folder(
             &std::env::temp_dir().join(format!("burn-dist-user-{user}")),
             user,

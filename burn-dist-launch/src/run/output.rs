@@ -1,11 +1,11 @@
 //! The output of processes, line by line.
 
 use burn_dist_comm::lock;
-use nix::libc::{POLLIN, nfds_t, poll, pollfd};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, IsTerminal, PipeReader, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -226,17 +226,13 @@ fn readable<const N: usize>(
     files: [BorrowedFd<'_>; N],
     patience: Option<Duration>,
 ) -> io::Result<[bool; N]> {
-    let mut polled = files.map(|file| pollfd {
-        fd: file.as_raw_fd(),
-        events: POLLIN,
-        revents: 0,
+    let mut polled = files.map(|file| PollFd::new(file, PollFlags::POLLIN));
+    let patience = patience.map_or(PollTimeout::NONE, |patience| {
+        PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX)
     });
-    let millis = patience.map_or(-1, |patience| patience.as_millis() as i32);
-    // SAFETY: the descriptors are open, and the list lives through the call.
-    match unsafe { poll(polled.as_mut_ptr(), N as nfds_t, millis) } {
-        -1 => Err(io::Error::last_os_error()),
-        _ => Ok(polled.map(|file| file.revents != 0)),
-    }
+    poll(&mut polled, patience)?;
+    // What the library has no name for has happened too.
+    Ok(polled.map(|file| file.any().unwrap_or(true)))
 }
 
 /// Passes on what a process writes until it closes its end; `is_raw` if as it is.

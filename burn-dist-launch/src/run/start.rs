@@ -13,6 +13,7 @@ use super::terminal::Terminal;
 use crate::rendezvous::{self, Server, Token};
 use burn_dist_comm::{Peer, lock};
 use nix::libc::{SIGTERM, SIGWINCH};
+use nix::sys::signal::Signal;
 use std::fs::File;
 use std::io::{BufRead, BufReader, IsTerminal, PipeReader};
 use std::os::fd::{AsFd, OwnedFd};
@@ -337,7 +338,7 @@ impl Start<'_> {
                     command.pre_exec(move || {
                         open_files.set()?;
                         match transport {
-                            Transport::Mpi => supervisor::end_with_parent(parent, SIGTERM),
+                            Transport::Mpi => supervisor::end_with_parent(parent, Signal::SIGTERM),
                             Transport::Direct => Ok(()),
                         }
                     })

@@ -13,9 +13,10 @@ use burn_dist_comm::{EXIT_TEMPORARY, lock};
 use nix::cmsg_space;
 use nix::errno::Errno;
 use nix::libc::{
-    SIGBUS, SIGCONT, SIGFPE, SIGHUP, SIGILL, SIGINT, SIGKILL, SIGQUIT, SIGSEGV, SIGTERM, SIGUSR1,
-    SIGUSR2, SIGWINCH,
+    SIGBUS, SIGFPE, SIGHUP, SIGILL, SIGINT, SIGKILL, SIGQUIT, SIGSEGV, SIGTERM, SIGUSR1, SIGUSR2,
+    SIGWINCH,
 };
+use nix::sys::signal::{Signal, killpg};
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::Pid;
@@ -278,7 +279,7 @@ pub fn supervise(socket: &Path, program: &[OsString]) -> io::Result<()> {
         .process_group(0);
     let parent = nix::unistd::getpid();
     // SAFETY: only functions that may be called between fork and exec.
-    unsafe { command.pre_exec(move || end_with_parent(parent, SIGKILL)) };
+    unsafe { command.pre_exec(move || end_with_parent(parent, Signal::SIGKILL)) };
     let started = command.spawn();
     // Its files are the program's only.
     drop(command);
@@ -310,7 +311,7 @@ pub fn supervise(socket: &Path, program: &[OsString]) -> io::Result<()> {
     let obeying = match obeying {
         Ok(obeying) => obeying,
         Err(error) => {
-            send(&running, SIGKILL);
+            send(&running, Signal::SIGKILL);
             return Err(error);
         }
     };
@@ -327,16 +328,14 @@ fn wait_for_end(mut launcher: UnixStream) -> io::Result<()> {
 }
 
 /// Sends a signal to the process group of the program.
-fn send(running: &Mutex<Running>, signal: i32) {
+fn send(running: &Mutex<Running>, signal: Signal) {
     let running = lock(running);
-    // Once it has been waited for, its number may be someone else's.
+    // Once it has been waited for, its number may be someone else's. A group that has ended hears nothing.
     if !running.is_over {
-        // SAFETY: a system call; the group is that of our child, which has not been waited for.
-        unsafe { nix::libc::kill(-running.pid.as_raw(), signal) };
-        if [SIGTERM, SIGINT, SIGHUP].contains(&signal) {
+        let _ = killpg(running.pid, signal);
+        if [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP].contains(&signal) {
             // One that was stopped hears no other signal before this one.
-            // SAFETY: as above.
-            unsafe { nix::libc::kill(-running.pid.as_raw(), SIGCONT) };
+            let _ = killpg(running.pid, Signal::SIGCONT);
         }
     }
 }
@@ -347,11 +346,15 @@ fn obey(mut launcher: UnixStream, running: &Mutex<Running>, socket: &Path) {
     while launcher.read_exact(&mut byte).is_ok() {
         match byte[0] {
             MAY_GO => return,
-            END_NOW => return send(running, SIGKILL),
-            signal => send(running, i32::from(signal)),
+            END_NOW => return send(running, Signal::SIGKILL),
+            signal => {
+                if let Ok(signal) = Signal::try_from(i32::from(signal)) {
+                    send(running, signal);
+                }
+            }
         }
     }
-    send(running, SIGKILL);
+    send(running, Signal::SIGKILL);
     // What the launcher has left: its socket, and the folder, once nothing else is in it; and the memory that `mpirun`
     // does not tidy up.
     let _ = std::fs::remove_file(socket);
@@ -383,8 +386,8 @@ fn wait(pid: Pid, running: &Mutex<Running>, mut tell: impl FnMut(Word)) -> End {
     }
     let mut running = lock(running);
     running.is_over = true;
-    // SAFETY: a system call; the group still has its number, which is that of the zombie.
-    unsafe { nix::libc::kill(-pid.as_raw(), SIGKILL) };
+    // The group still has its number, which is that of the zombie.
+    let _ = killpg(pid, Signal::SIGKILL);
     match waitpid(pid, None) {
         Ok(WaitStatus::Exited(_, code)) => End::Exited(code),
         Ok(WaitStatus::Signaled(_, signal, _)) => End::Signalled(signal as i32),
@@ -393,16 +396,13 @@ fn wait(pid: Pid, running: &Mutex<Running>, mut tell: impl FnMut(Word)) -> End {
 }
 
 /// Asks the system to send `signal` to this process when the one that started it ends; called between fork and exec.
-pub(super) fn end_with_parent(parent: Pid, signal: i32) -> io::Result<()> {
+pub(super) fn end_with_parent(parent: Pid, signal: Signal) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     {
-        // SAFETY: a system call without pointers.
-        if unsafe { nix::libc::prctl(nix::libc::PR_SET_PDEATHSIG, signal) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        nix::sys::prctl::set_pdeathsig(signal)?;
         // It may have ended before that.
         if nix::unistd::getppid() != parent {
-            return Err(io::Error::from_raw_os_error(nix::libc::ESRCH));
+            return Err(Errno::ESRCH.into());
         }
     }
     #[cfg(not(target_os = "linux"))]

@@ -1,4 +1,4 @@
-//! What modules cost: how long their operations take.
+//! Costs of modules: how long their operations take.
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Included};
@@ -55,7 +55,7 @@ pub fn is_inside(path: &str, module: &str) -> bool {
 }
 
 impl FromIterator<(String, u64)> for ModuleCosts {
-    /// Costs that were found in another way.
+    /// Costs that were found elsewhere.
     fn from_iter<T: IntoIterator<Item = (String, u64)>>(costs: T) -> Self {
         let mut found = Self::default();
         for (path, ns) in costs {

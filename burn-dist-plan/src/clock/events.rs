@@ -33,7 +33,7 @@ pub struct Call {
     pub ns: u64,
 }
 
-/// What a rank does next.
+/// The next action of a rank.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Computes.
@@ -72,7 +72,7 @@ pub struct Span {
     pub end: u64,
 }
 
-/// What a rank did.
+/// The actions of a rank, with their times.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Timeline {
     /// Everything that took time on a lane; of each lane in order.
@@ -208,7 +208,7 @@ pub fn run(ranks: &[Vec<Action>]) -> Result<Vec<Timeline>, ClockError> {
     Ok(states.into_iter().map(end).collect())
 }
 
-/// Begins the first calls of a lane for which all members are there, and those that they were in the way of.
+/// Begins the first calls of a lane for which all members are there, and those that waited for them.
 fn begin(states: &mut [RankState], lane: Lane, members: Vec<usize>) {
     let mut look = vec![members];
     while let Some(members) = look.pop() {

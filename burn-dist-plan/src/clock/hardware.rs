@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::cost::DeviceCosts;
-use crate::ir::{CollectiveKind, CommunicationKind};
+use crate::mesh::collective::Kind;
 use crate::mesh::{DType, Link, Split};
 
-/// Of the bandwidth of a ring, what a tree reaches.
+/// The part of a ring's bandwidth that a tree reaches.
 const TREE_BANDWIDTH: f64 = 0.92;
 const NS_PER_US: f64 = 1e3;
 const NS_PER_S: f64 = 1e9;
@@ -28,7 +28,7 @@ const PRESETS: [(&str, &str); 4] = [
 
 /// Devices, their links and their hosts, all alike.
 ///
-/// As text it is TOML; every key has to be there, and no other. Law: reading the text form gives the same hardware.
+/// Text form: TOML; every key has to be there, and no other. Law: reading the text form gives the same hardware.
 ///
 /// ```
 /// use burn_dist_plan::clock::Hardware;
@@ -57,7 +57,7 @@ pub struct Hardware {
     pub links: NodeLinks,
 }
 
-/// What a product multiplies.
+/// The operands of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operands {
     /// Tensors of a type.
@@ -84,7 +84,7 @@ pub struct Products {
     pub f16_tflops: f64,
     /// Peak of 8-bit floats of either kind.
     pub f8_tflops: f64,
-    /// What of the peak the largest product reaches.
+    /// The part of the peak that the largest product reaches.
     pub efficiency: f64,
     /// A product of so many gigaflops reaches half of that.
     pub half_gflop: f64,
@@ -96,11 +96,11 @@ pub struct Products {
 pub struct Memory {
     /// Its size, in GiB.
     pub gib: f64,
-    /// What of it no tensor gets: the runtime, buffers of collectives, gaps between tensors.
+    /// The part of it that no tensor gets: the runtime, buffers of collectives, gaps between tensors.
     pub reserved_gib: f64,
     /// Its bandwidth, in gigabytes per second.
     pub gb_per_s: f64,
-    /// What of the bandwidth a kernel reaches.
+    /// The part of the bandwidth that a kernel reaches.
     pub efficiency: f64,
 }
 
@@ -108,11 +108,11 @@ pub struct Memory {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Kernels {
-    /// What every kernel takes on the device beside its work, in microseconds.
+    /// The time of every kernel on the device beside its work, in microseconds.
     pub start_us: f64,
-    /// Whether a chain of operations between products runs as one kernel, as a compiler makes it.
+    /// True if a chain of operations between products runs as one kernel, as a compiler makes it.
     pub compile: bool,
-    /// What of the chain's traffic between its own operations, and of its starts, that saves.
+    /// The part of the chain's traffic between its own operations, and of its starts, that this saves.
     pub fusion: f64,
 }
 
@@ -144,9 +144,9 @@ pub struct NodeLinks {
 pub struct DeviceLink {
     /// Bandwidth in one direction, in gigabytes per second.
     pub gb_per_s: f64,
-    /// What of it a large collective reaches.
+    /// The part of it that a large collective reaches.
     pub efficiency: f64,
-    /// What a step of the ring takes, in microseconds.
+    /// The time of a step of the ring, in microseconds.
     pub latency_us: f64,
 }
 
@@ -160,7 +160,7 @@ pub enum HardwareError {
         presets()
     )]
     UnknownPreset {
-        /// What was asked for.
+        /// The name that was asked for.
         name: String,
     },
     /// A text that does not describe hardware.
@@ -179,7 +179,7 @@ pub enum HardwareError {
         key: &'static str,
         /// Its value.
         found: f64,
-        /// What it may be.
+        /// The values that it may have.
         allowed: &'static str,
     },
 }
@@ -387,14 +387,14 @@ impl Hardware {
     /// ```
     ///
     /// Source: ring and tree of NCCL's model (`src/graph/tuning.cc`); [`mesh::link`](crate::mesh::link) for the bytes.
-    pub fn communication_ns(&self, kind: CommunicationKind, on: Split, bytes: u64) -> f64 {
+    pub fn communication_ns(&self, kind: Kind, on: Split, bytes: u64) -> f64 {
         let (inside, between) = (self.links.inside, self.links.between);
         let rounds = kind.rounds(on.nodes * on.per_node) as f64;
         let others = on.nodes.saturating_sub(1);
         // Steps between nodes, and the members of a node that send in them.
         let (steps_between, senders) = match kind {
-            CommunicationKind::Collective(CollectiveKind::Shift { .. }) => (others.min(1), 1),
-            CommunicationKind::Collective(CollectiveKind::AllReduce) => (2 * others, on.per_node),
+            Kind::Shift => (others.min(1), 1),
+            Kind::AllReduce => (2 * others, on.per_node),
             _ => (others, on.per_node),
         };
         let steps_between = steps_between as f64;
@@ -414,7 +414,7 @@ impl Hardware {
         };
         let bytes_ns = inside.max(between);
         let ring = latency * NS_PER_US + bytes_ns;
-        if kind != CommunicationKind::Collective(CollectiveKind::AllReduce) || on.nodes <= 1 {
+        if kind != Kind::AllReduce || on.nodes <= 1 {
             return ring;
         }
         let levels = f64::from(on.nodes.ilog2());

@@ -1,4 +1,4 @@
-//! What the operations of a rank cost a device: flops, and bytes that are read and written.
+//! Costs of a rank's operations on a device: flops, and bytes that are read and written.
 //!
 //! | operation | bytes |
 //! | --- | --- |
@@ -59,12 +59,12 @@ struct Traffic {
     writes: Vec<(u64, u64)>,
 }
 
-/// Operations on their way to a kernel.
+/// Operations that will be one kernel.
 #[derive(Default)]
 struct Chain {
     tasks: Range<usize>,
     ops: usize,
-    /// Of the first operation that runs a kernel.
+    /// The name of the first operation that runs a kernel.
     name: Option<&'static str>,
     kernels: usize,
     /// Bytes of the operations one by one.

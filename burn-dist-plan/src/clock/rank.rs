@@ -7,10 +7,11 @@ use rustc_hash::FxHashMap;
 use super::Hardware;
 use super::events::{Action, Call, Lane};
 use super::kernels::{Kernel, Walk};
-use crate::ir::{CollectiveTask, CommunicationKind, Op, RankPlan, Slot, Task, TransferTask};
+use crate::ir::{CollectiveTask, Op, RankPlan, Slot, Task, TransferTask};
+use crate::mesh::collective::Kind;
 use crate::mesh::{MeshShape, Rank, Split, Topology};
 
-/// What an action is, for people.
+/// The description of an action, for people.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct What {
     /// The operation or collective.
@@ -30,7 +31,7 @@ pub(super) struct What {
 pub(super) struct RankActions {
     /// The calls of it have the members of their groups, not yet as indices.
     pub actions: Vec<Action>,
-    /// What each action is.
+    /// The description of each action.
     pub what: Vec<What>,
     /// The group of each call, in order.
     pub groups: Vec<Arc<[Rank]>>,
@@ -226,11 +227,8 @@ impl Builder<'_, '_> {
 
     fn start(&mut self, index: usize, task: &CollectiveTask) {
         let (lane, on) = self.lanes.of(&task.group);
-        let ns = self.hardware.communication_ns(
-            CommunicationKind::Collective(task.kind),
-            on,
-            task.bytes,
-        );
+        let (kind, bytes) = (task.kind(), task.bytes());
+        let ns = self.hardware.communication_ns(kind, on, bytes);
         self.calls.insert(task.to, self.out.groups.len());
         self.out.groups.push(task.group.clone());
         let action = Action::Start {
@@ -242,9 +240,9 @@ impl Builder<'_, '_> {
             },
         };
         let what = What {
-            name: task.kind.name(),
+            name: kind.name(),
             ops: 1,
-            bytes: task.bytes,
+            bytes,
             tasks: (index, index),
             path: task.path,
         };
@@ -254,9 +252,7 @@ impl Builder<'_, '_> {
     /// Starts a transfer from the first rank of `pair` to the second.
     fn transfer(&mut self, index: usize, task: &TransferTask, pair: [Rank; 2], host_ns: u64) {
         let (lane, on) = self.lanes.channel(pair);
-        let ns = self
-            .hardware
-            .communication_ns(CommunicationKind::Receive, on, task.bytes());
+        let ns = self.hardware.communication_ns(Kind::Recv, on, task.bytes());
         self.out.groups.push(Arc::from(pair));
         let call = Call {
             lane,

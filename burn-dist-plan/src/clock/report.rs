@@ -1,4 +1,4 @@
-//! What a simulation found, in numbers and as text.
+//! The results of a simulation, in numbers and as text.
 
 use std::fmt;
 use std::ops::Range;
@@ -32,7 +32,7 @@ pub struct Simulation {
 /// `compute_ns + exposed_ns + host_ns + idle_ns` is how long it takes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RankSimulation {
-    /// Those that it stands for, the one that was simulated first.
+    /// The ranks that it stands for, the one that was simulated first.
     pub ranks: Vec<Rank>,
     /// When it is done, in nanoseconds.
     pub end_ns: u64,
@@ -57,7 +57,7 @@ pub struct RankSimulation {
     /// The actions of its schedule, in order of time; not part of JSON.
     #[serde(skip)]
     pub actions: Vec<Span>,
-    /// What it holds, task by task; not part of JSON.
+    /// The memory that it holds, task by task; not part of JSON.
     #[serde(skip)]
     pub memory_over_time: Vec<MemoryAt>,
     /// Everything that takes time on a lane, lane by lane; not part of JSON.
@@ -78,7 +78,7 @@ pub struct LaneTime {
     pub bytes: u64,
 }
 
-/// What a rank holds from some time on.
+/// The memory that a rank holds from some time on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MemoryAt {
     /// When, in nanoseconds.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::ir::{CollectiveKind, CommunicationKind, Op, Task};
-use crate::mesh::{DType, Split};
+use crate::ir::{CollectiveRecord, Op, Task};
+use crate::mesh::{DType, Split, collective};
 use crate::plan::Plan;
 use crate::toy::{Builder, Kind, Toy, options};
 use crate::{Policy, plan};
@@ -162,24 +162,23 @@ fn ranks_that_make_other_calls_are_stuck() {
 fn a_collective_takes_what_its_formula_says() {
     let hardware = simple();
     let time = |kind, nodes, per_node, bytes| {
-        hardware.communication_ns(
-            CommunicationKind::Collective(kind),
-            Split { nodes, per_node },
-            bytes,
-        )
+        hardware.communication_ns(kind, Split { nodes, per_node }, bytes)
     };
     // Three steps of 10 ns, and a byte a nanosecond.
-    assert_eq!(time(CollectiveKind::AllGather, 1, 4, 300), 330.0);
-    assert_eq!(time(CollectiveKind::ReduceScatter, 1, 4, 300), 330.0);
-    assert_eq!(time(CollectiveKind::AllToAll, 1, 4, 300), 330.0);
+    assert_eq!(time(collective::Kind::AllGather, 1, 4, 300), 330.0);
+    assert_eq!(time(collective::Kind::ReduceScatter, 1, 4, 300), 330.0);
+    assert_eq!(time(collective::Kind::AllToAll, 1, 4, 300), 330.0);
     // Two passes.
-    assert_eq!(time(CollectiveKind::AllReduce, 1, 4, 600), 660.0);
+    assert_eq!(time(collective::Kind::AllReduce, 1, 4, 600), 660.0);
     // One member on each of four nodes: every byte goes between nodes, and takes two nanoseconds.
-    assert_eq!(time(CollectiveKind::AllGather, 4, 1, 300), 300.0 + 600.0);
+    assert_eq!(time(collective::Kind::AllGather, 4, 1, 300), 300.0 + 600.0);
     // Four members on each of two nodes: one step of 100 ns and six of 10; four links share what goes between nodes.
-    assert_eq!(time(CollectiveKind::AllGather, 2, 4, 700), 160.0 + 700.0);
-    assert_eq!(time(CollectiveKind::AllReduce, 2, 4, 1400), 320.0 + 1400.0);
-    assert_eq!(time(CollectiveKind::AllGather, 1, 1, 0), 0.0);
+    assert_eq!(time(collective::Kind::AllGather, 2, 4, 700), 160.0 + 700.0);
+    assert_eq!(
+        time(collective::Kind::AllReduce, 2, 4, 1400),
+        320.0 + 1400.0
+    );
+    assert_eq!(time(collective::Kind::AllGather, 1, 1, 0), 0.0);
 }
 
 /// Between many nodes, a sum of few bytes takes a tree: four levels instead of fifteen steps, there and back. One of many
@@ -192,16 +191,16 @@ fn small_sums_over_many_nodes_take_a_tree() {
             nodes: 16,
             per_node: 4,
         };
-        hardware.communication_ns(CommunicationKind::Collective(kind), on, bytes)
+        hardware.communication_ns(kind, on, bytes)
     };
     let up_and_down = 2.0 * (3.0 * 10.0 + 4.0 * 100.0);
     let around = (63.0 - 15.0) * 10.0 + 15.0 * 100.0;
     for (kind, bytes, expected) in [
-        (CollectiveKind::AllReduce, 0, up_and_down),
-        (CollectiveKind::AllReduce, 63, up_and_down + 64.0 / 0.92),
-        (CollectiveKind::AllReduce, 63_000, 2.0 * around + 63_000.0),
-        (CollectiveKind::ReduceScatter, 0, around),
-        (CollectiveKind::AllGather, 0, around),
+        (collective::Kind::AllReduce, 0, up_and_down),
+        (collective::Kind::AllReduce, 63, up_and_down + 64.0 / 0.92),
+        (collective::Kind::AllReduce, 63_000, 2.0 * around + 63_000.0),
+        (collective::Kind::ReduceScatter, 0, around),
+        (collective::Kind::AllGather, 0, around),
     ] {
         let found = time(kind, bytes);
         assert!(
@@ -560,7 +559,7 @@ fn a_gather_ahead_of_its_use_is_hidden() {
     assert_eq!(over.bytes, received);
     assert_eq!(over.count as usize, plan.collectives.len());
     // A step of the ring each, two for the loss.
-    let rounds = plan.collectives.iter().map(|record| record.kind.rounds(2));
+    let rounds = plan.collectives.iter().map(CollectiveRecord::rounds);
     assert_eq!(over.busy_ns, received + 10 * rounds.sum::<u64>());
     assert!(rank.exposed_ns < over.busy_ns, "some of it is hidden");
     assert!(rank.exposed_ns > 0, "the first gather is not");

@@ -1,19 +1,19 @@
 //! The stages of a collective over several nodes, and what each rank does in them.
 
-use crate::ir::{CollectiveKind, CollectiveTask};
-use crate::layout::chunk;
+use crate::ir::CollectiveTask;
+use crate::mesh::collective::{Collective, Kind, Strided};
 use crate::mesh::{Rank, Split};
 
 /// One stage of a composition.
 pub(crate) struct Level {
-    pub kind: CollectiveKind,
+    pub kind: Kind,
     pub between: bool,
 }
 
 /// Returns the stages of a collective, in order.
-pub(crate) fn levels(kind: CollectiveKind) -> &'static [Level] {
-    use CollectiveKind::{AllGather, AllReduce, ReduceScatter};
-    const fn level(kind: CollectiveKind, between: bool) -> Level {
+pub(crate) fn levels(kind: Kind) -> &'static [Level] {
+    use Kind::{AllGather, AllReduce, ReduceScatter};
+    const fn level(kind: Kind, between: bool) -> Level {
         Level { kind, between }
     }
     match kind {
@@ -28,7 +28,12 @@ pub(crate) fn levels(kind: CollectiveKind) -> &'static [Level] {
         }
         ReduceScatter => const { &[level(ReduceScatter, false), level(ReduceScatter, true)] },
         AllGather => const { &[level(AllGather, true), level(AllGather, false)] },
-        CollectiveKind::AllToAll | CollectiveKind::Shift { .. } => &[],
+        Kind::AllToAll
+        | Kind::Shift
+        | Kind::Broadcast
+        | Kind::Send
+        | Kind::Recv
+        | Kind::Exchange => &[],
     }
 }
 
@@ -57,12 +62,15 @@ pub(crate) fn levels_of(sizes: &[usize], split: Split) -> Option<(Vec<usize>, Ve
 
 /// Returns what a rank does in one stage of a collective; `flat` is the collective as one call, between the slots of
 /// the stage.
+///
+/// # Panics
+/// If it is not composed of stages.
 pub(crate) fn stage(flat: CollectiveTask, split: Split, index: usize) -> CollectiveTask {
     let Split { nodes, per_node } = split;
     let (node, place) = (flat.index / per_node, flat.index % per_node);
-    let level = &levels(flat.kind)[index];
     let (axes_between, axes_inside) = levels_of(&flat.axes, split).unwrap_or_default();
-    let (group, own, axes): (Vec<Rank>, usize, Vec<usize>) = match level.between {
+    let is_between = levels(flat.kind())[index].between;
+    let (group, own, axes): (Vec<Rank>, usize, Vec<usize>) = match is_between {
         true => {
             let others = (0..nodes).map(|node| flat.group[node * per_node + place]);
             (others.collect(), node, axes_between)
@@ -72,94 +80,93 @@ pub(crate) fn stage(flat: CollectiveTask, split: Split, index: usize) -> Collect
             (inside.to_vec(), place, axes_inside)
         }
     };
-    let outer: usize = flat.from_view.iter().take(flat.dim).product();
-    let rest: usize = flat.from_view.iter().skip(flat.dim + 1).product();
-    let piece = flat.sizes.first().copied().unwrap_or(0);
-    let start = |view: Vec<usize>| Block {
-        shape: flat.from_shape.clone(),
-        view,
-    };
-    let end = |view: Vec<usize>| Block {
-        shape: flat.to_shape.clone(),
-        view,
-    };
-    // What a rank's place has on all nodes, as all of it and as one of the parts of a node.
-    let column = || Block::new(vec![outer, nodes * piece, rest]);
-    let seen = |parts: usize| vec![outer, nodes, parts, piece, rest];
-    let column_seen = || Block {
-        view: seen(1),
-        ..column()
-    };
-    let (before, after, dim, sizes) = match (flat.kind, index) {
-        (CollectiveKind::AllReduce, _) => {
+    let elem = flat.dtype.size();
+    let (start, end) = (flat.from_shape.clone(), flat.to_shape.clone());
+    let (collective, from_shape, to_shape) = match (&flat.collective, index) {
+        (Collective::AllReduce { op, .. }, _) => {
             let numel: usize = flat.from_shape.iter().product();
-            let chunks = (0..per_node).map(|index| chunk(0..numel, per_node, index).len());
-            let chunks: Vec<usize> = chunks.collect();
-            let mine = || Block::new(vec![chunks[place]]);
+            let chunks = || Strided::chunked(1, numel, elem, per_node);
+            let own = chunks().mid_sizes[place];
             match index {
-                0 => (start(vec![numel]), mine(), 0, chunks.clone()),
-                1 => (mine(), mine(), 0, Vec::new()),
-                _ => (mine(), end(vec![numel]), 0, chunks.clone()),
+                0 => {
+                    let (op, parts) = (*op, chunks());
+                    let scattered = Collective::ReduceScatter { op, parts };
+                    (scattered, start, vec![own])
+                }
+                1 => {
+                    let (op, bytes) = (*op, own * elem);
+                    let reduced = Collective::AllReduce { op, bytes };
+                    (reduced, vec![own], vec![own])
+                }
+                _ => (Collective::AllGather(chunks()), vec![own], end),
             }
         }
-        (CollectiveKind::ReduceScatter, 0) => {
-            (start(seen(per_node)), column_seen(), 2, vec![1; per_node])
+        (Collective::ReduceScatter { op, parts }, _) => {
+            let column = Column::of(parts, split, elem);
+            let (op, parts) = (*op, column.parts(is_between));
+            let scattered = Collective::ReduceScatter { op, parts };
+            match index {
+                0 => (scattered, start, column.shape),
+                _ => (scattered, column.shape, end),
+            }
         }
-        (CollectiveKind::ReduceScatter, _) => {
-            let made = end(vec![outer, piece, rest]);
-            (column(), made, 1, vec![piece; nodes])
+        (Collective::AllGather(parts), _) => {
+            let column = Column::of(parts, split, elem);
+            let gathered = Collective::AllGather(column.parts(is_between));
+            match index {
+                0 => (gathered, start, column.shape),
+                _ => (gathered, column.shape, end),
+            }
         }
-        (_, 0) => {
-            let own = start(vec![outer, piece, rest]);
-            (own, column(), 1, vec![piece; nodes])
-        }
-        _ => (column_seen(), end(seen(per_node)), 2, vec![1; per_node]),
-    };
-    let (k, had, has) = (group.len(), before.numel(), after.numel());
-    let received = match level.kind {
-        CollectiveKind::AllGather => has - had,
-        CollectiveKind::ReduceScatter => (k - 1) * has,
-        CollectiveKind::AllToAll | CollectiveKind::Shift { .. } => {
-            unreachable!("it is never composed")
-        }
-        CollectiveKind::AllReduce => {
-            let own = chunk(0..had, k, own).len();
-            (k - 1) * own + (had - own)
-        }
+        (other, _) => unreachable!("{} is never composed", other.kind().name()),
     };
     CollectiveTask {
-        kind: level.kind,
+        collective,
         group: group.into(),
         index: own,
         axes: axes.into(),
-        from_shape: before.shape,
-        to_shape: after.shape,
-        from_view: before.view,
-        to_view: after.view,
-        dim,
-        to_dim: dim,
-        sizes: sizes.clone().into(),
-        to_sizes: sizes.into(),
-        bytes: (received * flat.dtype.size()) as u64,
+        from_shape,
+        to_shape,
         ..flat
     }
 }
 
-/// A local block before or after a stage.
-struct Block {
+/// The pieces that ranks with one place on all nodes have together.
+struct Column {
+    /// As one block.
     shape: Vec<usize>,
-    view: Vec<usize>,
+    /// As the part of each node.
+    between: Strided,
+    /// As one of the parts that there are on each node.
+    inside: Strided,
 }
 
-impl Block {
-    fn new(shape: Vec<usize>) -> Self {
+impl Column {
+    fn of(parts: &Strided, split: Split, elem: usize) -> Self {
+        let Split { nodes, per_node } = split;
+        let &Strided {
+            outer, inner_bytes, ..
+        } = parts;
+        let piece = parts.mid_sizes.first().copied().unwrap_or(0);
         Self {
-            view: shape.clone(),
-            shape,
+            shape: vec![outer, nodes * piece, inner_bytes / elem.max(1)],
+            between: Strided {
+                outer,
+                mid_sizes: vec![piece; nodes].into(),
+                inner_bytes,
+            },
+            inside: Strided {
+                outer: outer * nodes,
+                mid_sizes: vec![1; per_node].into(),
+                inner_bytes: piece * inner_bytes,
+            },
         }
     }
 
-    fn numel(&self) -> usize {
-        self.shape.iter().product()
+    fn parts(&self, is_between: bool) -> Strided {
+        match is_between {
+            true => self.between.clone(),
+            false => self.inside.clone(),
+        }
     }
 }

@@ -34,7 +34,7 @@ pub mod window;
 
 pub(crate) use access::Access;
 pub(crate) use chunked::Chunked;
-pub(crate) use collective::{collective, ordered};
+pub(crate) use collective::{collective, described, ordered};
 pub(crate) use cut::Cut;
 pub(crate) use float8::{BLOCK, Float8Op, Float8Store, Product, ScaleOf, Ways};
 pub(crate) use flops::is_product;
@@ -52,8 +52,8 @@ pub use role::{Phase, Role};
 pub use stage::{Pipeline, ScheduleChoice, Stage};
 pub(crate) use step::{LocalStep, Move, OnNodes, Reason, Transfer};
 pub(crate) use task::{
-    CollectiveKind, CollectiveRecord, CollectiveTask, CommunicationKind, HostTask, Output,
-    RandomTask, RankPlan, ReadPlan, Task, TermOf, TransferTask, UploadTask,
+    CollectiveRecord, CollectiveTask, HostTask, Output, RandomTask, RankPlan, ReadPlan, Task,
+    TermOf, TransferTask, UploadTask,
 };
 pub(crate) use tensor::Slot;
 pub(crate) use values::{OpIndex, SlotInfo, Source, Value, Version};

@@ -12,6 +12,7 @@ use super::tensor::Slot;
 use super::window::{Origin, ValueIndex};
 use crate::layout::Layout;
 use crate::memory::MemoryClass;
+use crate::mesh::collective::{Collective, Kind};
 use crate::mesh::{Rank, ReduceOp};
 use crate::pipeline::Action;
 use crate::storage::Storage;
@@ -198,85 +199,11 @@ pub struct RandomTask<O> {
     pub runs: Arc<[Range<usize>]>,
 }
 
-/// Kinds of collectives a plan contains.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum CollectiveKind {
-    /// Every member receives all pieces.
-    AllGather,
-    /// Every member receives one piece of the reduction.
-    ReduceScatter,
-    /// Every member receives the reduction.
-    AllReduce,
-    /// A split over one dim becomes a split over another.
-    AllToAll,
-    /// Every member sends its block some places further along the group, cyclically.
-    Shift {
-        /// How many places.
-        by: i32,
-    },
-}
-
-impl CollectiveKind {
-    /// Returns the field's name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::AllGather => "all_gather",
-            Self::ReduceScatter => "reduce_scatter",
-            Self::AllReduce => "all_reduce",
-            Self::AllToAll => "all_to_all",
-            Self::Shift { .. } => "shift",
-        }
-    }
-
-    /// Steps of the ring algorithm between `members` members; see the [formula](crate::mesh::link).
-    pub fn rounds(self, members: usize) -> u64 {
-        let others = members.saturating_sub(1) as u64;
-        match self {
-            Self::AllReduce => 2 * others,
-            Self::AllGather | Self::ReduceScatter | Self::AllToAll => others,
-            Self::Shift { .. } => others.min(1),
-        }
-    }
-}
-
-/// Kinds of communication a plan contains.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum CommunicationKind {
-    /// Among all members of a group.
-    Collective(CollectiveKind),
-    /// A rank of another stage is sent what this one has.
-    Send,
-    /// The rank of another stage sends what it has.
-    Receive,
-}
-
-impl CommunicationKind {
-    /// Returns the field's name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Collective(kind) => kind.name(),
-            Self::Send => "send",
-            Self::Receive => "recv",
-        }
-    }
-
-    /// Steps between `members` members, as the receivers count them; see [`CollectiveKind::rounds`].
-    pub fn rounds(self, members: usize) -> u64 {
-        match self {
-            Self::Collective(kind) => kind.rounds(members),
-            Self::Send => 0,
-            Self::Receive => 1,
-        }
-    }
-}
-
 /// A collective of one rank; see [`Task::Collective`].
-///
-/// The local block is seen as `[outer, mid, inner]` around the dim (or factor of a dim) that is gathered or scattered.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CollectiveTask {
-    /// Which.
-    pub kind: CollectiveKind,
+    /// What is done, and which piece goes where, in bytes of `dtype`.
+    pub collective: Collective,
     /// The members, in order.
     pub group: Arc<[Rank]>,
     /// Index of this rank in `group`.
@@ -284,8 +211,6 @@ pub struct CollectiveTask {
     /// Sizes of the axes that the group runs over, the first major: reductions have the bits of one over each of them,
     /// the last first.
     pub axes: Arc<[usize]>,
-    /// How terms combine, for the reducing kinds.
-    pub op: ReduceOp,
     /// Element type.
     pub dtype: DType,
     /// From where.
@@ -296,26 +221,25 @@ pub struct CollectiveTask {
     pub from_shape: Vec<usize>,
     /// Local shape after.
     pub to_shape: Vec<usize>,
-    /// The local block before, with every factor as a dim of its own.
-    pub from_view: Vec<usize>,
-    /// The local block after, likewise.
-    pub to_view: Vec<usize>,
-    /// Gather: dim of the views along which pieces are joined. Scatter: dim that is cut. All-to-all: dim that is cut.
-    pub dim: usize,
-    /// All-to-all: dim along which pieces are joined; else equal to `dim`.
-    pub to_dim: usize,
-    /// Size of each member's piece along `dim`; of a shift, elements of the block that each member sends.
-    pub sizes: Arc<[usize]>,
-    /// All-to-all: size of each member's piece along `to_dim`.
-    pub to_sizes: Arc<[usize]>,
-    /// Bytes this rank receives from other members.
-    pub bytes: u64,
     /// Index into the collectives of the plan.
     pub record: u32,
     /// Index into [`RankPlan::paths`] of the module it serves.
     pub path: u32,
     /// Whether `from` is empty afterwards.
     pub take: bool,
+}
+
+impl CollectiveTask {
+    /// Returns the kind of collective.
+    pub fn kind(&self) -> Kind {
+        self.collective.kind()
+    }
+
+    /// Returns the bytes that this rank receives from other members.
+    pub fn bytes(&self) -> u64 {
+        let Self { group, index, .. } = self;
+        self.collective.received_bytes(self.dtype, group, *index) as u64
+    }
 }
 
 /// The plan of one rank.
@@ -391,7 +315,7 @@ pub struct ReadPlan {
 #[derive(Clone, Debug, PartialEq)]
 pub struct CollectiveRecord {
     /// Which.
-    pub kind: CommunicationKind,
+    pub kind: Kind,
     /// Names of the mesh axes it runs over.
     pub axes: String,
     /// Why it is there.
@@ -412,4 +336,14 @@ pub struct CollectiveRecord {
     pub spans_nodes: bool,
     /// Number of the launch it is part of, if it is started together with others.
     pub launch: Option<u32>,
+}
+
+impl CollectiveRecord {
+    /// Returns how many times its latency it takes, as those count it that receive; see [`Kind::rounds`].
+    pub fn rounds(&self) -> u64 {
+        match self.kind {
+            Kind::Send => 0,
+            kind => kind.rounds(self.members),
+        }
+    }
 }

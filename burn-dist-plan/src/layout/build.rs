@@ -135,12 +135,12 @@ impl Layout {
         self.dims.iter().map(DimLayout::size).product()
     }
 
-    /// Whether every rank holds the whole value.
+    /// Returns whether every rank holds the whole value.
     pub fn is_replicated(&self) -> bool {
         self.partial.is_empty() && self.dims.iter().all(DimLayout::is_whole)
     }
 
-    /// Whether the value is the reduction of parts that different ranks hold.
+    /// Returns whether the value is the reduction of parts that different ranks hold.
     pub fn has_partial(&self) -> bool {
         !self.partial.is_empty()
     }

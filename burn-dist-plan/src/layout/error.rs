@@ -1,6 +1,6 @@
-//! What can be wrong with a layout.
+//! Errors of layouts.
 
-/// The reason why a layout, or a way between two, cannot be had.
+/// The reason why a layout, or a path between two, cannot be had.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LayoutError {
@@ -85,7 +85,7 @@ pub enum LayoutError {
         text: String,
         /// Where the problem starts, in characters from 1.
         column: usize,
-        /// What is wrong.
+        /// The fault.
         problem: String,
     },
 }

@@ -16,7 +16,7 @@ fn every(ops: &[ReduceOp], mut law: impl FnMut(&MeshShape, &Layout)) {
     }
 }
 
-/// What every layout must satisfy.
+/// Checks the laws of every layout.
 fn check(mesh: &MeshShape, layout: &Layout) {
     layout.validate(mesh).unwrap();
     let text = layout.display(mesh).to_string();

@@ -1,4 +1,4 @@
-//! What one rank holds: ranges, local shapes, elements.
+//! The part of one rank: ranges, local shapes, elements.
 
 use super::{DimLayout, Factor, Layout};
 use burn_dist_mesh::{MeshShape, Rank};
@@ -47,8 +47,8 @@ pub struct Spaced {
 }
 
 impl DimLayout {
-    /// Whether every rank holds elements at equal distances: a range of the major factor, and of those behind it, if there
-    /// are any, one element each.
+    /// Returns whether every rank holds elements at equal distances: a range of the major factor, and of those behind
+    /// it, if there are any, one element each.
     pub fn is_spaced(&self, mesh: &MeshShape) -> bool {
         let mut minor = self.factors.iter().skip(1);
         minor.all(|f| f.local_size_max(mesh) == 1 && f.size == mesh.group_size(&f.axes))
@@ -159,7 +159,8 @@ impl Layout {
         })
     }
 
-    /// Whether every rank holds the same elements in the same order under both layouts, and the same axes are partial.
+    /// Returns whether every rank holds the same elements in the same order under both layouts, and the same axes are
+    /// partial.
     ///
     /// Then one becomes the other without any data movement, for example `[{dp}]` and `[(4{dp} . 3)]` of 12 elements
     /// over 2 ranks. Axes at rest are not compared.

@@ -1,4 +1,4 @@
-//! Who holds which part of a tensor, as plain data, and how to get from one answer to another.
+//! Layouts: who holds which part of a tensor, as plain data, and how to get from one to another.
 //!
 //! A [`Layout`] gives every tensor dim a list of mesh axes that split it, as Shardy does, instead of every mesh axis a
 //! placement, as DTensor does: a weight split by tensor parallelism and then by FSDP along the same dim is just `[{tp,

@@ -4,7 +4,7 @@ use super::{Layout, LayoutError};
 use burn_dist_mesh::{AxisIndex, MeshShape, ReduceOp};
 use serde::{Deserialize, Serialize};
 
-/// What one mesh axis does to a tensor, in the words of PyTorch's DTensor.
+/// The effect of one mesh axis on a tensor, in the words of PyTorch's DTensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Placement {
     /// Splits this tensor dim.
@@ -18,7 +18,7 @@ pub enum Placement {
 impl Layout {
     /// Creates the layout of a tensor of global `shape` from one placement per axis; axes not mentioned replicate.
     ///
-    /// Several axes that shard one dim nest in the order given, the first one major.
+    /// Several axes that shard one dim nest in their order, the first one major.
     ///
     /// ```
     /// use burn_dist_mesh::{MeshShape, ReduceOp};

@@ -78,7 +78,7 @@ impl DimLayout {
     }
 }
 
-/// Deals a row-major list of factors out to dims of the given sizes; `None` if some split would have to change.
+/// Deals a row-major list of factors out to dims of these sizes; `None` if some split would have to change.
 ///
 /// The products are equal and not 0.
 pub(super) fn regroup(
@@ -103,7 +103,7 @@ pub(super) fn regroup(
     })
 }
 
-/// As [`regroup`], with exactly one factor for each size.
+/// Deals out as [`regroup`] does, with exactly one factor for each size.
 pub(super) fn regroup_single(
     mesh: &MeshShape,
     factors: &[Factor],
@@ -182,7 +182,7 @@ fn deal(mesh: &MeshShape, factors: Vec<Factor>, sizes: &[usize]) -> Option<Vec<V
     Some(dims)
 }
 
-/// Splits a factor into a major one of the given size and the rest, if some way to divide its axes keeps every rank's
+/// Splits a factor into a major one of this size and the rest, if some division of its axes keeps every rank's
 /// part.
 fn split(mesh: &MeshShape, factor: &Factor, major: usize) -> Option<(Factor, Factor)> {
     let minor = factor.size / major;
@@ -228,7 +228,7 @@ fn divisors(size: usize) -> impl Iterator<Item = usize> {
     small.chain(large.into_iter().rev())
 }
 
-/// Whether `(major . minor)` and the single factor with the axes of both give every rank the same elements.
+/// Returns whether `(major . minor)` and the single factor with the axes of both give every rank the same elements.
 fn fuses(mesh: &MeshShape, major: &Factor, minor: &Factor) -> bool {
     if minor.axes.is_empty() {
         let parts = mesh.group_size(&major.axes);

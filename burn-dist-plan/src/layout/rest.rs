@@ -18,7 +18,7 @@ impl Layout {
         self.at_rest_over(mesh, &mesh.shard_axes())
     }
 
-    /// As [`Layout::at_rest`], over those of `axes` that it does not use.
+    /// Rests as [`Layout::at_rest`] does, over those of `axes` that it does not use.
     pub fn at_rest_over(&self, mesh: &MeshShape, axes: &[AxisIndex]) -> Layout {
         let used = self.axes_used();
         let axes: Vec<_> = axes

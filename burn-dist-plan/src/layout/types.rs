@@ -50,7 +50,7 @@ impl DimLayout {
         self.factors.iter().flat_map(|f| f.axes.iter().copied())
     }
 
-    /// Whether every rank holds the whole dim.
+    /// Returns whether every rank holds the whole dim.
     pub fn is_whole(&self) -> bool {
         self.factors.iter().all(|factor| factor.axes.is_empty())
     }

@@ -79,7 +79,7 @@ fn enumerate(
     all.into_iter().collect()
 }
 
-/// Ways to write a size as a product of up to three factors, each above 1.
+/// Returns the products of up to three factors, each above 1, that are a size.
 fn factorisations(size: usize) -> Vec<Vec<usize>> {
     let mut all = vec![vec![size]];
     for a in (2..size).filter(|a| size.is_multiple_of(*a)) {

@@ -30,11 +30,10 @@ use super::{Context, Report, State};
 use crate::error::PlanError;
 use crate::facts::flow::{ends, work};
 use crate::ir::levels::{Level, levels, levels_of};
-use crate::ir::{
-    CollectiveKind, Move, OnNodes, Op, Program, ProgramStep, Slot, collective, ordered,
-};
+use crate::ir::{Move, OnNodes, Op, Program, ProgramStep, Slot, collective, ordered};
 use crate::layout::Layout;
 use crate::layout::redistribute::Step;
+use crate::mesh::collective::Kind;
 use crate::mesh::{AxisIndex, Link, Links, MeshShape, Rank, ReduceOp, Split, Topology};
 use crate::options::PlanOptions;
 
@@ -113,7 +112,7 @@ impl<'a> Hierarchy<'a> {
         let Some((kind, axes, bytes)) = self.parts(step, elem_bytes) else {
             return Decision::OneLevel;
         };
-        if kind == CollectiveKind::AllToAll {
+        if kind == Kind::AllToAll {
             let mut splits = axes.iter().map(|axis| self.axes[usize::from(axis.0)]);
             return match splits.any(|split| split.is_none_or(|split| split.nodes > 1)) {
                 true => Decision::Flat("all-to-all"),
@@ -131,7 +130,7 @@ impl<'a> Hierarchy<'a> {
         if !split.is_hierarchical() {
             return Decision::OneLevel;
         }
-        if kind != CollectiveKind::AllGather {
+        if kind != Kind::AllGather {
             if step.kind.reduce_op() == Some(ReduceOp::Mean) {
                 return Decision::Flat("a mean is divided once");
             }
@@ -140,7 +139,7 @@ impl<'a> Hierarchy<'a> {
             }
         }
         let even = is_even(&step.from, self.mesh) && is_even(&step.to, self.mesh);
-        if kind != CollectiveKind::AllReduce && !even {
+        if kind != Kind::AllReduce && !even {
             return Decision::Flat("its pieces are of unequal sizes");
         }
         match self.pays(kind, split, bytes, &axes) {
@@ -151,11 +150,7 @@ impl<'a> Hierarchy<'a> {
 
     /// Returns the kind of a collective, its axes in the order of its group, and the bytes of its undivided block;
     /// `None` of a local step.
-    fn parts(
-        &self,
-        step: &Step,
-        elem_bytes: usize,
-    ) -> Option<(CollectiveKind, Vec<AxisIndex>, u64)> {
+    fn parts(&self, step: &Step, elem_bytes: usize) -> Option<(Kind, Vec<AxisIndex>, u64)> {
         let (kind, axes) = ordered(&step.kind, self.mesh)?;
         let numel = |layout: &Layout| layout.local_numel(self.mesh, Rank(0));
         let bytes = numel(&step.from).max(numel(&step.to)) * elem_bytes;
@@ -170,7 +165,7 @@ impl<'a> Hierarchy<'a> {
     }
 
     /// Whether composing a collective whose undivided block has so many bytes saves time.
-    fn pays(&self, kind: CollectiveKind, split: Split, bytes: u64, axes: &[AxisIndex]) -> bool {
+    fn pays(&self, kind: Kind, split: Split, bytes: u64, axes: &[AxisIndex]) -> bool {
         if let Some(least) = self.bytes_min {
             return bytes >= least;
         }
@@ -182,7 +177,7 @@ impl<'a> Hierarchy<'a> {
         let rounds = u64::from(members.next_power_of_two().ilog2());
         let ring = bytes / members * (members - 1);
         let flat = match kind {
-            CollectiveKind::AllReduce => {
+            Kind::AllReduce => {
                 let doubling = between.transfer_ns(rounds, rounds * bytes);
                 doubling.min(between.transfer_ns(2 * rounds, 2 * ring))
             }
@@ -195,7 +190,7 @@ impl<'a> Hierarchy<'a> {
     /// Returns how long each stage of a composed collective takes; see [`stage_ns`].
     fn stage_times(
         &self,
-        kind: CollectiveKind,
+        kind: Kind,
         split: Split,
         bytes: u64,
         axes: &[AxisIndex],
@@ -376,7 +371,7 @@ fn stage_ns(level: &Level, split: Split, bytes: u64, links: Option<(Link, Link)>
         false => (split.per_node, bytes),
     };
     // An all-reduce scatters, and then gathers as much.
-    let passes = 1 + u64::from(level.kind == CollectiveKind::AllReduce);
+    let passes = 1 + u64::from(level.kind == Kind::AllReduce);
     let received = passes * (block / members as u64 * (members as u64 - 1));
     let rounds = level.kind.rounds(members);
     match (links, level.between) {

@@ -21,12 +21,13 @@ use crate::error::PlanError;
 use crate::facts::Visits;
 use crate::ir::levels::stage;
 use crate::ir::{
-    CollectiveRecord, CollectiveTask, CommunicationKind, Emitted, Indexed, LocalStep, LocalView,
-    Move, NewTensor, OnNodes, Op, Program, ProgramStep, RandomTask, RankPlan, Shift, Slot, Steps,
-    Task, TermOf, Transfer, TransferTask, UploadTask, Window, collective, ordered,
+    CollectiveRecord, CollectiveTask, Emitted, Indexed, LocalStep, LocalView, Move, NewTensor,
+    OnNodes, Op, Program, ProgramStep, RandomTask, RankPlan, Shift, Slot, Steps, Task, TermOf,
+    Transfer, TransferTask, UploadTask, Window, collective, described, ordered,
 };
-use crate::layout::redistribute::{Pieces, StepKind};
+use crate::layout::redistribute::StepKind;
 use crate::layout::runs;
+use crate::mesh::collective::Kind;
 use crate::mesh::{AxisIndex, MeshShape, Rank, ReduceOp, Topology};
 use crate::pipeline::Action;
 use crate::storage::Storage;
@@ -168,10 +169,10 @@ impl<'a, O: Op> Lowering<'a, O> {
                 records.flatten().collect()
             }
             ProgramStep::Send(transfer) => {
-                vec![self.transfer_record(transfer, CommunicationKind::Send)]
+                vec![self.transfer_record(transfer, Kind::Send)]
             }
             ProgramStep::Receive(transfer) => {
-                vec![self.transfer_record(transfer, CommunicationKind::Receive)]
+                vec![self.transfer_record(transfer, Kind::Recv)]
             }
             _ => Vec::new(),
         });
@@ -199,11 +200,11 @@ impl<'a, O: Op> Lowering<'a, O> {
         let bytes = group
             .iter()
             .take(split.per_node)
-            .map(|&rank| self.collective(rank, moved, 0).bytes);
+            .map(|&rank| self.collective(rank, moved, 0).bytes());
         let spans_nodes = self.topology.spans(&first.group);
         let place = if spans_nodes { "between" } else { "inside" };
         Some(CollectiveRecord {
-            kind: CommunicationKind::Collective(first.kind),
+            kind: first.kind(),
             axes: self.topology.axes_text(self.mesh, &first.group),
             reason: format!(
                 "{}; {} over {split}: {place} nodes",
@@ -225,7 +226,7 @@ impl<'a, O: Op> Lowering<'a, O> {
         let bytes = step.bytes_max(self.mesh, dtype.size());
         let names: Vec<&str> = axes.iter().map(|&axis| self.mesh.name(axis)).collect();
         Some(CollectiveRecord {
-            kind: CommunicationKind::Collective(kind),
+            kind,
             axes: names.join(","),
             reason: moved.reason.to_string(),
             path: moved.path.clone(),
@@ -434,7 +435,7 @@ impl<'a, O: Op> Lowering<'a, O> {
     }
 
     /// Describes a transfer between two coordinates; it is the receiver that counts bytes.
-    fn transfer_record(&self, transfer: &Transfer, kind: CommunicationKind) -> CollectiveRecord {
+    fn transfer_record(&self, transfer: &Transfer, kind: Kind) -> CollectiveRecord {
         let info = &self.program.slots[transfer.slot as usize];
         let text = info.layout.display(self.mesh).to_string();
         let bytes = info.layout.local_numel_max(self.mesh) * info.dtype.size();
@@ -449,7 +450,7 @@ impl<'a, O: Op> Lowering<'a, O> {
             dtype: info.dtype,
             layouts: (text.clone(), text),
             bytes: match kind {
-                CommunicationKind::Receive => bytes as u64,
+                Kind::Recv => bytes as u64,
                 _ => 0,
             },
             members: 2,
@@ -557,24 +558,14 @@ impl<'a, O: Op> Lowering<'a, O> {
         let mesh = self.mesh;
         let (from, to) = (self.alias[moved.from as usize], moved.to);
         let dtype = self.program.slots[to as usize].dtype;
-        let path = self.path_index(&moved.path);
         let step = &moved.step;
-        let geometry = step.geometry(mesh, rank);
-        let (kind, axes) =
-            ordered(&step.kind, mesh).expect("local steps are lowered to operations");
-        // What only cuts or only joins does it to one dim.
-        let nothing = || Pieces {
-            dim: 0,
-            sizes: Vec::new(),
-        };
-        let cut = geometry
-            .cut
-            .clone()
-            .or(geometry.join.clone())
-            .unwrap_or_else(nothing);
-        let join = geometry.join.or(geometry.cut).unwrap_or_else(nothing);
+        let collective = described(step, mesh, rank, dtype);
+        let ordered = ordered(&step.kind, mesh);
+        let (collective, (_, axes)) = collective
+            .zip(ordered)
+            .expect("local steps are lowered to operations");
         CollectiveTask {
-            kind,
+            collective,
             group: mesh.group_of(rank, &axes).into(),
             index: mesh.group_index(rank, &axes),
             axes: axes
@@ -582,21 +573,13 @@ impl<'a, O: Op> Lowering<'a, O> {
                 .map(|&axis| mesh.size(axis))
                 .filter(|size| *size > 1)
                 .collect(),
-            op: step.kind.reduce_op().unwrap_or(ReduceOp::Sum),
             dtype,
             from,
             to,
             from_shape: step.from.local_shape(mesh, rank),
             to_shape: step.to.local_shape(mesh, rank),
-            from_view: geometry.from,
-            to_view: geometry.to,
-            dim: cut.dim,
-            to_dim: join.dim,
-            sizes: cut.sizes.into(),
-            to_sizes: join.sizes.into(),
-            bytes: step.step_bytes(mesh, rank, dtype.size()),
             record,
-            path,
+            path: self.path_index(&moved.path),
             take: false,
         }
     }

@@ -1,15 +1,15 @@
-//! What a rank does for one stage and one microbatch.
+//! Actions of a rank for one stage and one microbatch.
 
 use std::fmt;
 use std::str::FromStr;
 
 use burn_dist_mesh::TextError;
 
-/// What an action computes.
+/// The work of an action.
 ///
 /// A backward is either whole (`Full`) or split into `Backward` and `Weight` (arXiv:2401.10241, section 1).
 ///
-/// As text: `F`, `B`, `W`, `BW`.
+/// Text form: `F`, `B`, `W`, `BW`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     /// The forward of a stage.
@@ -35,10 +35,10 @@ impl fmt::Display for Kind {
 
 /// One action: a kind, a stage of the whole model, and a microbatch.
 ///
-/// As text: `F0.3` is the forward of stage 0 for microbatch 3; likewise `B0.3`, `W0.3`, `BW0.3`.
+/// Text form: `F0.3` is the forward of stage 0 for microbatch 3; likewise `B0.3`, `W0.3`, `BW0.3`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Action {
-    /// What it computes.
+    /// Its work.
     pub kind: Kind,
     /// The stage, counted over the whole model.
     pub stage: u32,

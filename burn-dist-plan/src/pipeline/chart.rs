@@ -27,10 +27,10 @@ const KINDS: [(Kind, &str, &str); 4] = [
     (Kind::Full, "whole backward", "#b07aa1"),
 ];
 
-/// What a time is counted in.
+/// The unit that a time is counted in.
 #[derive(Clone, Copy)]
 enum Unit {
-    /// That of the times of a schedule.
+    /// The unit of the times of a schedule.
     Own,
     Nanosecond,
 }
@@ -103,8 +103,8 @@ impl Timeline {
         try_svg(&[(title, self)], Unit::Own).expect("writing to a string cannot fail")
     }
 
-    /// As [`Timeline::svg`], of several timelines one below the other, such as what was planned and what was measured:
-    /// in nanoseconds, each as wide as the others.
+    /// Draws as [`Timeline::svg`] does, several timelines one below the other, such as what was planned and what was
+    /// measured: in nanoseconds, each as wide as the others.
     pub fn svg_of(timelines: &[(&str, &Self)]) -> String {
         let titled = timelines.iter().map(|(title, timeline)| {
             let bubble = 100.0 * timeline.bubble();
@@ -114,7 +114,7 @@ impl Timeline {
             .expect("writing to a string cannot fail")
     }
 
-    /// What the row of a rank is called: by the stages of its actions.
+    /// The name of a rank's row: by the stages of its actions.
     fn row_name(&self, rank: usize) -> String {
         let stages = self.ranks[rank].iter().map(|span| span.action.stage);
         let stages: BTreeSet<u32> = stages.collect();

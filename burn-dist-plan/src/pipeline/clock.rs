@@ -34,13 +34,13 @@ impl StageTimes {
 /// How long everything takes, in any one unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Times {
-    /// Of each stage.
+    /// The times of each stage.
     pub stages: Vec<StageTimes>,
-    /// What lies between the end of an action and the start of the one that needs its result, if that is on another
-    /// rank: between each stage and the next, either way. Neither rank is busy with it.
+    /// The time between the end of an action and the start of the one that needs its result, if that is on another
+    /// rank: between each stage and the next, in both directions. Neither rank is busy with it.
     pub transfers: Vec<u64>,
-    /// Whether a backward that is whole sends the gradient of its stage's input before it makes those of its weights, as
-    /// a run does. The literature counts with the end of the whole backward.
+    /// True if a backward that is whole sends the gradient of its stage's input before it makes those of its weights,
+    /// as a run does. The literature counts with the end of the whole backward.
     pub sends_early: bool,
 }
 

@@ -17,7 +17,7 @@ pub enum ScheduleError {
         line: usize,
         /// The part of it that is wrong.
         token: String,
-        /// What is wrong with it.
+        /// The fault in words.
         problem: String,
     },
     /// Nothing to schedule.
@@ -25,7 +25,7 @@ pub enum ScheduleError {
         "a schedule needs at least one rank, one chunk per rank and one microbatch: {what} is 0"
     )]
     Empty {
-        /// What is zero.
+        /// The name of what is zero.
         what: &'static str,
     },
     /// More stages than can be counted.
@@ -43,9 +43,9 @@ pub enum ScheduleError {
     Chunks {
         /// The schedule.
         kind: ScheduleKind,
-        /// What was asked for.
+        /// The number that was asked for.
         chunks: u32,
-        /// What it has.
+        /// The number that it has.
         needs: u32,
     },
     /// Not one line per rank.
@@ -93,7 +93,7 @@ pub enum ScheduleError {
     Both {
         /// The action.
         action: Action,
-        /// What stands beside it.
+        /// The action beside it.
         other: Action,
         /// Their line.
         line: usize,
@@ -111,7 +111,7 @@ pub enum ScheduleError {
     Before {
         /// The action.
         action: Action,
-        /// What it needs.
+        /// The action that it needs.
         needs: Action,
         /// Their line.
         line: usize,
@@ -119,9 +119,9 @@ pub enum ScheduleError {
     /// Ranks that wait for each other.
     #[error("deadlock{}: {waits}", room(*.buffers))]
     Deadlock {
-        /// What each of the waiting ranks waits at.
+        /// The step that each of the waiting ranks waits at.
         waits: String,
-        /// How many messages may be under way from one rank to another; `u32::MAX` if there is no bound.
+        /// How many messages may be in flight from one rank to another; `u32::MAX` if there is no bound.
         buffers: u32,
     },
     /// More memory than allowed.
@@ -136,9 +136,9 @@ pub enum ScheduleError {
         rank: u32,
         /// Its line.
         line: usize,
-        /// What it holds then.
+        /// The bytes that it holds then.
         held: u64,
-        /// What it may hold.
+        /// The bytes that it may hold.
         limit: u64,
     },
     /// No schedule fits into the memory bound.
@@ -152,11 +152,11 @@ pub enum ScheduleError {
         ranks: u32,
         /// The stages of a rank.
         chunks: u32,
-        /// What a rank may hold.
+        /// The bytes that a rank may hold.
         limit: u64,
-        /// What the fullest rank of the smallest schedule holds.
+        /// The bytes that the fullest rank of the smallest schedule holds.
         least: u64,
-        /// That schedule.
+        /// The name of that schedule.
         name: String,
     },
     /// Times of another number of stages.
@@ -165,9 +165,9 @@ pub enum ScheduleError {
          give one of each stage, and one of each stage but the last"
     )]
     Times {
-        /// The stages that times are given of.
+        /// The stages that times are known of.
         stages: usize,
-        /// The transfers that times are given of.
+        /// The transfers that times are known of.
         transfers: usize,
         /// The stages of the schedule.
         expected: u32,

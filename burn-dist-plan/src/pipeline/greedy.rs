@@ -22,7 +22,7 @@ struct Rank {
 /// a weight gradient.
 ///
 /// A rank holds at most `alive` microbatches of its stages between forward and weight gradient. A forward leaves room
-/// for one in each later stage of the rank, so that what is under way can always be finished. Returns nothing if there
+/// for one in each later stage of the rank, so that what was begun can always be finished. Returns nothing if there
 /// is no room for that.
 ///
 /// Source: after the heuristic of arXiv:2401.10241, section 3.1. Differs: the memory bound counts microbatches, and

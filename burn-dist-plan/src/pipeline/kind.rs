@@ -10,7 +10,7 @@ use burn_dist_mesh::TextError;
 /// Bubbles are idle times of the fullest rank between its first action and its last, for p ranks and F, B and W of one
 /// rank and microbatch (all its stages), W <= min(F, B), transfers not counted.
 ///
-/// As text: `gpipe`, `1f1b`, `interleaved`, `looped-bfs`, `zb-h1`, `zb-h2`, `zb-v`, `dualpipe-v`.
+/// Text form: `gpipe`, `1f1b`, `interleaved`, `looped-bfs`, `zb-h1`, `zb-h2`, `zb-v`, `dualpipe-v`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ScheduleKind {
     /// GPipe (arXiv:1811.06965, section 2): all forwards, then all backwards. Bubble (p - 1) (F + B + W).
@@ -83,12 +83,12 @@ impl ScheduleKind {
         }
     }
 
-    /// Whether the stages of a rank are placed as a V.
+    /// Returns whether the stages of a rank are placed as a V.
     pub const fn is_v(self) -> bool {
         matches!(self, Self::ZbV | Self::DualPipeV)
     }
 
-    /// Whether ranks may have several stages.
+    /// Returns whether ranks may have several stages.
     pub const fn is_looped(self) -> bool {
         !matches!(self.chunks(), Some(1))
     }

@@ -157,7 +157,7 @@ fn looped_bfs(ranks: u32, chunks: u32, microbatches: u32) -> Schedule {
     }
 }
 
-/// The actions of a rank that has one stage on the way down the V and one on the way up, in the order in which they are
+/// The actions of a rank that has one stage down the V and one up, in the order in which they are
 /// asked for: of each kind and stage one microbatch after another, and none that does not exist.
 struct Writer {
     /// Down, up.
@@ -170,9 +170,9 @@ struct Writer {
     actions: Vec<Action>,
 }
 
-/// The stage on the way down.
+/// The stage down the V.
 const DOWN: usize = 0;
-/// The stage on the way up.
+/// The stage up the V.
 const UP: usize = 1;
 
 impl Writer {

@@ -9,10 +9,11 @@ use rustc_hash::FxHashSet;
 use super::line::{read_line, write_line};
 use super::{Action, Kind, Schedule, ScheduleError};
 
-/// What a rank does, communication included.
+/// A step of a rank, communication included.
 ///
-/// As text: an action as ever; `SF0.3>1` sends what the action F0.3 made to rank 1, `RF0.3<0` receives it from rank 0,
-/// so that both ends of a message name it alike; `AG2` gathers the parameters of stage 2, `RS2` reduces its gradients.
+/// Text form: an action as ever; `SF0.3>1` sends what the action F0.3 made to rank 1, `RF0.3<0` receives it from rank
+/// 0, so that both ends of a message name it alike; `AG2` gathers the parameters of stage 2, `RS2` reduces its
+/// gradients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
     /// Computes.
@@ -123,9 +124,9 @@ impl FromStr for Lowered {
 impl Schedule {
     /// Returns the steps of each rank. It is meant for a valid schedule.
     ///
-    /// What the next stage needs is sent right after it is made, and received right before it is needed, unless that
-    /// stage is on the same rank. With `fsdp`, a rank gathers the parameters of a stage before its first action, once
-    /// for all microbatches, and reduces its gradients after its last weight gradient.
+    /// Results that the next stage needs are sent right after they are made, and received right before they are needed,
+    /// unless that stage is on the same rank. With `fsdp`, a rank gathers the parameters of a stage before its first
+    /// action, once for all microbatches, and reduces its gradients after its last weight gradient.
     pub fn lower(&self, fsdp: bool) -> Lowered {
         let all: FxHashSet<Action> = self.order.iter().flatten().copied().collect();
         let order = self

@@ -1,8 +1,8 @@
-//! What is alive on a rank.
+//! Memory of a rank that runs a schedule.
 
 use super::{Action, Kind, Schedule};
 
-/// What a stage keeps of one microbatch.
+/// The bytes that a stage keeps of one microbatch.
 ///
 /// A forward leaves `activation` behind. The input gradient gives it up, and leaves `saved_for_weight`, the part of it
 /// that the weight gradient reads, and `gradient_for_weight`, the gradients of results that it reads; the weight
@@ -12,11 +12,11 @@ use super::{Action, Kind, Schedule};
 /// `activation`, which is held from the start of the forward.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Bytes {
-    /// What a forward keeps for the backward.
+    /// The bytes that a forward keeps for the backward.
     pub activation: u64,
     /// The part of it that the weight gradient needs.
     pub saved_for_weight: u64,
-    /// What the input gradient keeps for the weight gradient besides.
+    /// The bytes that the input gradient keeps for the weight gradient besides.
     pub gradient_for_weight: u64,
 }
 

@@ -9,7 +9,7 @@ use super::{Bytes, Limits, Placement, Schedule, ScheduleError, ScheduleKind, Tim
 pub struct Choice {
     /// The schedule.
     pub schedule: Schedule,
-    /// What it is: a schedule of the literature, one of those with less or more memory, or a greedy one.
+    /// Its name: a schedule of the literature, one of those with less or more memory, or a greedy one.
     pub name: String,
     /// How it runs with the times it was chosen for.
     pub timeline: Timeline,
@@ -17,17 +17,17 @@ pub struct Choice {
     pub peaks: Vec<u64>,
 }
 
-/// What the actions of each stage cost for one microbatch.
+/// The costs of each stage's actions for one microbatch.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Costs {
     /// Nanoseconds, by the figures that choose layouts.
     pub times: Times,
-    /// What a stage keeps, on the rank with the most.
+    /// The bytes that a stage keeps, on the rank with the most.
     pub bytes: Vec<Bytes>,
 }
 
 impl Schedule {
-    /// Returns the fastest schedule within the limits for the given times: the one with the least
+    /// Returns the fastest schedule within the limits for these times: the one with the least
     /// [`Timeline::span`], of those the first to end, of those the one of least memory.
     ///
     /// It tries all of [`ScheduleKind`], 1F1B and the zero-bubble schedules with every number of microbatches alive, and a
@@ -47,7 +47,7 @@ impl Schedule {
     }
 }
 
-/// As [`Schedule::auto`], for stages that are placed already, if `placement` says how.
+/// Chooses as [`Schedule::auto`] does, for stages that are placed already, if `placement` says how.
 pub(crate) fn choose(
     (ranks, chunks, microbatches): (u32, u32, u32),
     placement: Option<Placement>,

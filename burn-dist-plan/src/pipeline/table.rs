@@ -10,7 +10,7 @@ use super::line::write_line;
 
 /// Which rank has which stages, if there are several per rank.
 ///
-/// As text: `loop`, `v`.
+/// Text form: `loop`, `v`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Placement {
     /// Stage s is on rank s mod p: after the last rank follows the first (arXiv:2104.04473, section 2.2).

@@ -1,17 +1,17 @@
-//! Whether a schedule can run: every action once, dependencies met, no deadlock, within the memory bound.
+//! Validation of schedules: every action once, dependencies met, no deadlock, within the memory bound.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::line::line;
 use super::{Action, Bytes, Kind, Lowered, Schedule, ScheduleError, Step};
 
-/// What a schedule has to do with.
+/// The limits of a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// How many messages one rank may have sent to another that has not received them. A rank that would send one more
     /// waits.
     pub buffers: u32,
-    /// What a rank may hold at a time.
+    /// The bytes that a rank may hold at a time.
     pub memory: u64,
 }
 
@@ -47,7 +47,7 @@ impl Schedule {
             .collect()
     }
 
-    /// Returns the least number of messages under way from one rank to another with which the schedule does not
+    /// Returns the least number of messages in flight from one rank to another with which the schedule does not
     /// deadlock.
     /// # Errors
     /// Those of [`validate`](Self::validate).
@@ -213,7 +213,7 @@ impl Schedule {
 }
 
 impl Lowered {
-    /// Runs the steps of all ranks, with so many messages under way from one rank to another.
+    /// Runs the steps of all ranks, with so many messages in flight from one rank to another.
     fn run(&self, buffers: u32) -> Result<(), ScheduleError> {
         let mut next = vec![0; self.order.len()];
         let mut sent = FxHashSet::default();

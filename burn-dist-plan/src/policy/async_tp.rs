@@ -1,12 +1,12 @@
-//! Whether products are computed in chunks while others are on their way.
+//! Products in chunks beside tensor-parallel transfers.
 
 use std::fmt;
 use std::str::FromStr;
 
 use burn_dist_mesh::TextError;
 
-/// Whether a gather along a tensor-parallel axis and the products that need it, or a product and the reduce-scatter of
-/// it, run at once: in as many chunks as the axis has ranks, each computed while the next one is on its way.
+/// Overlap of a gather along a tensor-parallel axis and the products that need it, or of a product and its
+/// reduce-scatter: in as many chunks as the axis has ranks, each computed while the next one is in flight.
 ///
 /// It changes no value: the same products of the same rows, and sums in the same order. Only what stays inside nodes is
 /// cut into chunks, and never along a dim over which a product sums. As text: `auto`, `on`, `off`.

@@ -26,7 +26,7 @@ pub enum ActivationCheckpoint {
     None,
     /// Makes everything inside every unit again.
     Full,
-    /// As `Full`, for the n-th, 2n-th, ... of the units of this policy, in the order in which they are used.
+    /// The same as `Full`, for the n-th, 2n-th, ... of the units of this policy, in the order in which they are used.
     EveryNth(NonZeroUsize),
     /// Makes everything inside every unit again but results of linear layers, convolutions and attention, of products
     /// no larger than their operands (so not the scores of attention), and of reductions over ranks.

@@ -33,13 +33,13 @@ impl fmt::Display for Fp8 {
     }
 }
 
-/// What shares a scale. Scales are of the global tensor: no layout changes them.
+/// The elements that share a scale. Scales are of the global tensor: no layout changes them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Scaling {
     /// The whole tensor.
     #[default]
     Tensorwise,
-    /// What is added up in one element of a product: the rows of its left operand, the columns of its right one. Scales
+    /// The terms of one element of a product: the rows of its left operand, the columns of its right one. Scales
     /// are powers of two.
     Rowwise,
     /// Tiles of 128 elements of activations and gradients along what is added up, blocks of 128 x 128 of weights
@@ -57,14 +57,14 @@ impl fmt::Display for Scaling {
     }
 }
 
-/// Of which tensor scales are.
+/// The tensor that scales are of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Scope {
-    /// Of the global one: no mesh and no layout changes a value.
+    /// The global one: no mesh and no layout changes a value.
     #[default]
     Global,
-    /// Of what a rank holds when it multiplies. No maximum is reduced, and the same program has other values on another
-    /// mesh.
+    /// The part that a rank holds when it multiplies. No maximum is reduced, and the same program has other values on
+    /// another mesh.
     Rank,
 }
 
@@ -87,7 +87,7 @@ const NO_FLOAT8: &str = "is no way to compute in float8: use tensorwise, rowwise
 /// sizes that are no multiples of 16, and what [`skip`](Self::skip) names; `explain` lists them. Master weights,
 /// optimizer state and everything between layers stay as [`Precision`](super::Precision) says.
 ///
-/// As text: `tensorwise`, `blockwise128`, or `rowwise,forward=e4m3,gradients=e5m2`.
+/// Text form: `tensorwise`, `blockwise128`, or `rowwise,forward=e4m3,gradients=e5m2`.
 ///
 /// # Communication
 /// Weights at rest are gathered in 8 bits ([`gather`](Self::gather)), after one all-reduce of the absolute maxima of
@@ -107,9 +107,9 @@ const NO_FLOAT8: &str = "is no way to compute in float8: use tensorwise, rowwise
 /// The recipes of torchao and torchtitan; formats of arXiv:2209.05433; blocks of arXiv:2412.19437, section 3.3.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Float8 {
-    /// What shares a scale.
+    /// The elements that share a scale.
     pub scaling: Scaling,
-    /// Of which tensor scales are.
+    /// The tensor that scales are of.
     pub scope: Scope,
     /// Whether weights at rest are gathered in 8 bits; not those with scales of what a rank holds, nor with rowwise scales, which the forward and the backward
     /// use in different ones, and not those whose blocks straddle shards. It changes no value.
@@ -166,7 +166,7 @@ impl Float8 {
         self
     }
 
-    /// Whether scales are rounded down to powers of two, which makes scaling exact.
+    /// Returns whether scales are rounded down to powers of two, which makes scaling exact.
     pub fn has_powers_of_two(&self) -> bool {
         self.scaling != Scaling::Tensorwise
     }
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_float8_is_said() {
+    fn errors_name_what_is_no_float8() {
         for text in [
             "",
             "delayed",

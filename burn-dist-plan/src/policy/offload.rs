@@ -1,13 +1,13 @@
-//! What lives in host memory.
+//! Offload to host memory.
 
 use std::fmt;
 use std::str::FromStr;
 
 use burn_dist_mesh::TextError;
 
-/// What lives in host memory while it is not needed.
+/// The tensors that live in host memory while they are not needed.
 ///
-/// As text: a list of `params`, `optimizer` and `activations`, and `host=N` for a limit in bytes; or `none`.
+/// Text form: a list of `params`, `optimizer` and `activations`, and `host=N` for a limit in bytes; or `none`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Offload {
     /// Parameters at rest.

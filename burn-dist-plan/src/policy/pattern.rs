@@ -16,7 +16,7 @@ pub enum PatternSegment {
 }
 
 impl PatternSegment {
-    /// Whether one segment of this name is what the pattern's segment stands for.
+    /// Returns whether one segment of this name is what the pattern's segment stands for.
     pub fn matches(&self, name: &str) -> bool {
         match self {
             Self::Any => true,
@@ -57,7 +57,7 @@ impl Pattern {
         &self.0
     }
 
-    /// Whether the pattern names `path`, all of it.
+    /// Returns whether the pattern names `path`, all of it.
     pub fn matches(&self, path: &[String]) -> bool {
         matches(&self.0, path)
     }
@@ -75,7 +75,7 @@ fn matches(pattern: &[PatternSegment], path: &[String]) -> bool {
     }
 }
 
-/// Whether `*`s in `glob` can be filled to give `text`.
+/// Returns whether `*`s in `glob` can be filled to make `text`.
 fn part(glob: &[u8], text: &[u8]) -> bool {
     match glob.split_first() {
         None => text.is_empty(),

@@ -1,4 +1,4 @@
-//! What a unit computes and reduces in.
+//! The types that a unit computes and reduces in.
 
 use std::fmt;
 use std::str::FromStr;
@@ -63,7 +63,7 @@ impl FromStr for Float {
 /// meets a tensor in f32. Values that the host reads or that outlive a window have the type they were recorded with:
 /// master weights, gradients, optimizer state.
 ///
-/// As text: `bf16`, or `param=bf16,reduce=bf16,output=f32`.
+/// Text form: `bf16`, or `param=bf16,reduce=bf16,output=f32`.
 ///
 /// # Communication
 /// Parameters are gathered in `param`, half the bytes of f32, and gradients are reduced in [`reduce`](Self::reduce).
@@ -81,11 +81,11 @@ impl FromStr for Float {
 /// operations in f32 those of its autocast.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Precision {
-    /// What parameters are gathered and multiplied in; f32 computes the unit as it was recorded.
+    /// The type that parameters are gathered and multiplied in; f32 computes the unit as it was recorded.
     pub param: Float,
-    /// What gradients of parameters are summed over ranks in: f32 (the default), or `param`.
+    /// The type that gradients of parameters are summed over ranks in: f32 (the default), or `param`.
     pub reduce: Float,
-    /// What values that leave the unit for another one are cast to; `None` leaves them as they come.
+    /// The type that values are cast to which leave the unit for another one; `None` leaves them as they come.
     pub output: Option<Float>,
 }
 
@@ -110,7 +110,7 @@ impl Precision {
         Self { output, ..self }
     }
 
-    /// Whether `reduce` is one of the two types it can be.
+    /// Returns whether `reduce` is one of the two types it can be.
     pub fn is_possible(&self) -> bool {
         self.reduce == Float::F32 || self.reduce == self.param
     }
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_precision_is_said() {
+    fn errors_name_what_is_no_precision() {
         for text in [
             "",
             "bf8",

@@ -1,4 +1,4 @@
-//! When gathered parameters are given up.
+//! The end of gathered parameters.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -6,9 +6,9 @@ use std::str::FromStr;
 
 use burn_dist_mesh::TextError;
 
-/// When gathered parameters are given up after forward (FSDP2's `reshard_after_forward`).
+/// When gathered parameters are freed after forward (FSDP2's `reshard_after_forward`).
 ///
-/// As text: `always`, `last` (all but the last), `every=2`, `never`.
+/// Text form: `always`, `last` (all but the last), `every=2`, `never`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Reshard {
     /// Every unit, after each visit: least memory.

@@ -12,11 +12,11 @@ use crate::mesh::{AxisIndex, MeshShape};
 /// the default: nothing is cast, recomputed or offloaded.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Policy {
-    /// What shard axes do with parameters, gradients and optimizer state.
+    /// The effect of shard axes on parameters, gradients and optimizer state.
     pub strategy: ShardStrategy,
     /// Shard axes that do something else, in order.
     pub strategies: Vec<(AxisIndex, ShardStrategy)>,
-    /// When gathered parameters are given up.
+    /// When gathered parameters are freed.
     pub reshard: Reshard,
     /// How many units ahead of their use parameters are gathered, and what is offloaded is brought back.
     pub prefetch: u32,
@@ -24,15 +24,15 @@ pub struct Policy {
     pub accumulation: Accumulation,
     /// Which activations are made again in the backward.
     pub checkpoint: ActivationCheckpoint,
-    /// What it computes in; in f32, it computes as it was recorded.
+    /// The types that it computes in; in f32, it computes as it was recorded.
     pub precision: Precision,
     /// How its linear layers compute in float8, if they do.
     pub float8: Option<Float8>,
-    /// What lives on the host while it is not needed.
+    /// The tensors that live on the host while they are not needed.
     pub offload: Offload,
     /// How its attention gets keys that other ranks have.
     pub context: ContextParallel,
-    /// Whether products run beside the tensor-parallel transfers that they wait for.
+    /// Overlap of products with the tensor-parallel transfers that they wait for.
     pub async_tp: AsyncTp,
 }
 

@@ -1,19 +1,19 @@
-//! What of a model rests in pieces.
+//! The parts of a model that rest in pieces.
 
 use std::fmt;
 use std::str::FromStr;
 
 use burn_dist_mesh::TextError;
 
-/// What a shard axis does with parameters, gradients and optimizer state (ZeRO, arXiv:1910.02054, section 5).
+/// The effect of a shard axis on parameters, gradients and optimizer state (ZeRO, arXiv:1910.02054, section 5).
 ///
 /// Optimizer state and, between steps, parameters are sharded under all of them but `Replicate`; values are bitwise the
 /// same under all.
 ///
-/// As text: `fsdp`, `zero2`, `zero1`, `ddp`.
+/// Text form: `fsdp`, `zero2`, `zero1`, `ddp`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ShardStrategy {
-    /// FSDP, ZeRO-3: parameters are gathered per unit and given up as [`Reshard`](super::Reshard) says, gradients
+    /// FSDP, ZeRO-3: parameters are gathered per unit and freed as [`Reshard`](super::Reshard) says, gradients
     /// reduce-scattered as soon as they are complete.
     #[default]
     Full,

@@ -1,4 +1,4 @@
-//! What is said of the policy of a model or a unit.
+//! The policy of a model or a unit, as far as it is set.
 
 use burn_dist_mesh::TextError;
 
@@ -8,13 +8,13 @@ use super::{
 };
 use crate::mesh::MeshShape;
 
-/// What is said of the policy of a unit. What it leaves open is as the units around it say, the nearest first, then the
+/// The policy of a unit, as far as it is set. The rest is as the units around it say, the nearest first, then the
 /// model, then the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnitPolicy {
-    /// What shard axes do, in the order in which it was said: all of them, or the one that is named.
+    /// The effect of shard axes, in the order in which it was set: of all of them, or the one that is named.
     pub strategies: Vec<(Option<String>, ShardStrategy)>,
-    /// When gathered parameters are given up.
+    /// When gathered parameters are freed.
     pub reshard: Option<Reshard>,
     /// How many units ahead of their use parameters are gathered.
     pub prefetch: Option<u32>,
@@ -22,15 +22,15 @@ pub struct UnitPolicy {
     pub accumulation: Option<Accumulation>,
     /// Which activations are made again in the backward.
     pub checkpoint: Option<ActivationCheckpoint>,
-    /// What it computes in.
+    /// The types that it computes in.
     pub precision: Option<Precision>,
     /// How its linear layers compute in float8; `Some(None)`: they do not.
     pub float8: Option<Option<Float8>>,
-    /// What lives on the host while it is not needed.
+    /// The tensors that live on the host while they are not needed.
     pub offload: Option<Offload>,
     /// How its attention gets keys that other ranks have.
     pub context: Option<ContextParallel>,
-    /// Whether products run beside the tensor-parallel transfers that they wait for.
+    /// Overlap of products with the tensor-parallel transfers that they wait for.
     pub async_tp: Option<AsyncTp>,
 }
 
@@ -60,7 +60,7 @@ impl UnitPolicy {
         self
     }
 
-    /// Sets when gathered parameters are given up.
+    /// Sets when gathered parameters are freed.
     pub fn reshard(mut self, reshard: Reshard) -> Self {
         self.reshard = Some(reshard);
         self
@@ -164,8 +164,8 @@ impl UnitPolicy {
         self
     }
 
-    /// Returns the policy of a unit of which this is said, inside one of policy `around`. Whether the mesh has the axes
-    /// is checked by whoever takes what is said; others are left out.
+    /// Returns the policy of a unit with this one set, inside one of policy `around`. Axes that the mesh does not have
+    /// are left out; whoever takes the policy checks them.
     pub fn over(&self, around: &Policy, mesh: &MeshShape) -> Policy {
         let (mut strategy, mut strategies) = (around.strategy, around.strategies.clone());
         for (axis, said) in &self.strategies {

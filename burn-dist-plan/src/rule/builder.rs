@@ -11,9 +11,9 @@ use crate::mesh::ReduceOp;
 /// The global shapes of the operands of one operation.
 #[derive(Clone, Debug, Default)]
 pub struct Shapes<'a> {
-    /// Of its inputs, in order.
+    /// The shapes of its inputs, in order.
     pub inputs: Vec<&'a [usize]>,
-    /// Of its outputs, in order.
+    /// The shapes of its outputs, in order.
     pub outputs: Vec<&'a [usize]>,
 }
 
@@ -72,7 +72,7 @@ impl Named {
 /// a dim that stays whole, `...` stands for the dims that are not named (one factor each, aligned at the right), and
 /// `*` for unnamed dims that stay whole.
 ///
-/// A factor is [`FactorKind::Map`] unless said otherwise. A map factor that some output lacks would be lost in a split:
+/// A factor is [`FactorKind::Map`] unless set otherwise. A map factor that some output lacks would be lost in a split:
 /// it stays whole.
 pub struct RuleBuilder {
     inputs: Vec<Named>,
@@ -160,7 +160,7 @@ impl RuleBuilder {
         self
     }
 
-    /// What a rank has of a factor is [spaced](Held::Spaced): the operation of a rank depends on where that lies.
+    /// A rank's part of a factor is [spaced](Held::Spaced): the operation of a rank depends on where that lies.
     pub fn spaced(mut self, name: impl Into<Name>) -> Self {
         self.spaced.push(name.into());
         self
@@ -184,7 +184,7 @@ impl RuleBuilder {
         self
     }
 
-    /// Of input `index`, only the shape is read.
+    /// Reads only the shape of input `index`.
     pub fn shape_only(mut self, index: usize) -> Self {
         self.inputs[index].operand.shape_only = true;
         self
@@ -247,7 +247,7 @@ impl RuleBuilder {
         self.broadcast()
     }
 
-    /// Whether a dim has the blocks of a factor with `of` elements.
+    /// Returns whether a dim has the blocks of a factor with `of` elements.
     fn is_blocks(&self, name: Name, size: usize, of: usize) -> bool {
         let mut blocks = self.blocks.iter();
         blocks.any(|(other, block)| *other == name && size == of.div_ceil(*block))

@@ -1,7 +1,7 @@
 //! An operation under every split that its rule allows, against the operation on whole tensors.
 //!
 //! Whatever the layouts say about a block must hold for the block that the local operations make. Tests of operations
-//! call [`check`] with a way to run them; values are exact in `f64` or compared within a tolerance.
+//! call [`check`] with a function that runs them; values are exact in `f64` or compared within a tolerance.
 
 use super::splits;
 use super::{Assignment, OpRule, PartialRule, Rule};
@@ -22,16 +22,16 @@ pub struct Values {
     pub values: Vec<f64>,
 }
 
-/// What an operation reads and what it makes of it on one device.
+/// An operation's inputs and what it makes of them on one device.
 #[derive(Clone, Debug)]
 pub struct Case {
     /// Its name.
     pub op: String,
     /// Its rule.
     pub rule: OpRule,
-    /// What it reads.
+    /// The values that it reads.
     pub inputs: Vec<Values>,
-    /// What it makes.
+    /// The values that it makes.
     pub outputs: Vec<Values>,
     /// How far a float may be off, relative to itself or to one.
     pub tolerance: f64,
@@ -66,9 +66,9 @@ pub enum Mismatch {
         split: Box<SplitOp>,
         /// Place of the element, per dim.
         element: Vec<usize>,
-        /// What the rank has, terms combined.
+        /// The value of the rank, terms combined.
         found: f64,
-        /// What one device has.
+        /// The value of one device.
         expected: f64,
     },
     /// A block has another size than its layout says.
@@ -230,7 +230,7 @@ impl Case {
         Ok(count)
     }
 
-    /// Runs the operation split as given on every rank and compares.
+    /// Runs the operation under this split on every rank and compares.
     ///
     /// # Errors
     /// [`Mismatch`] for the first element that differs.

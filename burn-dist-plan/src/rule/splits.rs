@@ -1,4 +1,4 @@
-//! Ways to split factors over meshes.
+//! Splits of factors over meshes.
 
 use crate::layout::{DimLayout, Factor, Layout};
 use crate::mesh::{AxisIndex, MeshShape, ReduceOp};

@@ -4,7 +4,7 @@ use burn_dist_mesh::{MeshShape, ReduceOp};
 
 use crate::layout::{DimLayout, Factor, Layout, Partial, chunk};
 
-/// What may be done with one factor of an operation.
+/// The kind of one factor of an operation: what may be done with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FactorKind {
     /// Runs independently per element and appears in the result: may be split freely.
@@ -19,7 +19,7 @@ pub enum FactorKind {
     Index,
 }
 
-/// What a rank may have of a factor: what it computes can depend on where that lies.
+/// The part of a factor that a rank may have: what it computes can depend on where that lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Held {
     /// Any elements.
@@ -35,12 +35,12 @@ pub enum Held {
 pub struct FactorRule {
     /// Number of elements.
     pub size: usize,
-    /// What may be done with it.
+    /// Its kind.
     pub kind: FactorKind,
     /// How many neighbours are split together: 1 where any split is right. An operand has a dim of elements for it, or
     /// one of blocks, the last of which may have fewer elements.
     pub block: usize,
-    /// What a rank may have of it.
+    /// The part of it that a rank may have.
     pub held: Held,
     /// The factor that it is split with, if it is: over the same axes, and not by itself. The operation then passes the
     /// blocks of what has this factor on from rank to rank ([`Shift`](crate::ir::Shift)), and a result that has it gets
@@ -131,7 +131,7 @@ pub enum PartialRule {
 }
 
 impl PartialRule {
-    /// Whether all inputs that pass are partial together.
+    /// Returns whether all inputs that pass are partial together.
     pub fn is_joint(self) -> bool {
         matches!(self, Self::JointLinear | Self::JointMove)
     }
@@ -179,8 +179,8 @@ pub enum OpRule {
 }
 
 impl Rule {
-    /// Whether tensors at rest stay so: elementwise operations, the sum or maximum of all elements, which is that of
-    /// those of the pieces, and what is computed block by block, of which no piece has a part.
+    /// Returns whether tensors at rest stay so: elementwise operations, the sum or maximum of all elements, which is that
+    /// of those of the pieces, and what is computed block by block, of which no piece has a part.
     pub fn on_pieces(&self) -> bool {
         let summed = |factor: &FactorRule| {
             let kind = factor.kind;

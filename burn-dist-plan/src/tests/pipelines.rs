@@ -5,9 +5,8 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::check;
-use crate::ir::{
-    CollectiveKind, CommunicationKind, Mark, Pipeline, ScheduleChoice, Stage, Task, ValueIndex,
-};
+use crate::ir::{Mark, Pipeline, ScheduleChoice, Stage, Task, ValueIndex};
+use crate::mesh::collective;
 use crate::pipeline::Schedule;
 use crate::toy::{Builder, Kind, options, planned};
 use crate::{ActivationCheckpoint, PlanError, PlanOptions, Policy, ScheduleKind, plan, text_after};
@@ -575,12 +574,9 @@ fn a_stage_gathers_and_reduces_once() {
     let model = Model::new("pp=2,fsdp=2", ScheduleKind::ZbH1, 1, 4);
     let b = model.step(4);
     let plan = plan(&b.window, &b.mesh, &options(&b.mesh)).expect("a plan");
-    let count = |kind| {
-        let kind = CommunicationKind::Collective(kind);
-        plan.collectives.iter().filter(|of| of.kind == kind).count()
-    };
-    assert_eq!(count(CollectiveKind::AllGather), 2);
-    assert_eq!(count(CollectiveKind::ReduceScatter), 2);
+    let count = |kind| plan.collectives.iter().filter(|of| of.kind == kind).count();
+    assert_eq!(count(collective::Kind::AllGather), 2);
+    assert_eq!(count(collective::Kind::ReduceScatter), 2);
 }
 
 #[test]

@@ -8,11 +8,11 @@ use std::ops::Range;
 
 use super::{Kind, Toy};
 use crate::ir::{
-    CollectiveKind, CollectiveTask, Float8Op, InputState, Product, ScaleOf, Slot, Stage, Task,
-    TensorIndex, Window,
+    CollectiveTask, Float8Op, InputState, Product, ScaleOf, Slot, Stage, Task, TensorIndex, Window,
 };
 use crate::layout::Layout;
 use crate::layout::runs;
+use crate::mesh::collective::{Collective, Strided, member_before};
 use crate::mesh::{MeshShape, Rank, ReduceOp};
 use crate::plan::Plan;
 
@@ -508,8 +508,7 @@ fn meet(ranks: &mut [RankState], plan: &Plan<Toy>) {
             let members = task.group.iter().map(|member| {
                 let member = member.0 as usize;
                 let other = &waiting[member][index];
-                let sent = ranks[member].slots[&other.from].clone();
-                (other, sent.reshaped(&other.from_view))
+                (other, ranks[member].slots[&other.from].clone())
             });
             let (tasks, sent): (Vec<_>, Vec<_>) = members.unzip();
             let result = collective(task, &tasks, &sent);
@@ -565,49 +564,59 @@ fn assembled(layout: &Layout, mesh: &MeshShape, parts: &[(Rank, Array)]) -> Arra
 
 /// Returns what a member of a collective gets; `tasks` and `sent` are those of all members.
 fn collective(task: &CollectiveTask, tasks: &[&CollectiveTask], sent: &[Array]) -> Array {
-    let members = 0..task.group.len();
     for (index, other) in tasks.iter().enumerate() {
-        assert_eq!((other.kind, &other.group), (task.kind, &task.group));
-        assert_eq!(other.index, index);
+        assert_eq!(other.collective, task.collective);
+        assert_eq!((&other.group, other.index), (&task.group, index));
     }
-    let sum = || {
-        let mut blocks = members.clone().map(|member| sent[member].clone());
-        let first = blocks.next().expect("a group has a member");
-        let sum = blocks.fold(first, |sum, block| match task.op {
+    let elem = task.dtype.size();
+    let sum = |op: ReduceOp, blocks: Vec<Array>| {
+        let sum = blocks.into_iter().reduce(|sum, block| match op {
             ReduceOp::Sum | ReduceOp::Mean => sum.zip(&block, |a, b| a + b),
             ReduceOp::Prod => sum.zip(&block, |a, b| a * b),
             // Of the numbers as they stand, as `f8_amax` takes them.
             ReduceOp::Max => sum.zip(&block, u64::max),
             op => panic!("the field has no order: {op:?}"),
         });
-        match task.op {
+        let sum = sum.expect("a group has a member");
+        match op {
             ReduceOp::Mean => sum.map(|x| x * inverse(task.group.len() as u64)),
             _ => sum,
         }
     };
-    let piece = |block: &Array, dim: usize, sizes: &[usize], index: usize| {
-        let start = sizes[..index].iter().sum();
-        block.slice(dim, start..start + sizes[index])
+    let piece = |block: &Array, dim: usize, sizes: &[usize]| {
+        let start = sizes[..task.index].iter().sum();
+        block.slice(dim, start..start + sizes[task.index])
     };
-    let out = match task.kind {
-        CollectiveKind::AllReduce => sum(),
-        CollectiveKind::AllGather => {
-            let parts: Vec<Array> = members.map(|member| sent[member].clone()).collect();
-            Array::concat(&parts, task.dim)
+    // A block around the dim that is divided.
+    let seen = |parts: &Strided, mid: usize| [parts.outer, mid, parts.inner_bytes / elem];
+    let out = match &task.collective {
+        Collective::AllReduce { op, .. } => sum(*op, sent.to_vec()),
+        Collective::AllGather(parts) => {
+            let blocks = sent.iter().zip(parts.mid_sizes.iter());
+            let blocks = blocks.map(|(block, &mid)| block.clone().reshaped(&seen(parts, mid)));
+            Array::concat(&blocks.collect::<Vec<_>>(), 1)
         }
-        CollectiveKind::ReduceScatter => piece(&sum(), task.dim, &task.sizes, task.index),
-        CollectiveKind::AllToAll => {
-            let parts: Vec<Array> = members
-                .map(|member| piece(&sent[member], task.dim, &task.sizes, task.index))
-                .collect();
-            Array::concat(&parts, task.to_dim)
+        Collective::ReduceScatter { op, parts } => {
+            let blocks = sent.iter().map(|block| {
+                let block = block.clone().reshaped(&seen(parts, parts.mid()));
+                piece(&block, 1, &parts.mid_sizes)
+            });
+            sum(*op, blocks.collect())
         }
-        CollectiveKind::Shift { by } => {
-            let members = task.group.len() as i32;
-            sent[(task.index as i32 - by).rem_euclid(members) as usize].clone()
+        Collective::AllToAll(pieces) => {
+            let ((cut, cut_sizes), (joined, joined_sizes)) = (&pieces.split, &pieces.concat);
+            let blocks = sent.iter().zip(joined_sizes.iter()).map(|(block, &size)| {
+                let mut shape = pieces.shape.to_vec();
+                shape[*joined] = size;
+                piece(&block.clone().reshaped(&shape), *cut, cut_sizes)
+            });
+            Array::concat(&blocks.collect::<Vec<_>>(), *joined)
         }
+        Collective::Shift { by, .. } => {
+            sent[member_before(task.index, *by, task.group.len())].clone()
+        }
+        other => panic!("a plan has no {}", other.kind().name()),
     };
-    assert_eq!(out.shape, task.to_view, "result of {task:?}");
     out.reshaped(&task.to_shape)
 }
 

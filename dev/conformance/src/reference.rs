@@ -104,7 +104,6 @@ pub(super) fn input_bytes(collective: &Collective, group: &Group, member: usize)
         Collective::Broadcast { root, bytes } => is_root(*root).then_some(*bytes),
         Collective::Shift { sizes, .. } => Some(sizes[member]),
         Collective::Send { bytes } | Collective::Recv { bytes } => (member == 0).then_some(*bytes),
-        other => panic!("{other:?} is not written down here"),
     }
 }
 
@@ -189,7 +188,6 @@ pub(super) fn expected(
         }
         Collective::Broadcast { root: from, .. } => vec![inputs[root(*from)].clone(); k],
         Collective::Send { .. } | Collective::Recv { .. } => vec![vec![], inputs[0].clone()],
-        other => panic!("{other:?} is not written down here"),
     }
 }
 

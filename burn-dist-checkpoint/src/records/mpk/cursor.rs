@@ -3,6 +3,7 @@
 use crate::error::{CheckpointError, io_error};
 use crate::records::RecordProblem;
 use crate::storage::ReadFile;
+use rmp::Marker;
 use std::path::Path;
 
 /// So much of the file is in memory.
@@ -65,27 +66,43 @@ impl<'a> Cursor<'a> {
             let max = VALUES_MAX;
             return Err(self.problem(RecordProblem::Values { max }));
         }
-        Ok(match self.byte()? {
-            byte @ 0x00..=0x7f => Head::Int(u64::from(byte)),
-            byte @ 0x80..=0x8f => Head::Map(u32::from(byte & 15)),
-            byte @ 0x90..=0x9f => Head::Array(u32::from(byte & 15)),
-            byte @ 0xa0..=0xbf => Head::Text(u32::from(byte & 31)),
-            // Nothing, no, yes, and numbers from -32 on.
-            0xc0 | 0xc2 | 0xc3 | 0xe0..=0xff => Head::Other(0),
-            0xc1 => {
+        Ok(match Marker::from_u8(self.byte()?) {
+            Marker::FixPos(number) => Head::Int(u64::from(number)),
+            Marker::U8 => Head::Int(self.number(1)?),
+            Marker::U16 => Head::Int(self.number(2)?),
+            Marker::U32 => Head::Int(self.number(4)?),
+            Marker::U64 => Head::Int(self.number(8)?),
+            Marker::FixMap(pairs) => Head::Map(u32::from(pairs)),
+            Marker::Map16 => Head::Map(self.length(2)?),
+            Marker::Map32 => Head::Map(self.length(4)?),
+            Marker::FixArray(values) => Head::Array(u32::from(values)),
+            Marker::Array16 => Head::Array(self.length(2)?),
+            Marker::Array32 => Head::Array(self.length(4)?),
+            Marker::FixStr(bytes) => Head::Text(u32::from(bytes)),
+            Marker::Str8 => Head::Text(self.length(1)?),
+            Marker::Str16 => Head::Text(self.length(2)?),
+            Marker::Str32 => Head::Text(self.length(4)?),
+            Marker::Bin8 => Head::Bytes(self.length(1)?),
+            Marker::Bin16 => Head::Bytes(self.length(2)?),
+            Marker::Bin32 => Head::Bytes(self.length(4)?),
+            Marker::Null | Marker::False | Marker::True | Marker::FixNeg(_) => Head::Other(0),
+            Marker::I8 => Head::Other(1),
+            Marker::I16 => Head::Other(2),
+            Marker::I32 | Marker::F32 => Head::Other(4),
+            Marker::I64 | Marker::F64 => Head::Other(8),
+            // A byte says of which type an extension is.
+            Marker::FixExt1 => Head::Other(1 + 1),
+            Marker::FixExt2 => Head::Other(1 + 2),
+            Marker::FixExt4 => Head::Other(1 + 4),
+            Marker::FixExt8 => Head::Other(1 + 8),
+            Marker::FixExt16 => Head::Other(1 + 16),
+            Marker::Ext8 => Head::Other(1 + u64::from(self.length(1)?)),
+            Marker::Ext16 => Head::Other(1 + u64::from(self.length(2)?)),
+            Marker::Ext32 => Head::Other(1 + u64::from(self.length(4)?)),
+            Marker::Reserved => {
                 let expected = "value";
                 return Err(self.problem(RecordProblem::Kind { expected, at }));
             }
-            byte @ 0xc4..=0xc6 => Head::Bytes(self.length(byte - 0xc4)?),
-            byte @ 0xc7..=0xc9 => Head::Other(u64::from(self.length(byte - 0xc7)?) + 1),
-            0xca => Head::Other(4),
-            0xcb => Head::Other(8),
-            byte @ 0xcc..=0xcf => Head::Int(self.number(1 << (byte - 0xcc))?),
-            byte @ 0xd0..=0xd3 => Head::Other(1 << (byte - 0xd0)),
-            byte @ 0xd4..=0xd8 => Head::Other((1 << (byte - 0xd4)) + 1),
-            byte @ 0xd9..=0xdb => Head::Text(self.length(byte - 0xd9)?),
-            byte @ 0xdc..=0xdd => Head::Array(self.length(byte - 0xdc + 1)?),
-            byte @ 0xde..=0xdf => Head::Map(self.length(byte - 0xde + 1)?),
         })
     }
 
@@ -115,14 +132,14 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    /// Whether nothing follows.
+    /// Returns whether nothing follows.
     pub(super) fn is_end(&self) -> bool {
         self.at == self.file.num_bytes()
     }
 
-    fn length(&mut self, power: u8) -> Result<u32, CheckpointError> {
-        // Of at most four bytes.
-        let number = self.number(1 << power)?;
+    /// Reads a number of at most four bytes.
+    fn length(&mut self, bytes: u32) -> Result<u32, CheckpointError> {
+        let number = self.number(bytes)?;
         Ok(u32::try_from(number).unwrap_or(u32::MAX))
     }
 

@@ -8,6 +8,7 @@ use crate::records::{Record, RecordProblem, dtype, id};
 use crate::region::Region;
 use crate::storage::Storage;
 use crate::stored::{Stored, Tensors};
+use rmp::Marker;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -18,10 +19,11 @@ const TENSORS: usize = 500_000;
 /// The paths of all parameters have no more bytes than this and the file together.
 const PATHS_BYTES: u64 = 32 << 20;
 
-/// Whether a file that starts so may be a record.
+/// Returns whether a file that starts so may be a record.
 pub(crate) fn is_start(bytes: &[u8]) -> bool {
     let fields: [&[u8]; 2] = [b"\xa8metadata", b"\xa4item"];
-    let is_map = matches!(bytes.first(), Some(0x82..=0x8f));
+    let first = bytes.first().copied().map(Marker::from_u8);
+    let is_map = matches!(first, Some(Marker::FixMap(2..)));
     is_map && fields.iter().any(|field| bytes[1..].starts_with(field))
 }
 

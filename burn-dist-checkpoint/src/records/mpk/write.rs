@@ -1,13 +1,14 @@
-//! What comes before, between and after the bytes of the tensors of a record.
+//! Bytes before, between and after those of the tensors of a record.
 
 use super::{DEPTH, PATH_BYTES};
 use crate::records::{Layout, Parameter, RecordProblem, dtype, id};
+use rmp::encode;
 use std::collections::BTreeMap;
 
 /// Fields of a list that Burn may leave out, and no more.
 const ELEMENTS: usize = 1 << 16;
 
-/// What the recorder says of itself; it reads elements of any type.
+/// The metadata of the recorder; it reads elements of any type.
 const METADATA: [(&str, &str); 5] = [
     ("float", "f32"),
     ("int", "i32"),
@@ -25,7 +26,7 @@ enum Node {
     Leaf(usize),
 }
 
-/// Returns the file of these parameters. Those without an id are given `new_id`.
+/// Returns the file of these parameters. Those without an id get `new_id`.
 pub(crate) fn layout(
     parameters: &[Parameter],
     mut new_id: impl FnMut() -> u64,
@@ -105,7 +106,7 @@ fn put_node(
                 for element in elements {
                     match element {
                         Some(node) => put_node(node, parameters, new_id, layout)?,
-                        None => layout.end.push(0xc0),
+                        None => written(encode::write_nil(&mut layout.end)),
                     }
                 }
                 return Ok(());
@@ -154,7 +155,8 @@ fn put_parameter(
     put_text(out, "param");
     put_map(out, 3);
     put_text(out, "bytes");
-    put_bytes(out, parameter.num_bytes());
+    let bytes = u32::try_from(parameter.num_bytes()).expect("larger ones were refused");
+    written(encode::write_bin_len(out, bytes));
     layout.parts.push((std::mem::take(out), index));
     put_text(out, "shape");
     put_array(out, shape.len());
@@ -174,38 +176,27 @@ fn put_parameter(
 }
 
 fn put_map(out: &mut Vec<u8>, pairs: usize) {
-    put_length(out, pairs as u64, (0x80, 16), &[(0xde, 2), (0xdf, 4)]);
+    written(encode::write_map_len(out, length(pairs)));
 }
 
 fn put_array(out: &mut Vec<u8>, values: usize) {
-    put_length(out, values as u64, (0x90, 16), &[(0xdc, 2), (0xdd, 4)]);
+    written(encode::write_array_len(out, length(values)));
 }
 
 fn put_text(out: &mut Vec<u8>, text: &str) {
-    let markers = [(0xd9, 1), (0xda, 2), (0xdb, 4)];
-    put_length(out, text.len() as u64, (0xa0, 32), &markers);
-    out.extend_from_slice(text.as_bytes());
-}
-
-fn put_bytes(out: &mut Vec<u8>, bytes: u64) {
-    put_length(out, bytes, (0, 0), &[(0xc4, 1), (0xc5, 2), (0xc6, 4)]);
+    written(encode::write_str(out, text));
 }
 
 fn put_int(out: &mut Vec<u8>, number: u64) {
-    let markers = [(0xcc, 1), (0xcd, 2), (0xce, 4), (0xcf, 8)];
-    put_length(out, number, (0, 128), &markers);
+    written(encode::write_uint(out, number));
 }
 
-/// Writes a number by the first marker that has room for it: within one byte, or before so many.
-fn put_length(out: &mut Vec<u8>, number: u64, (fixed, below): (u8, u64), markers: &[(u8, usize)]) {
-    if number < below {
-        return out.push(fixed | number as u8);
-    }
-    for (marker, bytes) in markers {
-        if *bytes == 8 || number >> (8 * bytes) == 0 {
-            out.push(*marker);
-            out.extend_from_slice(&number.to_be_bytes()[8 - bytes..]);
-            return;
-        }
-    }
+/// Returns the number of values of a map or list.
+fn length(values: usize) -> u32 {
+    u32::try_from(values).expect("the parameters of a model are fewer")
+}
+
+/// Looks at no result: memory takes whatever is written.
+fn written<T, E: std::fmt::Debug>(result: Result<T, E>) {
+    result.expect("memory takes what is written");
 }

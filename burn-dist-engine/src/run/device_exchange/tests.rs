@@ -6,14 +6,15 @@ use burn_backend::{BoolStore, DType};
 use burn_flex::{Flex, FlexDevice};
 use burn_std::future::block_on;
 
-use super::kind;
 use crate::burn::data::*;
-use crate::comm::{Communicator, Kind, LocalHub, LocalOptions};
+use crate::comm::{
+    AllToAll, Collective, Communicator, Kind, LocalHub, LocalOptions, Strided, member_before,
+};
 use crate::mesh::Rank;
 use crate::mesh::ReduceOp;
 use crate::ops::dtype::{of_burn, to_burn};
 use crate::ops::execute::{from_data, into_data};
-use crate::plan::task::{CollectiveKind, CollectiveTask};
+use crate::plan::task::CollectiveTask;
 use crate::run::bridge::{self, Groups, into_fault};
 use crate::run::device_comm::DeviceComm;
 use crate::run::turn::Turn;
@@ -55,59 +56,84 @@ fn divisions(members: usize) -> Vec<Vec<usize>> {
     ]
 }
 
-/// Tasks of all members, in the order of the group.
+/// The collectives that tasks are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::run) enum Moves {
+    Gather,
+    Scatter(ReduceOp),
+    Reduce(ReduceOp),
+    Swap,
+    Shift(isize),
+}
+
+/// Tasks of all members, in the order of the group; two of each, of which one of the dims before is different.
 pub(in crate::run) fn tasks(
-    kind: CollectiveKind,
-    op: ReduceOp,
+    kind: Moves,
     dtype: DType,
     group: &[u32],
     sizes: &[usize],
     axes: &[usize],
 ) -> Vec<CollectiveTask> {
+    let elem = of_burn(dtype).size();
     let to_sizes: Vec<usize> = sizes.iter().rev().map(|size| size + 1).collect();
     let (whole, to_whole): (usize, usize) = (sizes.iter().sum(), to_sizes.iter().sum());
     let mut tasks = Vec::new();
     for (index, (&size, &to_size)) in sizes.iter().zip(&to_sizes).enumerate() {
-        // Both orders of the two dims of an all-to-all.
-        for swap in [false, true] {
-            let (from, to, dim, to_dim) = match (kind, swap) {
-                (CollectiveKind::AllGather, _) => (vec![2, size, 3], vec![2, whole, 3], 1, 1),
-                (CollectiveKind::ReduceScatter, _) => (vec![2, whole, 3], vec![2, size, 3], 1, 1),
-                (CollectiveKind::AllReduce, _) => (vec![whole, 3], vec![whole, 3], 0, 0),
-                (CollectiveKind::AllToAll, false) => {
-                    (vec![2, whole, 3, to_size], vec![2, size, 3, to_whole], 1, 3)
+        for is_second in [false, true] {
+            let outer = if is_second { 2 } else { 1 };
+            let parts = Strided {
+                outer,
+                mid_sizes: sizes.into(),
+                inner_bytes: 3 * elem,
+            };
+            let (collective, from, to) = match kind {
+                Moves::Gather => {
+                    let (from, to) = (vec![outer, size, 3], vec![outer, whole, 3]);
+                    (Collective::AllGather(parts), from, to)
                 }
-                (CollectiveKind::AllToAll, true) => {
-                    (vec![to_size, 2, whole, 2], vec![to_whole, 2, size, 2], 2, 0)
+                Moves::Scatter(op) => {
+                    let (from, to) = (vec![outer, whole, 3], vec![outer, size, 3]);
+                    (Collective::ReduceScatter { op, parts }, from, to)
                 }
-                (CollectiveKind::Shift { by }, _) => {
-                    let from = (index as i32 - by).rem_euclid(sizes.len() as i32);
-                    (vec![size], vec![sizes[from as usize]], 0, 0)
+                Moves::Reduce(op) => {
+                    let bytes = whole * 3 * elem;
+                    let shape = vec![whole, 3];
+                    (Collective::AllReduce { op, bytes }, shape.clone(), shape)
+                }
+                // Both orders of the two dims.
+                Moves::Swap => {
+                    let (shape, cut, join) = match is_second {
+                        false => (vec![2, whole, 3, to_whole], 1, 3),
+                        true => (vec![to_whole, 2, whole, 2], 2, 0),
+                    };
+                    let (mut from, mut to) = (shape.clone(), shape.clone());
+                    (from[join], to[cut]) = (to_size, size);
+                    let pieces = AllToAll {
+                        shape: shape.into(),
+                        split: (cut, sizes.into()),
+                        concat: (join, to_sizes.clone().into()),
+                        elem_bytes: elem,
+                    };
+                    (Collective::AllToAll(pieces), from, to)
+                }
+                Moves::Shift(by) => {
+                    let from = member_before(index, by, sizes.len());
+                    let bytes = sizes.iter().map(|size| size * elem).collect();
+                    let shift = Collective::Shift { by, sizes: bytes };
+                    (shift, vec![size], vec![sizes[from]])
                 }
             };
-            let reduces = kind == CollectiveKind::AllReduce;
             tasks.push(CollectiveTask {
-                kind,
+                collective,
                 group: group.iter().copied().map(Rank).collect(),
                 index,
                 axes: axes.into(),
-                op,
                 dtype: of_burn(dtype),
                 from: 0,
                 to: 1,
-                // What the plan calls shape and view may differ by reshapes.
+                // The shapes of a plan may differ from those of the description by reshapes.
                 from_shape: vec![from.iter().product()],
-                to_shape: to.clone(),
-                from_view: if reduces { Vec::new() } else { from },
-                to_view: if reduces { Vec::new() } else { to },
-                dim,
-                to_dim,
-                sizes: if reduces { [].into() } else { sizes.into() },
-                to_sizes: match kind {
-                    CollectiveKind::AllToAll => to_sizes.clone().into(),
-                    _ => sizes.into(),
-                },
-                bytes: 10,
+                to_shape: to,
                 record: 0,
                 path: 0,
                 take: true,
@@ -152,19 +178,20 @@ pub(in crate::run) fn every_task() -> Vec<Vec<CollectiveTask>> {
     for group in GROUPS {
         for sizes in divisions(group.len()) {
             for dtype in DTYPES {
-                for kind in [CollectiveKind::AllGather, CollectiveKind::AllToAll] {
-                    all.push(tasks(kind, ReduceOp::Sum, dtype, group, &sizes, &[]));
-                }
-                let members = group.len() as i32;
+                let mut add = |kind, axes: &[usize]| {
+                    all.push(tasks(kind, dtype, group, &sizes, axes));
+                };
+                add(Moves::Gather, &[]);
+                add(Moves::Swap, &[]);
+                let members = group.len() as isize;
                 for by in [1, -1, 5].into_iter().filter(|by| by % members != 0) {
-                    let kind = CollectiveKind::Shift { by };
-                    all.push(tasks(kind, ReduceOp::Sum, dtype, group, &sizes, &[]));
+                    add(Moves::Shift(by), &[]);
                 }
                 for op in ReduceOp::ALL.into_iter().filter(|op| reducible(dtype, *op)) {
-                    for kind in [CollectiveKind::ReduceScatter, CollectiveKind::AllReduce] {
-                        all.push(tasks(kind, op, dtype, group, &sizes, &[]));
+                    for kind in [Moves::Scatter(op), Moves::Reduce(op)] {
+                        add(kind, &[]);
                         if group.len() == 4 {
-                            all.push(tasks(kind, op, dtype, group, &sizes, &[2, 2]));
+                            add(kind, &[2, 2]);
                         }
                     }
                 }
@@ -224,7 +251,7 @@ fn run(tasks: &[Vec<CollectiveTask>], apart: bool) -> (Vec<Results>, Vec<(Kind, 
                             let output = started
                                 .and_then(|started| started.wait::<Flex>(task, turn, &FlexDevice))
                                 .map_err(|error| {
-                                    into_fault(error, comm.rank(), task.kind.name(), None)
+                                    into_fault(error, comm.rank(), task.kind().name(), None)
                                         .to_string()
                                 })?;
                             let data = block_on(into_data::<Flex>(
@@ -266,30 +293,21 @@ fn handles_give_the_bits_that_bytes_give() {
     assert_same(&all, &blocks, &handles);
     // Counted by kind, with the bytes that the plan says.
     for (kind, calls, bytes) in counted {
-        let expected = match kind {
-            Kind::AllGather
-            | Kind::ReduceScatter
-            | Kind::AllReduce
-            | Kind::AllToAll
-            | Kind::Shift => 10 * calls,
-            _ => 0,
-        };
-        assert_eq!(bytes, expected, "{}", kind.name());
-        assert_eq!(calls > 0, expected > 0, "{}", kind.name());
+        let mine = all.iter().flatten();
+        let mine = mine.filter(|task| task.group[task.index] == Rank(0) && task.kind() == kind);
+        let mine: Vec<u64> = mine.map(CollectiveTask::bytes).collect();
+        let expected = (mine.len() as u64, mine.iter().sum::<u64>());
+        assert_eq!((calls, bytes), expected, "{}", kind.name());
+        let is_planned = kind <= Kind::Shift;
+        assert_eq!(bytes > 0, is_planned, "{}", kind.name());
     }
 }
 
 #[test]
 fn sums_of_booleans_are_refused_by_name() {
     let dtype = DType::Bool(BoolStore::Native);
-    let all = [tasks(
-        CollectiveKind::AllReduce,
-        ReduceOp::Sum,
-        dtype,
-        &[0, 1],
-        &[2, 2],
-        &[],
-    )];
+    let kind = Moves::Reduce(ReduceOp::Sum);
+    let all = [tasks(kind, dtype, &[0, 1], &[2, 2], &[])];
     let (results, _) = run(&all, false);
     for result in &results[..2] {
         let error = result[0].as_ref().expect_err("no sum of booleans");
@@ -300,33 +318,14 @@ fn sums_of_booleans_are_refused_by_name() {
 #[test]
 fn plans_that_differ_are_found() {
     let of = |sizes: &[usize], index: usize| {
-        let tasks = tasks(
-            CollectiveKind::AllGather,
-            ReduceOp::Sum,
-            DType::F32,
-            &[0, 1],
-            sizes,
-            &[],
-        );
+        let tasks = tasks(Moves::Gather, DType::F32, &[0, 1], sizes, &[]);
         let mut tasks = tasks.into_iter().filter(move |task| task.index == index);
         tasks.next().expect("a task per member")
     };
     let (results, _) = run(&[vec![of(&[2, 2], 0), of(&[2, 3], 1)]], false);
     let error = results[0][0].as_ref().expect_err("a mismatch");
-    assert!(error.contains("all_gather of [2, 3]"), "{error}");
-}
-
-#[test]
-fn a_collective_takes_as_many_rounds_in_a_plan_as_on_the_wire() {
-    for plan in [
-        CollectiveKind::AllGather,
-        CollectiveKind::ReduceScatter,
-        CollectiveKind::AllReduce,
-        CollectiveKind::AllToAll,
-        CollectiveKind::Shift { by: 1 },
-    ] {
-        for members in [0, 1, 2, 5] {
-            assert_eq!(plan.rounds(members), kind(plan).rounds(members));
-        }
-    }
+    assert!(
+        error.contains("all_gather f32 of [1, [2, 3], 3]"),
+        "{error}"
+    );
 }

@@ -29,10 +29,10 @@ use burn_ir::BackendIr;
 
 #[cfg(any(test, feature = "cuda"))]
 use super::device_exchange::failed;
-use super::device_exchange::{BoolOps, Context, FloatOps, IntOps, KindOps, cut, swapped};
+use super::device_exchange::{BoolOps, Context, FloatOps, IntOps, KindOps, cut, no_task, swapped};
 use super::turn::Turn;
-use crate::comm::{Call, CallInfo, CommError, chunk_sizes};
-use crate::plan::task::{CollectiveKind, CollectiveTask};
+use crate::comm::{AllToAll, Call, CallInfo, Collective, CommError, Strided, chunk_sizes};
+use crate::plan::task::CollectiveTask;
 use burn_dist_gpu::endpoint::{self, InFlight, Placed};
 use burn_dist_gpu::nccl::api::{Element, Op};
 use burn_dist_gpu::nccl::{collectives, native_fold};
@@ -54,14 +54,14 @@ pub(super) struct Flight<B: BackendIr> {
 
 /// The rest of the work, once all has arrived.
 enum Next {
-    /// Parts of these many elements, to be joined.
-    Join { parts: Vec<usize> },
+    /// Parts, to be joined.
+    Join(Blocks),
     /// Nothing: it is the result.
     Done,
     /// Pieces of an all-to-all.
-    Swap,
-    /// Terms of this rank's piece, which is the result once they are folded.
-    Fold,
+    Swap(AllToAll),
+    /// Terms of this rank's piece, of these many elements, which is the result once they are folded.
+    Fold { pieces: Vec<usize> },
     /// Terms of this rank's chunk; the chunks, of these many elements, are gathered.
     FoldAndGather { chunks: Vec<usize> },
 }
@@ -125,40 +125,40 @@ fn start_as<B: BackendIr, K: KindOps<B>>(
     _: &B::Device,
 ) -> Result<Flight<B>, CommError> {
     let me = task.index;
-    let view = Blocks::of(task);
-    let native = native_fold(task.op, task.dtype, gpus.reduction());
+    let op = task.collective.reduce_op();
+    let native = op.and_then(|op| native_fold(op, task.dtype, gpus.reduction()));
     // What is sent, as one flat tensor: pieces one after the other.
-    let packed = match task.kind {
-        CollectiveKind::AllGather | CollectiveKind::AllReduce | CollectiveKind::Shift { .. } => {
-            input
+    let packed = match &task.collective {
+        Collective::ReduceScatter { parts, .. } => {
+            let blocks = Blocks::of(parts, task);
+            let block = vec![blocks.outer, parts.mid(), blocks.inner];
+            packed::<B, K>(task, input, block, 1, &parts.mid_sizes)
         }
-        CollectiveKind::ReduceScatter => {
-            let whole: usize = task.sizes.iter().sum();
-            view.packed::<B, K>(task, input, [view.outer, whole, view.inner].into(), 1)
+        Collective::AllToAll(pieces) => {
+            let (block, at_cut, _) = swapped(pieces, pieces.concat.1[me]);
+            packed::<B, K>(task, input, block.into(), at_cut, &pieces.split.1)
         }
-        CollectiveKind::AllToAll => {
-            let (block, at_cut, _) = swapped(task, task.to_sizes[me]);
-            view.packed::<B, K>(task, input, block.into(), at_cut)
-        }
+        _ => input,
     };
     let elements: usize = task.from_shape.iter().product();
     let sent = gpus.memory().pinned(packed, elements, task.dtype)?;
     let from = sent.at;
     let arrive = |elements| gpus.memory().fresh(elements, task.dtype);
     let sum = |sizes: &[usize]| sizes.iter().sum::<usize>();
-    let (ops, received, next) = match task.kind {
-        CollectiveKind::AllGather => {
-            let parts = view.pieces(&task.sizes);
+    let (ops, received, next) = match &task.collective {
+        Collective::AllGather(parts) => {
+            let blocks = Blocks::of(parts, task);
+            let parts = blocks.pieces();
             let into = arrive(sum(&parts))?;
             let ops = collectives::gather(from, into.at, &parts, me, element);
-            let next = match view.outer {
+            let next = match blocks.outer {
                 1 => Next::Done,
-                _ => Next::Join { parts },
+                _ => Next::Join(blocks),
             };
             (ops, into, next)
         }
-        CollectiveKind::ReduceScatter => {
-            let pieces = view.pieces(&task.sizes);
+        Collective::ReduceScatter { parts, .. } => {
+            let pieces = Blocks::of(parts, task).pieces();
             match native {
                 Some(fold) => {
                     let into = arrive(pieces[me])?;
@@ -169,11 +169,11 @@ fn start_as<B: BackendIr, K: KindOps<B>>(
                     let terms = vec![pieces[me]; pieces.len()];
                     let into = arrive(sum(&terms) - pieces[me])?;
                     let ops = collectives::exchange(from, &pieces, into.at, &terms, me, element);
-                    (ops, into, Next::Fold)
+                    (ops, into, Next::Fold { pieces })
                 }
             }
         }
-        CollectiveKind::AllReduce => match native {
+        Collective::AllReduce { .. } => match native {
             Some(fold) => {
                 let into = arrive(elements)?;
                 let ops = collectives::all_reduce(from, into.at, elements, fold);
@@ -187,16 +187,21 @@ fn start_as<B: BackendIr, K: KindOps<B>>(
                 (ops, into, Next::FoldAndGather { chunks })
             }
         },
-        CollectiveKind::AllToAll => {
-            let (sends, recvs) = swaps(task);
+        Collective::AllToAll(pieces) => {
+            let (sends, recvs) = swaps(pieces, me);
             let into = arrive(sum(&recvs) - recvs[me])?;
             let ops = collectives::exchange(from, &sends, into.at, &recvs, me, element);
-            (ops, into, Next::Swap)
+            (ops, into, Next::Swap(pieces.clone()))
         }
-        CollectiveKind::Shift { by } => {
+        Collective::Shift { by, sizes } => {
+            let elem = task.dtype.size();
+            let sizes: Vec<usize> = sizes.iter().map(|bytes| bytes / elem).collect();
             let into = arrive(task.to_shape.iter().product())?;
-            let ops = collectives::shift(from, into.at, &task.sizes, by as isize, me);
+            let ops = collectives::shift(from, into.at, &sizes, *by, me);
             (ops, into, Next::Done)
+        }
+        Collective::Broadcast { .. } | Collective::Send { .. } | Collective::Recv { .. } => {
+            return Err(no_task(task));
         }
     };
     let memory = [sent, received];
@@ -252,40 +257,39 @@ fn finish_as<B: BackendIr, K: KindOps<B>>(
         let empty = K::empty(task.to_shape.clone().into(), device, dtype);
         return Ok(K::handle(empty));
     }
-    let view = Blocks::of(task);
     let cx = Context::<B> { task, device };
     let flat = |handle, elements: usize| flat::<B, K>(handle, elements);
     let sent_elements: usize = task.from_shape.iter().product();
     match next {
         Next::Done => result(flat(received, task.to_shape.iter().product())),
-        Next::Join { parts } => {
+        Next::Join(blocks) => {
+            let parts = blocks.pieces();
             let whole: usize = parts.iter().sum();
             let pieces = pieces::<B, K>(flat(received, whole), &parts);
-            let pieces = pieces.into_iter().zip(task.sizes.iter());
+            let pieces = pieces.into_iter().zip(blocks.sizes.iter());
             let pieces = pieces.filter_map(|(part, &size)| {
-                let block = [view.outer, size, view.inner];
+                let block = [blocks.outer, size, blocks.inner];
                 part.map(|part| K::reshape(part, block.into()))
             });
             result(K::cat(pieces.collect(), 1))
         }
-        Next::Swap => {
-            let (sends, recvs) = swaps(task);
-            let (_, _, at_join) = swapped(task, 0);
+        Next::Swap(pieces) => {
+            let (sends, recvs) = swaps(&pieces, me);
+            let (_, _, at_join) = swapped(&pieces, 0);
             let own = || piece::<B, K>(flat(sent, sent_elements), &sends, me);
             let own = (sends[me] > 0).then(own);
             let parts = with_own::<B, K>(received, own, &recvs, me);
-            let parts = parts.into_iter().zip(task.to_sizes.iter());
+            let parts = parts.into_iter().zip(pieces.concat.1.iter());
             let parts = parts.filter_map(|(part, &size)| {
-                let (mut block, at_cut, _) = swapped(task, size);
-                block[at_cut] = task.sizes[me];
+                let (mut block, at_cut, _) = swapped(&pieces, size);
+                block[at_cut] = pieces.split.1[me];
                 part.map(|part| K::reshape(part, block.into()))
             });
             result(K::cat(parts.collect(), at_join))
         }
-        Next::Fold => {
-            let sizes = view.pieces(&task.sizes);
-            let own = piece::<B, K>(flat(sent, sent_elements), &sizes, me);
-            let terms = vec![sizes[me]; sizes.len()];
+        Next::Fold { pieces } => {
+            let own = piece::<B, K>(flat(sent, sent_elements), &pieces, me);
+            let terms = vec![pieces[me]; pieces.len()];
             let terms = with_own::<B, K>(received, Some(own), &terms, me);
             result(cx.reduced::<K>(terms.into_iter().flatten().collect())?)
         }
@@ -310,67 +314,65 @@ fn finish_as<B: BackendIr, K: KindOps<B>>(
     }
 }
 
-/// The local block as `[outer, mid, inner]` around the dim that is gathered or scattered.
+/// The block as `[outer, mid, inner]` around the dim that is gathered or scattered, in elements, with the size of each
+/// member's piece of that dim.
 struct Blocks {
     outer: usize,
     inner: usize,
+    sizes: Arc<[usize]>,
 }
 
 impl Blocks {
-    fn of(task: &CollectiveTask) -> Self {
+    fn of(parts: &Strided, task: &CollectiveTask) -> Self {
         Self {
-            outer: task.from_view.iter().take(task.dim).product(),
-            inner: task.from_view.iter().skip(task.dim + 1).product(),
+            outer: parts.outer,
+            inner: parts.inner_bytes / task.dtype.size(),
+            sizes: parts.mid_sizes.clone(),
         }
     }
 
     /// Elements of each member's piece.
-    fn pieces(&self, sizes: &[usize]) -> Vec<usize> {
-        sizes
-            .iter()
-            .map(|size| self.outer * size * self.inner)
-            .collect()
-    }
-
-    /// Returns `input`, seen as `block`, with the pieces of dim `dim` one after the other.
-    fn packed<B: BackendIr, K: KindOps<B>>(
-        &self,
-        task: &CollectiveTask,
-        input: B::Handle,
-        block: Vec<usize>,
-        dim: usize,
-    ) -> B::Handle {
-        let elements: usize = block.iter().product();
-        if block[..dim].iter().product::<usize>() == 1 || elements == 0 {
-            return input;
-        }
-        let whole = K::reshape(
-            K::tensor(input.clone(), task.from_shape.clone().into()),
-            block.clone().into(),
-        );
-        let pieces = (0..task.sizes.len()).filter(|index| task.sizes[*index] > 0);
-        let pieces = pieces.map(|index| {
-            let mut mine: Vec<Slice> = block.iter().map(|&size| Slice::from(0..size)).collect();
-            mine[dim] = cut(&task.sizes, index);
-            let size = elements / block[dim] * task.sizes[index];
-            K::reshape(K::slice(whole.clone(), &mine), [size].into())
-        });
-        K::handle(K::cat(pieces.collect(), 0))
+    fn pieces(&self) -> Vec<usize> {
+        let sizes = self.sizes.iter();
+        sizes.map(|size| self.outer * size * self.inner).collect()
     }
 }
 
+/// Returns `input`, seen as `block`, with the pieces of dim `dim`, of these sizes, one after the other.
+fn packed<B: BackendIr, K: KindOps<B>>(
+    task: &CollectiveTask,
+    input: B::Handle,
+    block: Vec<usize>,
+    dim: usize,
+    sizes: &[usize],
+) -> B::Handle {
+    let elements: usize = block.iter().product();
+    if block[..dim].iter().product::<usize>() == 1 || elements == 0 {
+        return input;
+    }
+    let whole = K::reshape(
+        K::tensor(input.clone(), task.from_shape.clone().into()),
+        block.clone().into(),
+    );
+    let pieces = (0..sizes.len()).filter(|index| sizes[*index] > 0);
+    let pieces = pieces.map(|index| {
+        let mut mine: Vec<Slice> = block.iter().map(|&size| Slice::from(0..size)).collect();
+        mine[dim] = cut(sizes, index);
+        let size = elements / block[dim] * sizes[index];
+        K::reshape(K::slice(whole.clone(), &mine), [size].into())
+    });
+    K::handle(K::cat(pieces.collect(), 0))
+}
+
 /// Elements that an all-to-all sends to and receives from each member.
-fn swaps(task: &CollectiveTask) -> (Vec<usize>, Vec<usize>) {
-    let me = task.index;
-    let (block, at_cut, at_join) = swapped(task, 0);
+fn swaps(pieces: &AllToAll, me: usize) -> (Vec<usize>, Vec<usize>) {
+    let (block, at_cut, at_join) = swapped(pieces, 0);
     let rest: usize = [0, 2, 4].iter().map(|&dim| block[dim]).product();
     debug_assert_eq!(at_cut + at_join, 4);
-    let sends = task.sizes.iter();
-    let recvs = task.to_sizes.iter();
-    (
-        sends.map(|size| rest * size * task.to_sizes[me]).collect(),
-        recvs.map(|size| rest * size * task.sizes[me]).collect(),
-    )
+    let (cut_sizes, join_sizes) = (&pieces.split.1, &pieces.concat.1);
+    let sends = cut_sizes.iter().map(|size| rest * size * join_sizes[me]);
+    let recvs = join_sizes.iter().map(|size| rest * size * cut_sizes[me]);
+    (sends.collect(), recvs.collect())
 }
 
 fn flat<B: BackendIr, K: KindOps<B>>(handle: B::Handle, elements: usize) -> K::Tensor {

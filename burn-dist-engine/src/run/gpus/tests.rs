@@ -16,12 +16,12 @@ use crate::comm::{Call, Collective, CommError, Communicator, Group, Kind, Stats,
 use crate::mesh;
 use crate::mesh::{Rank, ReduceOp};
 use crate::ops::execute::{from_data, into_data};
-use crate::plan::task::{CollectiveKind, CollectiveTask};
+use crate::plan::task::CollectiveTask;
 use crate::run::bridge::{self, Groups, from_flex, into_fault, to_flex};
 use crate::run::device_comm::DeviceComm;
 use crate::run::device_exchange::failed;
 use crate::run::device_exchange::tests::{
-    Results, WORLD, assert_same, every_task, tasks, values, world,
+    Moves, Results, WORLD, assert_same, every_task, tasks, values, world,
 };
 use crate::run::turn::Turn;
 use burn_dist_gpu::Reduction;
@@ -282,7 +282,7 @@ fn read(
     comm: &dyn Communicator,
 ) -> Result<Vec<u8>, String> {
     let output = output.map_err(|error| {
-        let fault = into_fault(error, comm.rank(), task.kind.name(), None);
+        let fault = into_fault(error, comm.rank(), task.kind().name(), None);
         comm.abort(fault.for_others(comm.rank()));
         fault.to_string()
     })?;
@@ -296,29 +296,9 @@ fn read(
 
 const PATIENT: Duration = Duration::from_secs(20);
 
-/// Tasks whose dim is the first, so that nothing is packed and nothing joined.
-fn flat(task: &mut CollectiveTask) {
-    if task.kind != CollectiveKind::AllReduce && task.dim == 1 && task.from_view[0] == 2 {
-        for shape in [&mut task.from_view, &mut task.to_view, &mut task.to_shape] {
-            shape[0] = 1;
-        }
-        task.from_shape = vec![task.from_view.iter().product()];
-    }
-}
-
 #[test]
 fn in_order_gives_the_bits_of_the_host_and_counts_alike() {
-    let mut all = every_task();
-    all.iter_mut().flatten().step_by(2).for_each(flat);
-    // A task and its partners are changed alike: members come in pairs of variants.
-    let all: Vec<Vec<CollectiveTask>> = all
-        .into_iter()
-        .flat_map(|tasks| {
-            let (flat, whole): (Vec<_>, Vec<_>) =
-                tasks.into_iter().enumerate().partition(|(i, _)| i % 2 == 0);
-            [flat, whole].map(|tasks| tasks.into_iter().map(|(_, task)| task).collect())
-        })
-        .collect();
+    let all = every_task();
     let (host, counted) = run(&all, Hardware::Host, PATIENT);
     for by in USES {
         let fake = Fake::new();
@@ -348,16 +328,15 @@ fn in_order_gives_the_bits_of_the_host_and_counts_alike() {
 
 #[test]
 fn fast_leaves_sums_of_floats_to_nccl() {
-    use CollectiveKind::{AllReduce, ReduceScatter};
     let group = [0, 1, 2];
     let mut all = Vec::new();
     for op in [ReduceOp::Sum, ReduceOp::Max] {
         for (kind, sizes) in [
-            (AllReduce, [2, 2, 2]),
-            (ReduceScatter, [2, 2, 2]),
-            (ReduceScatter, [3, 1, 2]),
+            (Moves::Reduce(op), [2, 2, 2]),
+            (Moves::Scatter(op), [2, 2, 2]),
+            (Moves::Scatter(op), [3, 1, 2]),
         ] {
-            all.push(tasks(kind, op, DType::F32, &group, &sizes, &[]));
+            all.push(tasks(kind, DType::F32, &group, &sizes, &[]));
         }
     }
     let called = |reduction| {
@@ -383,14 +362,8 @@ fn fast_leaves_sums_of_floats_to_nccl() {
 fn a_missing_library_is_the_ranks_error() {
     let turns = Turn::assign_part::<Flex>(&[FlexDevice; 2], true, 0, 2, Some(vec![true; 2]));
     let comms = world(2);
-    let all = tasks(
-        CollectiveKind::AllReduce,
-        ReduceOp::Sum,
-        DType::F32,
-        &[0, 1],
-        &[1, 1],
-        &[],
-    );
+    let kind = Moves::Reduce(ReduceOp::Sum);
+    let all = tasks(kind, DType::F32, &[0, 1], &[1, 1], &[]);
     let task = &all[0];
     let missing = || library::find(|_| None, |_| Err("no such file".to_string()));
     let open = move || match missing() {
@@ -435,8 +408,8 @@ fn memory_of_a_call_that_fails_is_released_when_the_device_has_stopped() {
         };
         let turns = Turn::assign_part::<Flex>(&[FlexDevice; 2], true, 0, 2, Some(vec![true; 2]));
         let comms = world(2);
-        let (op, dtype) = (ReduceOp::Sum, DType::F32);
-        let all = tasks(CollectiveKind::AllGather, op, dtype, &[0, 1], &[2, 2], &[]);
+        let dtype = DType::F32;
+        let all = tasks(Moves::Gather, dtype, &[0, 1], &[2, 2], &[]);
         let task = &all[0];
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -494,8 +467,8 @@ fn a_backend_that_waits_for_a_call_which_never_ends_is_freed() {
     };
     let turns = Turn::assign_part::<Flex>(&[FlexDevice; 2], true, 0, 2, Some(vec![true; 2]));
     let comms = world(2);
-    let (op, dtype) = (ReduceOp::Sum, DType::F32);
-    let all = tasks(CollectiveKind::AllGather, op, dtype, &[0, 1], &[2, 2], &[]);
+    let dtype = DType::F32;
+    let all = tasks(Moves::Gather, dtype, &[0, 1], &[2, 2], &[]);
     let task = &all[0];
     std::thread::scope(|scope| {
         scope.spawn(|| {

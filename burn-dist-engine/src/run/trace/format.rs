@@ -9,8 +9,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{Event, RankTrace, Trace, What};
+use crate::mesh::collective::Kind;
 use crate::mesh::{DType, Rank};
-use crate::plan::task::{CommunicationKind, RankPlan, Task};
+use crate::plan::task::{RankPlan, Task};
 use burn_dist_plan::op::Op;
 
 /// The lane of a rank's thread; lanes of axes follow.
@@ -209,7 +210,7 @@ impl Trace {
 
 /// A transfer between ranks.
 struct Moved {
-    kind: CommunicationKind,
+    kind: Kind,
     group: Arc<[Rank]>,
     bytes: u64,
     dtype: DType,
@@ -225,7 +226,7 @@ impl RankTrace {
             Task::Launch { tasks, .. } => tasks.get(event.at.part as usize)?,
             Task::Receive(task) => {
                 return Some(Moved {
-                    kind: CommunicationKind::Receive,
+                    kind: Kind::Recv,
                     group: Arc::from([task.peer, Rank(rank as u32)]),
                     bytes: task.bytes(),
                     dtype: task.dtype,
@@ -235,9 +236,9 @@ impl RankTrace {
             _ => return None,
         };
         Some(Moved {
-            kind: CommunicationKind::Collective(task.kind),
+            kind: task.kind(),
             group: task.group.clone(),
-            bytes: task.bytes,
+            bytes: task.bytes(),
             dtype: task.dtype,
             path: task.path,
         })

@@ -1,4 +1,4 @@
-//! What steps cost, and the bytes that they move.
+//! Costs of steps, and the bytes that they move.
 
 use super::{Step, StepKind};
 use crate::cost::{Network, work_ns};
@@ -73,8 +73,8 @@ impl Step {
     }
 }
 
-/// Returns how long the transfers of a step take, in nanoseconds: what the search weighs. Of ways that move as much, it
-/// takes the one with the fewest steps.
+/// Returns how long the transfers of a step take, in nanoseconds: what the search weighs. Of paths that move as much,
+/// it takes the one with the fewest steps.
 pub(super) fn transfer_ns(
     network: &Network<'_>,
     kind: &StepKind,

@@ -1,20 +1,20 @@
-//! What a step is to one rank, in sizes: whoever executes steps reads it here.
+//! The part of one rank in a step, in sizes: whoever executes steps reads it here.
 
 use super::{Step, StepKind};
 use crate::layout::Layout;
 use burn_dist_mesh::{AxisIndex, MeshShape, Rank};
 use std::ops::Range;
 
-/// What a step is to one rank. Blocks are seen with every factor as a dim of its own.
+/// The part of one rank in a step. Blocks are seen with every factor as a dim of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// The rank's block before the step.
     pub from: Vec<usize>,
     /// Its block after the step.
     pub to: Vec<usize>,
-    /// What is cut for the members of the group, of a block before the step.
+    /// The pieces that are cut for the members of the group, of a block before the step.
     pub cut: Option<Pieces>,
-    /// What is joined from the members of the group, into a block after the step.
+    /// The pieces that are joined from the members of the group, into a block after the step.
     pub join: Option<Pieces>,
     /// The rank's index in the group.
     pub index: usize,

@@ -1,5 +1,5 @@
 //! Laws of redistribution: the target's content on every rank, for every pair of layouts of small worlds; and no
-//! cheaper way.
+//! cheaper path.
 
 use super::cost::transfer_ns;
 use super::search::search;
@@ -209,7 +209,7 @@ fn transfers(mesh: &MeshShape, from: &Layout, to: &Layout) -> f64 {
 }
 
 #[test]
-fn no_cheaper_way() {
+fn no_path_is_cheaper() {
     let worlds: [(&str, &[usize]); 4] = [
         ("a:model=2,b:model=2", &[64, 64]),
         ("a:model=4,b:model=2", &[2, 3]),
@@ -244,7 +244,7 @@ fn no_cheaper_way() {
     }
 }
 
-/// What is known to be best without a search is what the search finds.
+/// A plan that is known to be best without a search is what the search finds.
 #[test]
 fn direct_plans_are_cheapest() {
     for mesh in ["a:model=2,b:model=2", "a:model=2,b:model=2,c:model=2"]

@@ -67,7 +67,7 @@ pub fn cost(network: &Network<'_>, from: &Layout, to: &Layout, elem_bytes: usize
     }
 }
 
-/// Writes both layouts in common factors and takes the direct way between them, if there is one.
+/// Writes both layouts in common factors and takes the direct path between them, if there is one.
 fn aligned(mesh: &MeshShape, from: &Layout, to: &Layout) -> Option<Vec<(StepKind, Layout)>> {
     let mut source = from.clone();
     let mut target = to.clone();

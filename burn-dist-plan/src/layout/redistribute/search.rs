@@ -14,7 +14,7 @@ use std::collections::BinaryHeap;
 /// dims.
 const WAITING_PLACES_MAX: usize = 2;
 
-/// One way to write a dim as a product, and the target in these factors if its split allows.
+/// A dim as a product, and the target in these factors if its split allows.
 struct Form {
     sizes: Vec<usize>,
     goal: Option<Vec<Factor>>,
@@ -180,7 +180,7 @@ impl<'a> Search<'a> {
         axes.iter().zip(goal).take_while(|(a, b)| a == b).count()
     }
 
-    /// The axes that the target wants next in a factor; empty if something else is in the way.
+    /// The axes that the target wants next in a factor; empty if something else has to go first.
     fn wanted(&self, layout: &Layout, dim: usize, factor: usize) -> &[AxisIndex] {
         let axes = &layout.dims[dim].factors[factor].axes;
         let goal = self.goal(layout, dim, factor).unwrap_or(&[]);

@@ -5,7 +5,7 @@ use burn_dist_mesh::{AxisIndex, MeshShape, ReduceOp};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What a step does. Dims and factors are those of the step's layouts, which have the same factors except around
+/// The kind of a step. Dims and factors are those of the step's layouts, which have the same factors except around
 /// [`StepKind::Refactor`].
 ///
 /// To execute a step, view the local block with every factor as a dim of its own, in order; the position named by (dim,
@@ -78,7 +78,7 @@ pub enum StepKind {
 /// One step of a redistribution: a collective or a local operation between two layouts of the same global shape.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Step {
-    /// What is done.
+    /// The kind of what is done.
     pub kind: StepKind,
     /// The layout before.
     pub from: Layout,

@@ -3,7 +3,7 @@
 use burn_dist_mesh::ReduceOp;
 
 /// The layout of an activation as it is written, before a mesh and a tensor are at hand: axes by name, sizes where they
-/// are given.
+/// are written.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LayoutText {
     pub(super) text: String,
@@ -49,7 +49,7 @@ pub struct AxisText {
     pub column: usize,
     /// Its name.
     pub name: String,
-    /// Whether it has a star.
+    /// True if it has a star.
     pub rests: bool,
 }
 

@@ -1,11 +1,7 @@
 use super::*;
 use crate::mesh::Nodes;
 
-const COMPOSED: [CollectiveKind; 3] = [
-    CollectiveKind::AllReduce,
-    CollectiveKind::ReduceScatter,
-    CollectiveKind::AllGather,
-];
+const COMPOSED: [Kind; 3] = [Kind::AllReduce, Kind::ReduceScatter, Kind::AllGather];
 const TWO_OF_FOUR: Split = Split {
     nodes: 2,
     per_node: 4,
@@ -69,7 +65,7 @@ fn composing_pays_where_its_stages_together_take_less_than_a_flat_call() {
             // Between eight members: three rounds that double what is known, or a ring.
             let ring = bytes / 8 * 7;
             let flat = match kind {
-                CollectiveKind::AllReduce => (30_000 + 30 * bytes).min(60_000 + 20 * ring),
+                Kind::AllReduce => (30_000 + 30 * bytes).min(60_000 + 20 * ring),
                 _ => 30_000 + 10 * ring,
             };
             let composed: u64 = stage_times(&links, bytes)[index].iter().sum();

@@ -1,33 +1,16 @@
 //! Shifts that operations ask for: the same on all ranks, as tasks and as records.
 
-use std::sync::Arc;
-
 use super::Lowering;
 use crate::error::PlanError;
-use crate::ir::{
-    Chunked, CollectiveKind, CollectiveRecord, CollectiveTask, CommunicationKind, Op, ProgramStep,
-    Shift, Steps,
-};
-use crate::mesh::{MeshShape, Rank, ReduceOp};
+use crate::ir::{Chunked, CollectiveRecord, CollectiveTask, Op, ProgramStep, Shift, Steps};
+use crate::mesh::collective::{Collective, Kind};
+use crate::mesh::{MeshShape, Rank};
 
 impl Shift {
-    /// Returns the kind of the collective that it is.
-    fn kind(&self) -> CollectiveKind {
-        CollectiveKind::Shift {
-            by: i32::try_from(self.by).expect("a shift goes by places, of which a mesh has few"),
-        }
-    }
-
     /// Returns the shape of the block that `rank` has once it has moved `by` places.
     fn shape(&self, mesh: &MeshShape, rank: Rank, by: isize) -> Vec<usize> {
         let home = mesh.rank_before(rank, &self.axes, self.come + by);
         self.layout.local_shape(mesh, home)
-    }
-
-    /// Returns what a rank receives, in bytes.
-    fn bytes(&self, mesh: &MeshShape, rank: Rank) -> u64 {
-        let elements: usize = self.shape(mesh, rank, self.by).iter().product();
-        (elements * self.dtype.size()) as u64
     }
 
     /// Says what it is, for messages.
@@ -54,27 +37,21 @@ impl Shift {
         let (from_shape, to_shape) = (self.shape(mesh, rank, 0), self.shape(mesh, rank, self.by));
         let sizes = group.iter().map(|&member| {
             let shape = self.shape(mesh, member, 0);
-            shape.iter().product::<usize>()
+            shape.iter().product::<usize>() * self.dtype.size()
         });
-        let sizes: Arc<[usize]> = sizes.collect();
         CollectiveTask {
-            kind: self.kind(),
+            collective: Collective::Shift {
+                by: self.by,
+                sizes: sizes.collect(),
+            },
             index: mesh.group_index(rank, &self.axes),
             group: group.into(),
             axes: self.axes.iter().map(|&axis| mesh.size(axis)).collect(),
-            op: ReduceOp::Sum,
             dtype: self.dtype,
             from: self.from,
             to: self.to,
-            from_view: from_shape.clone(),
-            to_view: to_shape.clone(),
             from_shape,
             to_shape,
-            dim: 0,
-            to_dim: 0,
-            sizes: sizes.clone(),
-            to_sizes: sizes,
-            bytes: self.bytes(mesh, rank),
             record,
             path,
             take: false,
@@ -185,7 +162,7 @@ impl<O: Op> Lowering<'_, O> {
                 .collect();
             let layout = shift.layout.display(self.mesh).to_string();
             CollectiveRecord {
-                kind: CommunicationKind::Collective(shift.kind()),
+                kind: Kind::Shift,
                 axes: axes.join(","),
                 reason: match step {
                     ProgramStep::Chunked(step) => {

@@ -5,7 +5,7 @@
 
 use crate::pipeline::{ScheduleKind, StageTimes, Times};
 
-/// What the paper profiled, in microseconds per rank and microbatch, and the rates it gives.
+/// The profile of the paper, in microseconds per rank and microbatch, and the rates it states.
 struct Row {
     /// Layers of the model, and two that stand for embedding and head: interleaved has one per stage.
     layers: u32,

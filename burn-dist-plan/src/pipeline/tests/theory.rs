@@ -208,7 +208,7 @@ fn microbatches_alive() {
 }
 
 #[test]
-fn messages_under_way() {
+fn messages_in_flight() {
     for ranks in [2, 3, 4, 8] {
         for microbatches in [1, 2, ranks, 2 * ranks + 1, 4 * ranks] {
             for kind in ScheduleKind::ALL {

@@ -1,4 +1,4 @@
-//! Schedules that cannot run, and texts that are none: what is said of them.
+//! Schedules that cannot run, and texts that are none: their errors.
 
 use crate::pipeline::{
     Action, Bytes, Kind, Limits, Lowered, Schedule, ScheduleError, ScheduleKind, StageTimes, Step,

@@ -3,11 +3,12 @@
 use super::{Failed, Form, FormError, Reader, Writer, form, lines};
 use crate::float8::Float8Layer;
 use crate::ir::{
-    CollectiveKind, CollectiveRecord, CollectiveTask, CommunicationKind, HostTask, Indexed, Op,
-    RandomTask, RankPlan, Task, TermOf, TransferTask, UploadTask,
+    CollectiveRecord, CollectiveTask, HostTask, Indexed, Op, RandomTask, RankPlan, Task, TermOf,
+    TransferTask, UploadTask,
 };
 use crate::memory::{MemoryClass, MemoryPlan, PeakCause};
 use crate::mesh::MeshShape;
+use crate::mesh::collective::{AllToAll, Collective, Kind, Strided};
 use crate::passes::Report;
 use crate::passes::async_tp::Overlap;
 use crate::passes::checkpoint::Recomputed;
@@ -50,15 +51,22 @@ form!(struct UploadTask {
 });
 form!(struct TermOf { "" op, " " index, " of " count });
 form!(struct RandomTask<O> { "" op, " stream " stream, " to s" slot, " " dtype, " " shape, " runs " runs });
-form!(enum CollectiveKind {
-    "all_gather" => AllGather, "reduce_scatter" => ReduceScatter, "all_reduce" => AllReduce,
-    "all_to_all" => AllToAll, "shift" => Shift { " by " by },
+form!(struct Strided { "" outer, " x " mid_sizes, " x " inner_bytes });
+form!(struct AllToAll { "" shape, " split " split, " concat " concat, " elements of " elem_bytes });
+form!(enum Collective {
+    "all_gather" => AllGather(" " parts), "reduce_scatter" => ReduceScatter { " " op, " " parts },
+    "all_reduce" => AllReduce { " " op, " bytes " bytes }, "all_to_all" => AllToAll(" " moved),
+    "shift" => Shift { " by " by, " sizes " sizes }, "broadcast" => Broadcast { " from " root, " bytes " bytes },
+    "send" => Send { " bytes " bytes }, "recv" => Recv { " bytes " bytes },
 });
-form!(enum CommunicationKind { "collective" => Collective(" " kind), "send" => Send, "recv" => Receive });
+form!(enum Kind {
+    "all_gather" => AllGather, "reduce_scatter" => ReduceScatter, "all_reduce" => AllReduce,
+    "all_to_all" => AllToAll, "shift" => Shift, "broadcast" => Broadcast, "send" => Send, "recv" => Recv,
+    "exchange" => Exchange,
+});
 form!(struct CollectiveTask {
-    "s" to, " = " kind, " of s" from, " take" take or false, " as " index, " of " group, " axes " axes, " " op,
-    " " dtype, " " from_shape, " to " to_shape, " seen " from_view, " to " to_view, " dim " dim, " to " to_dim,
-    " sizes " sizes, " to " to_sizes, " bytes " bytes, " record " record, " in " path,
+    "s" to, " = " collective, " of s" from, " take" take or false, " as " index, " of " group, " axes " axes,
+    " " dtype, " " from_shape, " to " to_shape, " record " record, " in " path,
 });
 form!(struct CollectiveRecord {
     "" kind, " over " axes, " for " reason, " in " path or None, " " dtype, " " shape, " layouts " layouts,
@@ -91,8 +99,7 @@ pub(crate) fn rank<O: Op + Form>(tasks: &str) -> Result<RankPlan<O>, FormError> 
 pub(crate) fn gather(to: u32, take: bool) -> String {
     let take = if take { " take" } else { "" };
     format!(
-        "s{to} = all_gather of s0{take} as 0 of [0, 1] axes [2] sum f32 [4] to [8] seen [4] to [8] dim 0 to 0 \
-         sizes [4, 4] to [4, 4] bytes 16 record 0 in 0"
+        "s{to} = all_gather 1 x [4, 4] x 4 of s0{take} as 0 of [0, 1] axes [2] f32 [4] to [8] record 0 in 0"
     )
 }
 

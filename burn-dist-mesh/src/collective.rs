@@ -1,8 +1,7 @@
-//! The collective operations, as plain data.
+//! The collective operations, as plain data: one description, with which piece goes where, from the pass that inserts
+//! one to the communicator that runs it.
 
-use burn_dist_mesh::DType;
-use burn_dist_mesh::Rank;
-use burn_dist_mesh::ReduceOp;
+use crate::{DType, Rank, ReduceOp};
 use std::sync::Arc;
 
 /// A tensor seen as `[outer, mid, inner]`, row-major, whose middle dim is divided among the members of a group.
@@ -120,7 +119,6 @@ pub fn member_before(member: usize, by: isize, num_members: usize) -> usize {
 /// shifts by n and by -n too; all-reduce (sum) and all-to-all (with split and
 /// concat swapped) are their own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub enum Collective {
     /// Joins the parts of all members.
     AllGather(Strided),
@@ -177,7 +175,6 @@ pub enum Collective {
 
 /// The kinds of calls, as counted and recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
 pub enum Kind {
     /// [`Collective::AllGather`].
     AllGather,
@@ -195,7 +192,7 @@ pub enum Kind {
     Send,
     /// [`Collective::Recv`].
     Recv,
-    /// [`Communicator::exchange`](super::Communicator::exchange).
+    /// Members of one process hand each other values.
     Exchange,
 }
 
@@ -229,10 +226,10 @@ impl Kind {
     }
 
     /// Steps of the ring algorithm between `members` members, each of which takes one latency; see the
-    /// [formula](burn_dist_mesh::link).
+    /// [formula](crate::link).
     ///
-    /// A broadcast passes through all members in turn. A shift is one step, in which each sends and receives one block. An exchange hands over what is in shared
-    /// memory, and takes none.
+    /// A broadcast passes through all members in turn. A shift is one step, in which each sends and receives one block.
+    /// An exchange hands over what is in shared memory, and takes none.
     pub fn rounds(self, members: usize) -> u64 {
         let others = members.saturating_sub(1) as u64;
         match self {
@@ -267,8 +264,44 @@ impl Collective {
         }
     }
 
+    /// Returns the bytes that `member` of `group` receives from the other members, as the table at [`Collective`] says.
+    ///
+    /// # Panics
+    /// If pieces are listed for fewer members.
+    pub fn received_bytes(&self, dtype: DType, group: &[Rank], member: usize) -> usize {
+        let k = group.len();
+        match self {
+            Self::AllGather(parts) => parts.whole_bytes() - parts.part_bytes(member),
+            Self::ReduceScatter { parts, .. } => (k - 1) * parts.part_bytes(member),
+            Self::AllReduce { bytes, .. } => {
+                let size = elem_bytes(dtype);
+                let chunk = chunk_sizes(bytes / size, k)[member] * size;
+                (k - 1) * chunk + (bytes - chunk)
+            }
+            Self::AllToAll(AllToAll {
+                shape,
+                split,
+                concat,
+                elem_bytes,
+            }) => {
+                let others = concat.1.iter().sum::<usize>() - concat.1[member];
+                let rest: usize = shape
+                    .iter()
+                    .enumerate()
+                    .filter(|(dim, _)| *dim != split.0 && *dim != concat.0)
+                    .map(|(_, size)| size)
+                    .product();
+                rest * split.1[member] * others * elem_bytes
+            }
+            Self::Shift { by, sizes } => sizes[member_before(member, *by, k)],
+            Self::Broadcast { root, .. } if group[member] == *root => 0,
+            Self::Broadcast { bytes, .. } | Self::Recv { bytes } => *bytes,
+            Self::Send { .. } => 0,
+        }
+    }
+
     /// Returns whether both calls are parts of one operation.
-    pub(crate) fn matches(&self, other: &Self) -> bool {
+    pub fn matches(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Send { bytes: sent }, Self::Recv { bytes: expected })
             | (Self::Recv { bytes: expected }, Self::Send { bytes: sent }) => sent == expected,
@@ -278,8 +311,8 @@ impl Collective {
     }
 }
 
-/// Bytes of one element, for dtypes that have whole bytes; 1 for packed quantized values, which only move.
-pub(crate) fn elem_bytes(dtype: DType) -> usize {
+/// Returns the bytes of one element, for dtypes that have whole bytes; 1 for packed quantized values, which only move.
+pub fn elem_bytes(dtype: DType) -> usize {
     match dtype {
         DType::Quantized(_) => 1,
         other => other.size(),
