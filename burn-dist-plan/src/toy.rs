@@ -16,8 +16,8 @@ pub(crate) use interpret::{planned, whole};
 
 use crate::ir::op::{Traits, Wire};
 use crate::ir::{
-    Adjoint, Float8Op, FloatClass, Indexed, Indexing, Layer, LocalView, Mark, NewTensor, Op, Product, Side,
-    Steps, Tensor, TensorIndex, Work,
+    Adjoint, Float8Op, FloatClass, Indexed, Indexing, Layer, LocalView, Mark, NewTensor, Op,
+    Product, Side, Steps, Tensor, TensorIndex, Work,
 };
 use crate::mesh::{DType, ReduceOp};
 use crate::rule::{FactorKind, Lowering, Name, OpRule, RuleBuilder, Shapes, dims, dims_but};

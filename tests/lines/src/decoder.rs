@@ -172,8 +172,8 @@ mod current {
 mod before {
     use super::*;
     use burn_021::backend::{Autodiff, Flex};
-    use burn_021::optim::adaptor::OptimizerAdaptor;
     use burn_021::optim::AdamW;
+    use burn_021::optim::adaptor::OptimizerAdaptor;
     use burn_021::tensor::backend::Backend;
     use burn_dist_021::{
         DeviceMesh, DeviceMeshBuilder, Dist, MeshBackend, MeshDevice, Parallelize, ParallelizeWith,
@@ -248,7 +248,8 @@ mod before {
         training.step();
         let device = training.device.clone();
         let (_, explanation) =
-            burn_dist_021::explain_after::<B, _>(&device, pass, || training.step()).expect("a pass");
+            burn_dist_021::explain_after::<B, _>(&device, pass, || training.step())
+                .expect("a pass");
         explanation
     }
 }

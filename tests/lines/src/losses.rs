@@ -19,7 +19,10 @@ fn the_first_loss_is_the_same() {
     for (mesh, rows, parts) in MESHES {
         let case = Case::tiny(mesh, [rows, 48, parts]);
         let [current, before] = LINES.map(|line| (line.losses)(case, 1)[0]);
-        assert!((current - before).abs() <= 1e-6, "{mesh}: {current} and {before}");
+        assert!(
+            (current - before).abs() <= 1e-6,
+            "{mesh}: {current} and {before}"
+        );
     }
 }
 
@@ -29,7 +32,11 @@ fn the_first_loss_is_the_same() {
 fn losses_of_twenty_steps() {
     for is_s in [false, true] {
         for (mesh, rows, parts) in MESHES {
-            let sizes = if is_s { [rows, 64, parts] } else { [rows, 48, parts] };
+            let sizes = if is_s {
+                [rows, 64, parts]
+            } else {
+                [rows, 48, parts]
+            };
             let case = Case {
                 is_s,
                 ..Case::tiny(mesh, sizes)

@@ -25,6 +25,26 @@ struct Tasks {
     operations: BTreeMap<String, usize>,
 }
 
+/// Returns a text with every shape as rows of the last dim: those of a table are looked up with all dims of the indices
+/// on 0.22, and with one on 0.21.
+fn in_rows(text: &str) -> String {
+    let mut parts = text.split('[');
+    let mut out = parts.next().unwrap_or_default().to_string();
+    for part in parts {
+        let Some((shape, rest)) = part.split_once(']') else {
+            out += part;
+            continue;
+        };
+        let sizes: Vec<usize> = shape
+            .split(", ")
+            .filter_map(|size| size.parse().ok())
+            .collect();
+        let (last, rows) = sizes.split_last().unwrap_or((&1, &[]));
+        out += &format!("[{}, {last}]{rest}", rows.iter().product::<usize>());
+    }
+    out
+}
+
 /// Replaces the numbers of slots and values.
 fn nameless(text: &str) -> String {
     let mut out = String::new();
@@ -50,9 +70,10 @@ impl Tasks {
         };
         for line in text.lines() {
             let line = nameless(line.trim());
-            let moves = line.contains(" of ranks ") || line.starts_with("send") || line.contains("receive");
+            let moves =
+                line.contains(" of ranks ") || line.starts_with("send") || line.contains("receive");
             if moves {
-                tasks.moves.push(line);
+                tasks.moves.push(in_rows(&line));
                 continue;
             }
             let Some((name, rest)) = line
@@ -72,7 +93,10 @@ impl Tasks {
                 "select" | "select_assign" => "",
                 _ => shape,
             };
-            *tasks.operations.entry(format!("{name} {shape}")).or_default() += 1;
+            *tasks
+                .operations
+                .entry(format!("{name} {shape}"))
+                .or_default() += 1;
         }
         tasks
     }
@@ -83,7 +107,10 @@ fn difference<T: PartialEq + std::fmt::Debug>(names: [&str; 2], [one, two]: [&[T
     let at = one.iter().zip(two).position(|(one, two)| one != two);
     let at = at.unwrap_or(one.len().min(two.len()));
     let [first, second] = [one, two].map(|list| list.get(at));
-    format!("number {at}: {} {first:?}, {} {second:?}", names[0], names[1])
+    format!(
+        "number {at}: {} {first:?}, {} {second:?}",
+        names[0], names[1]
+    )
 }
 
 #[test]
@@ -108,7 +135,9 @@ fn a_step_has_one_plan_on_both_lines() {
         );
         let counts = [&current, &before].map(|tasks| {
             let counts = tasks.operations.iter();
-            counts.map(|(op, count)| format!("{count} x {op}")).collect::<Vec<_>>()
+            counts
+                .map(|(op, count)| format!("{count} x {op}"))
+                .collect::<Vec<_>>()
         });
         let only = |one: &[String], two: &[String]| {
             let only = one.iter().filter(|op| !two.contains(op));
@@ -133,10 +162,17 @@ fn products_run_beside_the_same_transfers() {
             ..Case::tiny(mesh, [8, 32, 1])
         };
         let [current, before] = LINES.map(|line| (line.explained)(case, "async_tp").overlaps);
-        assert!(current.iter().filter(|overlap| overlap.whole.is_none()).count() >= 34);
+        assert!(
+            current
+                .iter()
+                .filter(|overlap| overlap.whole.is_none())
+                .count()
+                >= 34
+        );
         let along = |overlaps: &[burn_dist::explanation::Overlap]| {
             let all = overlaps.iter();
-            all.map(|overlap| (overlap.kind, overlap.whole)).collect::<Vec<_>>()
+            all.map(|overlap| (overlap.kind, overlap.whole))
+                .collect::<Vec<_>>()
         };
         assert_eq!(along(&current), along(&before), "{mesh}");
     }

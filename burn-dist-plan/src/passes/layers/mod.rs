@@ -27,10 +27,7 @@ use crate::ir::{NewTensor, Op, Product, Role, ValueIndex, Window, Work};
 mod tests;
 
 /// The pass: see [`PASSES`](super::PASSES).
-pub(super) fn pass<O: Op>(
-    state: &mut State<'_, O>,
-    _: &Context<'_>,
-) -> Result<Report, PlanError> {
+pub(super) fn pass<O: Op>(state: &mut State<'_, O>, _: &Context<'_>) -> Result<Report, PlanError> {
     let finder = Finder::new(&state.window, &state.facts);
     if let Some(precise) = rewrite(&state.window, finder.find()) {
         state.rewritten(precise);
@@ -172,7 +169,11 @@ impl<'a, O: Op> Finder<'a, O> {
                 continue;
             };
             let shape = self.shape(weight);
-            let width = if product == Product::Forward { shape[1] } else { shape[0] };
+            let width = if product == Product::Forward {
+                shape[1]
+            } else {
+                shape[0]
+            };
             let rows = self.shape(left).split_last().map(|(_, rows)| rows);
             if out.shape.split_last() != rows.map(|rows| (&width, rows)) {
                 continue;

@@ -227,7 +227,12 @@ fn every_form_computes_in_float8() {
                 });
                 let options = options(&b.mesh);
                 let text = text_after(&b.window, &b.mesh, &options, "float8").expect("a pass");
-                let names = ["f8_quantize", "f8_linear(", "_x_backward", "_weight_backward"];
+                let names = [
+                    "f8_quantize",
+                    "f8_linear(",
+                    "_x_backward",
+                    "_weight_backward",
+                ];
                 let counts = names.map(|name| text.matches(name).count());
                 let plan = planned_for(&b, recipe);
                 let skipped = plan.float8.iter().filter(|layer| layer.skipped.is_some());
@@ -269,7 +274,10 @@ fn what_is_no_layer_stays_a_product() {
         b.survive(value);
     }
     let found = operations(&b);
-    assert!(found.iter().all(|op| !op.starts_with("linear")), "{found:?}");
+    assert!(
+        found.iter().all(|op| !op.starts_with("linear")),
+        "{found:?}"
+    );
     assert_eq!(found.iter().filter(|op| *op == "matmul").count(), 6);
 
     // The gradient of a batch of weights is read: it is needed as it is.
@@ -289,7 +297,10 @@ fn what_is_no_layer_stays_a_product() {
     b.survive(new);
     let found = operations(&b);
     let count = |name: &str| found.iter().filter(|op| *op == name).count();
-    assert_eq!([count("linear"), count("matmul"), count("linear_w")], [1, 1, 0]);
+    assert_eq!(
+        [count("linear"), count("matmul"), count("linear_w")],
+        [1, 1, 0]
+    );
 }
 
 /// A gradient that no update of its window uses is known by the product that made it, of whatever form.

@@ -125,7 +125,8 @@ impl<O: Op> Propagator<'_, O> {
         });
         let target = match unflattened {
             Some(of) => {
-                let target = self.constrained(&self.gathered(of), text, &self.value(of).shape, tag)?;
+                let target =
+                    self.constrained(&self.gathered(of), text, &self.value(of).shape, tag)?;
                 let flat = target.reshape(self.mesh, shape);
                 flat.unwrap_or_else(|| self.gathered(*value))
             }

@@ -292,11 +292,9 @@ impl<O: Op> Propagator<'_, O> {
                 None => Activation::Outside(first(x)),
             }),
             unflattened: waiting.map(|waiting| names.specs.number(&waiting.tag)),
-            reshape_of: self.facts.reshape_of[at].map(|of| {
-                match names.values.numbers.get(&of) {
-                    Some(number) => Activation::Inside(*number),
-                    None => Activation::Outside(Some(Arc::new(self.gathered(of)))),
-                }
+            reshape_of: self.facts.reshape_of[at].map(|of| match names.values.numbers.get(&of) {
+                Some(number) => Activation::Inside(*number),
+                None => Activation::Outside(Some(Arc::new(self.gathered(of)))),
             }),
             tie: (
                 names.ties.number(&self.facts.tied_to[at]),
