@@ -25,6 +25,26 @@ struct Tasks {
     operations: BTreeMap<String, usize>,
 }
 
+/// Returns a text with every shape as rows of the last dim: those of a table are looked up with all dims of the indices
+/// on 0.22, and with one on 0.21.
+fn in_rows(text: &str) -> String {
+    let mut parts = text.split('[');
+    let mut out = parts.next().unwrap_or_default().to_string();
+    for part in parts {
+        let Some((shape, rest)) = part.split_once(']') else {
+            out += part;
+            continue;
+        };
+        let sizes: Vec<usize> = shape
+            .split(", ")
+            .filter_map(|size| size.parse().ok())
+            .collect();
+        let (last, rows) = sizes.split_last().unwrap_or((&1, &[]));
+        out += &format!("[{}, {last}]{rest}", rows.iter().product::<usize>());
+    }
+    out
+}
+
 /// Replaces the numbers of slots and values.
 fn nameless(text: &str) -> String {
     let mut out = String::new();
@@ -53,7 +73,7 @@ impl Tasks {
             let moves =
                 line.contains(" of ranks ") || line.starts_with("send") || line.contains("receive");
             if moves {
-                tasks.moves.push(line);
+                tasks.moves.push(in_rows(&line));
                 continue;
             }
             let Some((name, rest)) = line
