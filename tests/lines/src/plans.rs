@@ -8,10 +8,12 @@ use burn_dist::explanation::Explanation;
 use super::decoder::{Case, LINES};
 
 /// What 0.22 records as an operation of its own, and what 0.21 records in its place.
-const OTHERWISE: [(&str, &str); 3] = [
+const OTHERWISE: [(&str, &str); 4] = [
     ("embedding", "select"),
     ("embedding_backward", "select_assign"),
     ("neg", "mul_scalar"),
+    // One sum over several dims; on 0.21, sums over one after the other.
+    ("sum_dims", "sum_dim"),
 ];
 
 /// What is not compared: views, of which those around an embedding are others, and what makes a constant.
@@ -21,7 +23,7 @@ const LEFT_OUT: [&str; 4] = ["reshape", "expand", "empty", "zeros"];
 struct Tasks {
     /// Collectives and transfers, in order, with ranks and shapes.
     moves: Vec<String>,
-    /// How often each operation is there, with the shape of its result.
+    /// How often each operation is there, with how many elements it makes.
     operations: BTreeMap<String, usize>,
 }
 
@@ -43,6 +45,14 @@ fn in_rows(text: &str) -> String {
         out += &format!("[{}, {last}]{rest}", rows.iter().product::<usize>());
     }
     out
+}
+
+/// Returns how many elements a shape has: tokens that are looked up have both of their dims on 0.22, and one on 0.21.
+fn elements(shape: &str) -> usize {
+    let sizes = shape.trim().trim_matches(['[', ']']).split(", ");
+    sizes
+        .filter_map(|size| size.parse::<usize>().ok())
+        .product()
 }
 
 /// Replaces the numbers of slots and values.
@@ -68,17 +78,18 @@ impl Tasks {
             moves: Vec::new(),
             operations: BTreeMap::new(),
         };
+        // Sums over a dim, by slot: one of such a sum is a part of a sum over several.
+        let mut sums: BTreeMap<&str, String> = BTreeMap::new();
         for line in text.lines() {
-            let line = nameless(line.trim());
-            let moves =
-                line.contains(" of ranks ") || line.starts_with("send") || line.contains("receive");
-            if moves {
-                tasks.moves.push(in_rows(&line));
+            let line = line.trim();
+            let moves = [" of ranks ", "send", "receive"];
+            if moves.iter().any(|word| line.contains(word)) {
+                tasks.moves.push(in_rows(&nameless(line)));
                 continue;
             }
-            let Some((name, rest)) = line
+            let Some((made, (name, rest))) = line
                 .split_once(" = ")
-                .and_then(|(_, made)| made.split_once('('))
+                .and_then(|(made, what)| Some((made, what.split_once('(')?)))
             else {
                 continue;
             };
@@ -87,17 +98,17 @@ impl Tasks {
             if LEFT_OUT.contains(&name) {
                 continue;
             }
-            let shape = rest.rsplit_once("  ").map_or("", |(_, shape)| shape);
-            // Rows of a table are looked up with one dim more.
-            let shape = match name {
-                "select" | "select_assign" => "",
-                _ => shape,
-            };
-            *tasks
-                .operations
-                .entry(format!("{name} {shape}"))
-                .or_default() += 1;
+            let (operands, shape) = rest.split_once(')').unwrap_or((rest, ""));
+            let operation = format!("{name} of {} elements", elements(shape));
+            if name == "sum_dim" {
+                if let Some(part) = sums.get(operands.trim_end_matches('!')) {
+                    *tasks.operations.entry(part.clone()).or_default() -= 1;
+                }
+                sums.insert(made, operation.clone());
+            }
+            *tasks.operations.entry(operation).or_default() += 1;
         }
+        tasks.operations.retain(|_, count| *count > 0);
         tasks
     }
 }
