@@ -161,6 +161,12 @@ flex = []
 quantization = []
 
 [dependencies]
+proc-macro2 = "1"
+quote = "1"
+syn = {{ version = "2", features = ["full"] }}
+
+# What the macro does not need is not compiled for it.
+[dev-dependencies]
 burn-tensor = {{ path = "names", package = "burn-tensor-names" }}
 burn-backend = {{ version = "{burn}", default-features = false, features = ["std"] }}
 burn-autodiff = {{ version = "{burn}", default-features = false, features = ["std", "export_tests"] }}
@@ -168,9 +174,6 @@ burn-dist = {{ path = "{root}/burn-dist" }}
 num-traits = "0.2"
 serial_test = "3"
 rand = "0.10"
-proc-macro2 = "1"
-quote = "1"
-syn = {{ version = "2", features = ["full"] }}
 ctor = "0.10.1"
 
 {targets}[patch.crates-io]
