@@ -42,7 +42,7 @@ pub fn read(path: &Path, max: u64) -> io::Result<Vec<u8>> {
     }
 }
 
-/// As [`read()`], of text in UTF-8.
+/// Reads a file as [`read()`] does, of text in UTF-8.
 ///
 /// # Errors
 /// Those of [`read()`]; [`io::ErrorKind::InvalidData`].

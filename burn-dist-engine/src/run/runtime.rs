@@ -297,13 +297,22 @@ impl<B: BackendIr> Runtime<B> {
                 vec![false; mesh.num_ranks()]
             })),
         };
-        let turns = Turn::assign_part::<B>(
-            &devices,
-            bridge::is_in_memory::<B>(),
-            ranks[0].0 as usize,
-            mesh.num_ranks(),
-            alone,
-        );
+        let first = ranks[0].0 as usize;
+        let turns = |apart| {
+            let alone = alone.clone();
+            Turn::assign_part::<B>(&devices, apart, first, mesh.num_ranks(), alone)
+        };
+        let turns = turns(bridge::is_in_memory::<B>()).or_else(|error| {
+            let fault = Fault::Thread {
+                rank: ranks[0],
+                ranks: ranks.len(),
+                reason: error.to_string(),
+            };
+            shared.fault.set(ranks[0], fault);
+            // Nothing will run: nobody has to wait for a turn.
+            turns(true)
+        });
+        let turns = turns.expect("ranks without turns need no thread");
         let mut gpus: Vec<Option<Gpus<B>>> = match gpus {
             Some(gpus) => gpus.into_iter().map(Some).collect(),
             None => ranks.iter().map(|_| None).collect(),

@@ -18,6 +18,7 @@
 //! ranks take turns and lose by it.
 
 use std::collections::hash_map::Entry;
+use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use burn_backend::backend::DeviceId;
@@ -83,18 +84,22 @@ impl Turn {
     /// other.
     #[cfg(test)]
     pub(super) fn assign<B: Backend>(devices: &[B::Device], apart: bool) -> Vec<Self> {
-        Self::assign_part::<B>(devices, apart, 0, devices.len(), None)
+        let turns = Self::assign_part::<B>(devices, apart, 0, devices.len(), None);
+        turns.expect("a thread for a number")
     }
 
     /// Returns the turns of the ranks from `first` on, of `num_ranks` in all processes. `alone` says of each whether it
     /// has a device of its own; without it, that is seen from `devices`, which are all.
+    ///
+    /// # Errors
+    /// If the system starts no more threads.
     pub(super) fn assign_part<B: Backend>(
         devices: &[B::Device],
         apart: bool,
         first: usize,
         num_ranks: usize,
         alone: Option<Vec<bool>>,
-    ) -> Vec<Self> {
+    ) -> io::Result<Vec<Self>> {
         let mut known: FxHashMap<DeviceId, usize> = FxHashMap::default();
         let numbers: Vec<usize> = devices
             .iter()
@@ -120,19 +125,19 @@ impl Turn {
                 .collect(),
         };
         let mut shared: FxHashMap<usize, (Arc<Token>, StreamId)> = FxHashMap::default();
-        numbers
-            .iter()
-            .map(|&number| Self {
+        let turn = |&number: &usize| {
+            let shared = match shared.entry(number) {
+                _ if apart => None,
+                Entry::Occupied(known) => Some(known.get().clone()),
+                Entry::Vacant(new) => Some(new.insert((Arc::default(), new_stream()?)).clone()),
+            };
+            Ok(Self {
                 devices: all.clone(),
                 alone: alone.clone(),
-                shared: (!apart).then(|| {
-                    shared
-                        .entry(number)
-                        .or_insert_with(|| (Arc::default(), new_stream()))
-                        .clone()
-                }),
+                shared,
             })
-            .collect()
+        };
+        numbers.iter().map(turn).collect()
     }
 
     /// Returns whether the ranks of `group` share a device and hand each other handles.
@@ -179,10 +184,13 @@ impl Turn {
 }
 
 /// Returns a stream that no thread uses: each thread gets a number of its own, and this one's ends at once.
-fn new_stream() -> StreamId {
-    std::thread::spawn(StreamId::current)
-        .join()
-        .expect("a thread that only counts does not panic")
+///
+/// # Errors
+/// If the system starts no more threads.
+fn new_stream() -> io::Result<StreamId> {
+    let thread = std::thread::Builder::new().spawn(StreamId::current)?;
+    let stream = thread.join();
+    Ok(stream.expect("a thread that only counts does not panic"))
 }
 
 #[cfg(test)]

@@ -2,7 +2,8 @@ use std::io;
 
 use thiserror::Error;
 
-use super::ItemError;
+/// Why an item cannot be read.
+pub type ItemError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Why there is no batch.
 #[derive(Error)]

@@ -7,7 +7,6 @@ mod samples;
 mod spans;
 mod workers;
 
-pub use error::DataError;
+pub use error::{DataError, ItemError};
 pub use position::{Position, ResumeError, Stream};
 pub use samples::{Batched, Samples};
-pub use workers::ItemError;

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use super::error::DataError;
+use super::error::{DataError, ItemError};
 use super::order::draw;
 use super::position::{Position, ResumeError, Stream};
 use super::spans::{Spans, StreamPoint};
-use super::workers::{ChooseRows, GetItem, ItemError, Loaded, Source, Workers, item, load_here};
+use super::workers::{ChooseRows, GetItem, Loaded, Source, Workers, item, load_here};
 use crate::layout::Rows;
 
 /// Items that are loaded and no batch yet, in order.

@@ -7,13 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{Builder, JoinHandle};
 
-use super::error::DataError;
+use super::error::{DataError, ItemError};
 use super::order::Order;
 use super::spans::{Span, Spans};
 use crate::layout::Rows;
-
-/// Why an item cannot be read.
-pub type ItemError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The item of a data set at an index; `None` if it has none there.
 pub(super) type GetItem<I> = dyn Fn(usize) -> Result<Option<I>, ItemError> + Send + Sync;

@@ -1,7 +1,6 @@
 //! The trait the derive implements, and what its expansion writes into.
 
-use super::plan::{Action, Entry, StyleEntry, Target};
-use super::stages::{Split, StageMark};
+use super::entry::{Action, Entry, Split, StageMark, StyleEntry, Target};
 use super::{LayoutText, Style};
 use crate::plan::UnitPolicy;
 use burn_dist_plan::layout::written::LayoutParts;

@@ -14,6 +14,17 @@ pub(super) enum Relation {
     Holder,
 }
 
+/// A parameter that an entry names, itself or a module that it is in.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Match {
+    /// The parameter, by number.
+    pub(super) parameter: usize,
+    /// How many segments of its path the entry names.
+    pub(super) len: usize,
+    /// The relation of these to the parameter.
+    pub(super) relation: Relation,
+}
+
 /// Returns how the first `len` segments of a parameter's path relate to it.
 pub(super) fn relation(parameter: &Parameter, len: usize) -> Relation {
     let below = &parameter.segments[len..];

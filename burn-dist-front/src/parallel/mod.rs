@@ -12,6 +12,7 @@
 //! | `pipeline` | how a batch is cut into microbatches |
 
 mod describe;
+mod entry;
 mod error;
 mod fit;
 mod idle;

@@ -1,10 +1,8 @@
-//! Entries of a plan, and how a person writes them.
+//! Plans, as a person writes them.
 
+use super::entry::{Action, Entry, Split, StageMark, StyleEntry, Target};
 use super::pattern::Pattern;
-use super::resolve;
-use super::stages::{Split, StageMark};
-use super::{Describe, LayoutText, Line, ModuleTree, ParallelError, ParamSpec, Scope, Style};
-use crate::layout::LayoutError;
+use super::{Describe, LayoutText, Line, ParallelError, ParamSpec, Scope, Style};
 use crate::mesh::MeshShape;
 use crate::plan::clock::ModuleCosts;
 use crate::plan::{
@@ -46,109 +44,6 @@ pub struct Plan<L> {
 impl<L> Default for Plan<L> {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-/// One request of a plan, for the parameters that a path or a pattern names.
-#[derive(Clone, Debug)]
-pub(super) struct Entry {
-    pub(super) target: Target,
-    pub(super) action: Action,
-}
-
-/// Which modules and parameters an entry is for.
-#[derive(Clone, Debug)]
-pub(super) enum Target {
-    /// The field that an attribute stands on. There may be nothing in it, since `Option`s are empty and enums have
-    /// other variants; `vacant` shows that it is so just now.
-    Field { path: Vec<String>, vacant: bool },
-    /// Whatever a pattern names: a person wrote it, and meant something by it.
-    Pattern {
-        text: String,
-        /// The pattern, or why it cannot be read.
-        pattern: Result<Pattern, String>,
-    },
-}
-
-#[derive(Clone, Debug)]
-pub(super) enum Action {
-    Style(StyleEntry),
-    Skip,
-    Input(Result<LayoutText, LayoutError>),
-    Output(Result<LayoutText, LayoutError>),
-    Unit(UnitPolicy),
-    Divisible { count: usize, axis: String },
-    Stage(StageMark),
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct StyleEntry {
-    pub(super) style: Style,
-    /// The axes, if they were named: one, but for experts.
-    pub(super) axes: Option<Vec<String>>,
-    /// A count the axis has to divide, and what is counted.
-    pub(super) heads: Option<(usize, String)>,
-}
-
-impl Entry {
-    /// The method of [`Plan`], or the attribute, that adds such an entry.
-    pub(super) fn verb(&self) -> String {
-        match &self.action {
-            Action::Style(entry) => entry.style.to_string(),
-            Action::Skip => "skip".into(),
-            Action::Input(_) => "input".into(),
-            Action::Output(_) => "output".into(),
-            Action::Unit(policy) => self.unit_verb(policy).into(),
-            Action::Divisible { .. } => "require_divisible".into(),
-            Action::Stage(mark) => self.stage_verb(mark).into(),
-        }
-    }
-
-    /// Returns whether a person wrote it as an entry of a plan.
-    pub(super) fn is_written(&self) -> bool {
-        matches!(self.target, Target::Pattern { .. })
-    }
-
-    /// The pattern, or the path of the field.
-    pub(super) fn text(&self) -> String {
-        match &self.target {
-            Target::Field { path, .. } => path.join("."),
-            Target::Pattern { text, .. } => text.clone(),
-        }
-    }
-
-    fn unit_verb(&self, policy: &UnitPolicy) -> &'static str {
-        match self.target {
-            _ if *policy == UnitPolicy::new() => "unit",
-            Target::Pattern { .. } => "unit_policy",
-            Target::Field { .. } if policy.checkpoint.is_some() => "checkpoint",
-            Target::Field { .. } if policy.precision.is_some() || policy.float8.is_some() => {
-                "precision"
-            }
-            Target::Field { .. } if policy.context.is_some() => "context",
-            Target::Field { .. } => "strategy",
-        }
-    }
-
-    fn stage_verb(&self, mark: &StageMark) -> &'static str {
-        match mark {
-            StageMark::First => "first",
-            StageMark::Last => "last",
-            StageMark::At(_) => "stage",
-            StageMark::Blocks(_) if !self.is_written() => "stages",
-            StageMark::Blocks(Split::Even) => "stages",
-            StageMark::Blocks(Split::Weights(_)) => "stage_weights",
-            StageMark::Costs(_) => "stage_costs",
-            StageMark::Blocks(Split::Table(_)) => "stage_table",
-        }
-    }
-
-    /// Where the entry comes from, for messages.
-    pub(super) fn place(&self) -> String {
-        match self.is_written() {
-            true => format!("{}(\"{}\")", self.verb(), self.text()),
-            false => format!("{} on {}", self.verb(), self.text()),
-        }
     }
 }
 
@@ -418,19 +313,6 @@ impl<L> Plan<L> {
         L: Line<M, B>,
     {
         self.resolve_tree(&L::tree(module), mesh.as_ref())
-    }
-
-    /// Returns one spec per float parameter of a tree, in the order of its walk.
-    ///
-    /// # Errors
-    /// Those of [`Self::resolve`].
-    #[doc(hidden)]
-    pub fn resolve_tree(
-        &self,
-        tree: &ModuleTree,
-        mesh: &MeshShape,
-    ) -> Result<Vec<ParamSpec>, ParallelError> {
-        resolve::resolve(self, tree, mesh)
     }
 
     fn style(self, style: Style, pattern: &str) -> Self {

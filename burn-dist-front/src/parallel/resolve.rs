@@ -1,8 +1,9 @@
 //! Plan x parameters x mesh -> one spec per parameter. A pure function.
 
-use super::fit::{self, Relation};
+use super::entry::{Action, Entry, StyleEntry, Target};
+use super::fit::{self, Match, Relation};
 use super::pattern::{Pattern, closest_first};
-use super::plan::{Action, DEFAULT_AXIS, Entry, Plan, StyleEntry, Target};
+use super::plan::{DEFAULT_AXIS, Plan};
 use super::stages;
 use super::tree::{ModuleTree, Node, Parameter, decisive};
 use super::{LayoutText, ParallelError, ParamRole, ParamSpec, Style};
@@ -16,18 +17,22 @@ use std::sync::Arc;
 /// How many existing paths an error lists.
 const NUM_LISTED_MAX: usize = 8;
 
-/// A parameter that an entry names, itself or a module that it is in.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Match {
-    /// The parameter, by number.
-    pub(super) parameter: usize,
-    /// How many segments of its path the entry names.
-    pub(super) len: usize,
-    /// The relation of these to the parameter.
-    relation: Relation,
+impl<L> Plan<L> {
+    /// Returns one spec per float parameter of a tree, in the order of its walk.
+    ///
+    /// # Errors
+    /// Those of [`Self::resolve`].
+    #[doc(hidden)]
+    pub fn resolve_tree(
+        &self,
+        tree: &ModuleTree,
+        mesh: &MeshShape,
+    ) -> Result<Vec<ParamSpec>, ParallelError> {
+        resolve(self, tree, mesh)
+    }
 }
 
-pub(super) fn resolve<L>(
+fn resolve<L>(
     plan: &Plan<L>,
     tree: &ModuleTree,
     mesh: &MeshShape,

@@ -1,40 +1,15 @@
 //! Stages of a plan x parameters x mesh -> the stage of each parameter. A pure function.
 
 use super::ParallelError;
-use super::plan::{Action, Entry, Plan};
-use super::resolve::Match;
+use super::entry::{Action, Entry, Split, StageMark};
+use super::fit::Match;
+use super::plan::Plan;
 use super::tree::{ModuleTree, Parameter};
 use crate::mesh::{AxisIndex, MeshShape};
 use crate::plan::clock::{ModuleCosts, is_inside};
 use crate::plan::{Pipeline, ScheduleChoice, Stage};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// The stage that parameters belong to.
-#[derive(Clone, Debug)]
-pub(super) enum StageMark {
-    /// The first one.
-    First,
-    /// The last one.
-    Last,
-    /// This one.
-    At(u32),
-    /// The blocks of a list, one run of them after the other.
-    Blocks(Split),
-    /// The blocks of a list, by the costs of modules, those included that stages have beside the list.
-    Costs(Arc<ModuleCosts>),
-}
-
-/// Which blocks of a list each stage has.
-#[derive(Clone, Debug)]
-pub(super) enum Split {
-    /// Equally many; the first stages have one more where that cannot be.
-    Even,
-    /// By the cost of each block: the costliest stage costs as little as can be.
-    Weights(Vec<f64>),
-    /// The stage of each block.
-    Table(Vec<u32>),
-}
 
 /// The stage of a parameter, as far as entries name one.
 #[derive(Clone, Copy, PartialEq)]

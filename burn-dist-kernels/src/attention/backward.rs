@@ -11,17 +11,17 @@ use super::{Inputs, Real, View};
 /// Gradients of an attention's inputs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gradients<T> {
-    /// Of queries, `[batch, heads, group, queries, width]`.
+    /// Gradient of queries, `[batch, heads, group, queries, width]`.
     pub q: Vec<T>,
-    /// Of keys, `[batch, heads, keys, width]`.
+    /// Gradient of keys, `[batch, heads, keys, width]`.
     pub k: Vec<T>,
-    /// Of values, `[batch, heads, keys, value_width]`.
+    /// Gradient of values, `[batch, heads, keys, value_width]`.
     pub v: Vec<T>,
-    /// Of the bias, `[batch, heads, group, queries, keys]`; empty if it is not asked for.
+    /// Gradient of the bias, `[batch, heads, group, queries, keys]`; empty if it is not asked for.
     pub bias: Vec<T>,
 }
 
-/// What one head of keys and values needs.
+/// The work for one head of keys and values.
 struct Job<'a, T> {
     head: usize,
     q: &'a mut [T],

@@ -9,7 +9,7 @@ pub trait Real: Rows + Copy + Send + Sync + PartialOrd + 'static {
     const ZERO: Self;
     /// One.
     const ONE: Self;
-    /// What hides a score.
+    /// The score of what is hidden.
     const HIDDEN: Self;
 
     /// The nearest one.

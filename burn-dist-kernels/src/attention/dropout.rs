@@ -1,7 +1,7 @@
 //! Which weights are dropped: random numbers by position.
 //!
-//! Whether the weight of a query and a key is dropped is a function of a seed and of where both are in the whole, not
-//! of the part that is at hand: a split over ranks drops the same weights, and the backward drops them again.
+//! A function of a seed and of where query and key are in the whole says whether their weight is dropped: not of where
+//! they are in the part at hand. A split over ranks drops the same weights, and the backward drops them again.
 //!
 //! # Source
 //! Philox4x32-10, as [`philox`](crate::philox) says. The seed is the key; four keys of the whole in a row, the query,
@@ -65,7 +65,7 @@ impl Origin {
 pub struct Dropout {
     /// The share of weights that are dropped, less than one.
     pub share: f64,
-    /// What random numbers begin with.
+    /// The key of the random numbers.
     pub seed: [u32; 2],
     /// Where the part is.
     pub origin: Origin,

@@ -12,7 +12,7 @@ pub(super) const QUERIES: usize = 64;
 /// Keys of a block.
 pub(super) const KEYS: usize = 256;
 
-/// What the forward makes.
+/// The result of the forward, and what the backward needs of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Forward<T> {
     /// The result, `[batch, heads, group, queries, value_width]`.

@@ -7,7 +7,7 @@ use pulp::{Arch, NullaryFnOnce};
 /// Lanes of sums and maxima.
 const LANES: usize = 16;
 
-/// What attention does to rows.
+/// The work of attention on rows.
 pub trait Rows: Sized {
     /// Returns the largest element, or -infinity; NaN are passed over.
     fn largest(row: &[Self]) -> Self;

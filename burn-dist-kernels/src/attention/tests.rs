@@ -38,7 +38,7 @@ fn numbers(len: usize, seed: u64) -> Vec<f64> {
     (0..len).map(|_| f64::from(next() as f32)).collect()
 }
 
-/// What a weight is multiplied with: the definition of which are dropped.
+/// The factor of a weight: the definition of which are dropped.
 fn kept(dropout: &Dropout, [batch, head, member]: [usize; 3], query: usize, key: usize) -> f64 {
     let origin = dropout.origin;
     let of = |places: Places, index: usize| places.start + index * places.step;

@@ -125,7 +125,7 @@ impl<'a, T> Matrix<'a, T> {
         }
     }
 
-    /// Whether the last element lies inside.
+    /// Returns whether the last element lies inside.
     pub(super) fn fits(&self) -> bool {
         extent(
             &[self.rows, self.columns],

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::product::Product;
 
-/// What engines ask of a device.
+/// A device, as far as engines ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Device {
     /// Its number in this process.
@@ -28,7 +28,7 @@ pub enum EngineError {
         product: Product,
         /// The device's compute capability.
         compute: (u32, u32),
-        /// What each engine says.
+        /// The reason of each engine.
         reasons: String,
     },
     /// It could not be launched, or has computed something else.
@@ -36,7 +36,7 @@ pub enum EngineError {
     Failed {
         /// Its name.
         engine: &'static str,
-        /// What happened.
+        /// The error in words.
         reason: String,
     },
 }
@@ -60,7 +60,7 @@ pub trait Engine<C, O>: Send + Sync {
     fn try_out(&self, device: &Device, product: &Product, call: &C) -> Result<(), EngineError>;
 }
 
-/// What an engine is tried out for: all but sizes.
+/// A kind of product that an engine is tried out for: all but sizes.
 type Kind = (usize, &'static str, Product);
 
 /// Engines, those that are preferred first, and what has become of them.

@@ -32,12 +32,12 @@ pub struct Wait {
     pub word: u64,
     /// The address of the word that ends all waits.
     pub poison: u64,
-    /// What the word has to come to.
+    /// The value that the word has to come to.
     pub value: u32,
 }
 
 impl Wait {
-    /// What the kernel gets, by value.
+    /// Returns what the kernel gets, by value.
     pub fn info(self) -> Vec<u64> {
         vec![self.word, self.poison, self.value.into()]
     }

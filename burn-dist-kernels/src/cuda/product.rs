@@ -1,4 +1,4 @@
-//! What a product in float8 is to an engine.
+//! Products in float8, as engines see them.
 
 use burn_dist_plan::policy::Fp8;
 
@@ -10,7 +10,7 @@ pub const BLOCK: usize = 128;
 pub enum Scales {
     /// All: one scale.
     Tensor,
-    /// Those of a row.
+    /// Elements of a row.
     Row,
     /// 128 of a row: scales are `[rows, blocks]`.
     Tile,
@@ -88,15 +88,15 @@ pub struct Product {
     pub m: usize,
     /// Rows of `b`: columns of the result.
     pub n: usize,
-    /// What is added up.
+    /// The number of terms of a sum.
     pub k: usize,
     /// Formats of `a` and `b`.
     pub formats: [Fp8; 2],
-    /// What shares a scale in `a` and `b`.
+    /// Which elements of `a` and `b` share a scale.
     pub scales: [Scales; 2],
     /// The type of the result, and of the bias.
     pub out: Out,
-    /// Whether there is a bias.
+    /// True if there is a bias.
     pub bias: bool,
 }
 

@@ -28,11 +28,11 @@ impl Sums {
 /// Operands on the host: bytes of `[m, k]` and `[n, k]`, their scales, and a bias in the type of the result.
 #[derive(Clone, Debug)]
 pub struct Operands {
-    /// What is computed with them.
+    /// The product that is computed with them.
     pub product: Product,
     /// Values in 8 bits, by rows.
     pub values: [Vec<u8>; 2],
-    /// What they were multiplied with.
+    /// The factors that values were multiplied with.
     pub scales: [Vec<f32>; 2],
     /// One for each column of the result, or none at all.
     pub bias: Vec<f32>,

@@ -1,5 +1,5 @@
-//! What float8 is, on the host. Casts go to the nearest value, of two to the even one; what is too large becomes the
-//! largest finite value.
+//! Float8, as it is defined, on the host. Casts go to the nearest value, of two to the even one; what is too large
+//! becomes the largest finite value.
 //!
 //! Written here instead of taken from a crate: it is thirty lines, and what it gives for every input is tested.
 

@@ -12,7 +12,7 @@ use super::supervisor::{self, End, Word};
 use super::terminal::Terminal;
 use crate::rendezvous::{self, Server, Token};
 use burn_dist_comm::{Peer, lock};
-use nix::libc::{SIGTERM, SIGWINCH};
+use nix::libc::SIGWINCH;
 use nix::sys::signal::Signal;
 use std::fs::File;
 use std::io::{BufRead, BufReader, IsTerminal, PipeReader};

@@ -1,4 +1,4 @@
-//! What can be wrong with a configuration.
+//! Errors of a configuration.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -62,7 +62,7 @@ fn lines(problems: &[Problem], more: usize) -> String {
     lines.join("\n       ")
 }
 
-/// How many problems are told at once.
+/// How many problems are listed at once.
 const PROBLEMS_MAX: usize = 20;
 
 /// The problems of a file as they are found: the first ones, and how many there are.
@@ -77,7 +77,7 @@ impl Problems {
         self.push_with(|| problem);
     }
 
-    /// Adds one; what is said of it is made up only if it is told.
+    /// Adds one, which is made up only if it is listed.
     pub(super) fn push_with(&mut self, problem: impl FnOnce() -> Problem) {
         match self.first.len() < PROBLEMS_MAX {
             true => self.first.push(problem()),
@@ -110,13 +110,13 @@ pub struct Problem {
     pub line: usize,
     /// The character of the line, from 1.
     pub column: usize,
-    /// What is wrong.
+    /// The fault.
     pub fault: Fault,
 }
 
 burn_dist_mesh::debug_by_message!(Problem);
 
-/// What is wrong in a file.
+/// A fault in a file.
 #[derive(Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Fault {
@@ -124,33 +124,33 @@ pub enum Fault {
     #[error("{0}")]
     Syntax(String),
     /// A table that is no section.
-    #[error("there is no section [{section}]; {}", way_out(nearest, known))]
+    #[error("there is no section [{section}]; {}", advice(nearest, known))]
     UnknownSection {
         /// Its name.
         section: String,
-        /// What may have been meant.
+        /// The name that may have been meant.
         nearest: Option<String>,
         /// All sections.
         known: Vec<String>,
     },
     /// A key that its section does not have.
-    #[error("there is no key `{key}` in [{section}]; {}", way_out(nearest, known))]
+    #[error("there is no key `{key}` in [{section}]; {}", advice(nearest, known))]
     UnknownKey {
         /// The section.
         section: String,
         /// The key.
         key: String,
-        /// What may have been meant; with its section, if that is another one.
+        /// The key that may have been meant; with its section, if that is another one.
         nearest: Option<String>,
         /// All keys of the section.
         known: Vec<String>,
     },
     /// A key before the first section.
-    #[error("`{key}` stands in no section; {}", way_out(nearest, known))]
+    #[error("`{key}` stands in no section; {}", advice(nearest, known))]
     Outside {
         /// The key.
         key: String,
-        /// What may have been meant, with its section.
+        /// The key that may have been meant, with its section.
         nearest: Option<String>,
         /// All sections.
         known: Vec<String>,
@@ -160,9 +160,9 @@ pub enum Fault {
     Type {
         /// Section and key.
         key: String,
-        /// What it takes.
+        /// The values that it takes.
         takes: &'static str,
-        /// What it is.
+        /// The value that it has.
         found: String,
     },
     /// A value that the option does not take.
@@ -207,7 +207,7 @@ pub enum Fault {
 
 burn_dist_mesh::debug_by_message!(Fault);
 
-fn way_out(nearest: &Option<String>, known: &[String]) -> String {
+fn advice(nearest: &Option<String>, known: &[String]) -> String {
     match nearest {
         Some(nearest) => format!("did you mean `{nearest}`?"),
         None => format!("there are {}", known.join(", ")),

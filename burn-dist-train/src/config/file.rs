@@ -1,4 +1,4 @@
-//! Reading a file: every section, key and value is checked, and all that is wrong is told.
+//! Reading a file: every section, key and value is checked, and all that is wrong is listed.
 
 use std::ffi::OsString;
 use std::ops::Range;
@@ -19,7 +19,7 @@ const SHOWN_CHARS: usize = 200;
 /// A name in the file.
 type Name<'a> = Spanned<std::borrow::Cow<'a, str>>;
 
-/// What a file says of a key.
+/// The value of a key in a file, and where it is.
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
     pub(super) section: &'static Section,
@@ -59,7 +59,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// What the file says, in the order of its lines.
+    /// Reads the file, in the order of its lines.
     ///
     /// # Errors
     /// All that is wrong with it.
@@ -197,7 +197,7 @@ impl<'a> Source<'a> {
         (before.matches('\n').count() + 1, line.chars().count() + 1)
     }
 
-    /// Adds a problem; `fault` is called if it is told.
+    /// Adds a problem; `fault` is called if it is listed.
     fn problem(&mut self, span: &Range<usize>, fault: impl FnOnce() -> Fault) {
         let mut problems = std::mem::take(&mut self.problems);
         problems.push_with(|| {
@@ -226,7 +226,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// The rows of a table from top to bottom, so that the first problems are those that are told.
+/// The rows of a table from top to bottom, so that the first problems are those that are listed.
 fn in_order<'t, 'i>(table: &'t DeTable<'i>) -> Vec<(&'t Name<'i>, &'t Spanned<DeValue<'i>>)> {
     let mut rows: Vec<_> = table.iter().collect();
     rows.sort_by_key(|(name, _)| name.span().start);

@@ -1,6 +1,6 @@
 //! A configuration file: the options of a command line, in sections.
 //!
-//! What a program can be told is declared once, as options of a [`clap::Command`]. [`Section`]s say where each of them
+//! Every option of a program is declared once, as one of a [`clap::Command`]. [`Section`]s say where each of them
 //! stands in a TOML file. Everything in a file is checked as an option would be, and by the option's own parser; the
 //! command line goes over the file, and the file over the defaults. What came of them is written as a file again
 //! ([`Resolved`]), which repeats the run.

@@ -40,7 +40,7 @@ impl Key {
 pub struct Section {
     /// Its name in the file.
     pub name: &'static str,
-    /// What it is about: its heading in `--help`.
+    /// Its subject: its heading in `--help`.
     pub title: &'static str,
     /// The only subcommand whose options these are; `None` if all may have them.
     pub command: Option<&'static str>,
@@ -229,7 +229,7 @@ pub(super) fn place_of(
     own.chain(common).find_map(place)
 }
 
-/// Whether it is an option of every command, about the file itself or about the command line.
+/// Returns whether it is an option of every command, about the file itself or about the command line.
 fn is_own(option: &str) -> bool {
     [CONFIG, UNSET, "help", "version"].contains(&option)
 }

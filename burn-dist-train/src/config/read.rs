@@ -18,7 +18,7 @@ use crate::files;
 /// No configuration is longer; its parser takes a hundred times as much.
 pub(super) const FILE_BYTES_MAX: u64 = 512 << 10;
 
-/// What a command line and its file say together.
+/// A command line and its file, read together.
 #[derive(Debug)]
 pub struct Read {
     /// The arguments, as if all of them had been on the command line.
@@ -27,13 +27,13 @@ pub struct Read {
     pub resolved: Resolved,
 }
 
-/// What a file says beside the command line.
+/// The content of a file beside the command line.
 struct FromFile<'a> {
     command: &'a Command,
     path: PathBuf,
     /// Keys that are options of the command, and are not on its line.
     mine: Vec<Entry>,
-    /// Those that are options of other commands.
+    /// Entries that are options of other commands.
     others: Vec<Entry>,
 }
 
@@ -46,7 +46,7 @@ impl Config {
             .unwrap_or_else(|error| error.exit())
     }
 
-    /// As [`Self::read`], of any arguments; the first one is the program's name.
+    /// Reads any arguments as [`Self::read`] does; the first one is the program's name.
     ///
     /// # Errors
     /// If the command line is wrong, or the file.
@@ -75,7 +75,7 @@ impl Config {
         Ok(Read { matches, resolved })
     }
 
-    /// What the file says beside the command line, if that names one.
+    /// Reads the file that the command line names, if it names one.
     fn file(
         &self,
         line: &[OsString],
@@ -190,7 +190,7 @@ impl Config {
         Err(problems.into())
     }
 
-    /// What of the file remains beside what the command line has.
+    /// Returns the entries of the file that remain beside what the command line has.
     fn over(
         &self,
         command: &Command,
@@ -267,7 +267,7 @@ fn with(line: &[OsString], options: Vec<OsString>) -> Vec<OsString> {
     [before, &options, after].concat()
 }
 
-/// Whether arguments exclude each other.
+/// Returns whether arguments exclude each other.
 fn exclude(relaxed: &Command, line: Vec<OsString>) -> bool {
     let taken = relaxed.clone().try_get_matches_from(line);
     taken.is_err_and(|error| error.kind() == ErrorKind::ArgumentConflict)

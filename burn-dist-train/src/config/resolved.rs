@@ -1,4 +1,4 @@
-//! What a run was told, as a file that tells it again.
+//! The options of a run, as a file that asks for them again.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
@@ -35,7 +35,7 @@ struct Value {
     section: &'static Section,
     key: &'static Key,
     texts: Vec<OsString>,
-    /// Whether someone asked for it; otherwise it is left out where another option excludes it.
+    /// True if someone asked for it; otherwise it is left out where another option excludes it.
     is_given: bool,
 }
 
@@ -168,7 +168,7 @@ impl Resolved {
         Ok(body)
     }
 
-    /// Which values may stand in the file together: all that were given, and each default that clap takes beside them.
+    /// Which values may stand in the file together: all that were passed, and each default that clap takes beside them.
     fn active(&self) -> Vec<bool> {
         let arguments = |value: &Value| -> Vec<OsString> {
             let texts = value.texts.iter();
@@ -214,7 +214,7 @@ fn toml(kind: Kind, texts: &[OsString], key: &Key) -> Result<String, ConfigError
     })
 }
 
-/// What an option is, and which values it takes where these are few.
+/// Returns the help of an option, and which values it takes where these are few.
 fn help(arg: &Arg) -> String {
     let help = arg.get_long_help().or(arg.get_help());
     let mut help = help.map(ToString::to_string).unwrap_or_default();

@@ -144,7 +144,7 @@ fn refused(args: &[&str], text: &str) -> String {
     try_read(args, text).map(|_| ()).unwrap_err()
 }
 
-/// Every option of a command that was given or has a default, with its texts.
+/// Every option of a command that was passed or has a default, with its texts.
 fn all(matches: &ArgMatches) -> Vec<(String, Vec<String>)> {
     let (_, matches) = matches.subcommand().unwrap();
     let ids = matches.ids().map(|id| id.as_str());
@@ -229,7 +229,7 @@ fn what_the_command_line_excludes_in_the_file_yields() {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_place_and_what_was_meant() {
+fn problems_have_their_places_and_what_was_meant() {
     let told = |text: &str, expected: &str| {
         assert_eq!(refused(&["train"], text), expected, "{text}");
     };

@@ -11,11 +11,11 @@ use clap::{Arg, ArgAction, Command, Id};
 use toml::de::DeValue;
 use toml_writer::{ToTomlValue, TomlStringBuilder};
 
-/// What an option takes.
+/// The kind of values that an option takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Kind {
     scalar: Scalar,
-    /// Whether it takes several.
+    /// True if it takes several.
     pub(super) is_list: bool,
 }
 
@@ -32,7 +32,7 @@ enum Scalar {
 }
 
 impl Kind {
-    /// What an option takes, if that has a form in a file.
+    /// Returns the kind of values that an option takes, if that has a form in a file.
     pub(super) fn of(arg: &Arg) -> Option<Self> {
         let is_list = match arg.get_action() {
             ArgAction::SetTrue => {
@@ -73,12 +73,12 @@ impl Kind {
         Some(Self { scalar, is_list })
     }
 
-    /// Whether it is a switch.
+    /// Returns whether it is a switch.
     pub(super) fn is_switch(self) -> bool {
         self.scalar == Scalar::Switch
     }
 
-    /// What it takes, in words.
+    /// Returns the values that it takes, in words.
     pub(super) fn takes(self) -> &'static str {
         match (self.is_list, self.scalar) {
             (_, Scalar::Switch) => "true or false",
@@ -135,7 +135,7 @@ impl Kind {
     }
 }
 
-/// What a value of a file is, in words.
+/// Returns a value of a file in words.
 pub(super) fn found(value: &DeValue<'_>) -> String {
     match value {
         DeValue::String(_) => "a string".to_string(),

@@ -16,7 +16,7 @@ use super::stream::{Mark, Stream};
 pub struct Part {
     /// Rows of a batch, in all processes.
     pub batch: usize,
-    /// Those of them that are made here, in order.
+    /// The batches that are made here, in order.
     pub held: Vec<Range<usize>>,
 }
 
@@ -121,12 +121,12 @@ impl Batches {
         self.waited
     }
 
-    /// What was read and made for the batches that were handed out.
+    /// Returns the counts of what was read and made for the batches that were handed out.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// What the rows are made of.
+    /// Returns the corpus that the rows are made of.
     pub fn corpus(&self) -> &Corpus {
         &self.corpus
     }

@@ -19,7 +19,7 @@ impl UnknownChoice {
     }
 }
 
-/// The text form of a choice, both ways, by its table `NAMES`.
+/// The text form of a choice, written and read by its table `NAMES`.
 macro_rules! named {
     ($choice:ident, $choices:literal) => {
         impl ::std::fmt::Display for $choice {

@@ -1,22 +1,22 @@
 use super::row::Row;
 
-/// What was read and made in this process. A run that goes on from a position counts anew, and blocks that are read
-/// again count again.
+/// Counts of what was read and made in this process. A run that goes on from a position counts anew, and blocks that
+/// are read again count again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Documents that were read.
     pub documents: u64,
-    /// Those of them that were longer than a row, and split.
+    /// Documents that were longer than a row, and split.
     pub split: u64,
-    /// Those that were longer, and left out.
+    /// Documents that were longer, and left out.
     pub dropped: u64,
-    /// Those with fewer than two tokens, in which nothing follows anything.
+    /// Documents with fewer than two tokens, in which nothing follows anything.
     pub short: u64,
     /// Rows that were made.
     pub rows: u64,
     /// Their positions.
     pub positions: u64,
-    /// Those of them without a document.
+    /// Places in rows without a document.
     pub padding: u64,
 }
 

@@ -7,9 +7,9 @@ pub enum Document {
     Text(String),
     /// A prompt, and the response to it, which alone is to be learnt.
     Pair {
-        /// What the model is given.
+        /// The text that the model gets.
         prompt: String,
-        /// What it should say.
+        /// The text that it should answer with.
         response: String,
     },
 }
@@ -23,7 +23,7 @@ impl Document {
         }
     }
 
-    /// Whether there is nothing in it but white space.
+    /// Returns whether there is nothing in it but white space.
     pub fn is_empty(&self) -> bool {
         match self {
             Self::Text(text) => text.trim().is_empty(),

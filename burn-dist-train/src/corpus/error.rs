@@ -5,14 +5,14 @@ use thiserror::Error;
 /// Between a property and what it is of, in the names of an identity.
 pub(super) const OF: &str = " of ";
 
-/// What is not as it was.
+/// Something that is not as it was.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// What it is of.
+    /// The thing that is different.
     pub what: String,
-    /// What it was.
+    /// Its value in the position.
     pub expected: String,
-    /// What it is.
+    /// Its value now.
     pub found: String,
 }
 
@@ -98,7 +98,7 @@ pub enum CorpusError {
     Encoding {
         /// The source.
         name: String,
-        /// What the mark is of.
+        /// The encoding that the mark is of.
         encoding: &'static str,
     },
     /// A document takes more memory than allowed.
@@ -162,7 +162,7 @@ pub enum CorpusError {
     /// A position that no corpus has saved.
     #[error("the position does not fit itself: {reason}; it was changed")]
     Position {
-        /// What is wrong.
+        /// The fault in words.
         reason: String,
     },
     /// A held-out set is smaller than a batch.
@@ -192,9 +192,9 @@ pub enum CorpusError {
     NoColumn {
         /// The file.
         name: String,
-        /// What was asked for.
+        /// The column that was asked for.
         column: String,
-        /// What there is.
+        /// The columns that there are.
         columns: String,
         /// How another is named.
         naming: &'static str,
@@ -206,10 +206,10 @@ pub enum CorpusError {
         name: String,
         /// The column.
         column: String,
-        /// What it holds.
+        /// The type of its values.
         holds: String,
     },
-    /// A column is compressed in a way that cannot be read.
+    /// A column is compressed by what cannot be read.
     #[error(
         "column `{column}` of {name} is compressed by {codec}, and this program reads snappy, gzip, lz4 and \
          uncompressed columns: write the file anew with one of these"

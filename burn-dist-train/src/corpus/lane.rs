@@ -24,9 +24,9 @@ pub(super) struct Start {
     epoch: u64,
     /// From where it is read.
     at: u64,
-    /// Whether all of the source is the share, since the share has no document of use.
+    /// True if all of the source is the share, since the share has no document of use.
     whole: bool,
-    /// What waited for it: documents by their places, and their tokens from and to.
+    /// The documents that waited for it by their places, and their tokens from and to.
     carried: Vec<(u64, usize, usize)>,
 }
 
@@ -49,7 +49,7 @@ struct Block {
     share: Option<Read>,
 }
 
-/// What was read for a block.
+/// The documents that were read for a block.
 #[derive(Clone, Debug)]
 struct Read {
     pieces: Vec<Piece>,

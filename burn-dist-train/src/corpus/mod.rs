@@ -70,7 +70,9 @@ mod batches;
 mod choice;
 mod counts;
 mod document;
+mod documents;
 mod error;
+mod format;
 mod lane;
 mod mixture;
 mod once;
@@ -94,12 +96,14 @@ pub use batches::{Batches, Part};
 pub use choice::UnknownChoice;
 pub use counts::Counts;
 pub use document::{Document, Encode, EncodeError, Encoded};
+pub use documents::Documents;
 pub use error::{CorpusError, Difference};
+pub use format::{Bytes, Fields, Format, Split};
 pub use once::{Once, Pass};
 pub use policy::{DOCUMENT_BYTES_MAX, Longer, Packing, Policy, SHUFFLE_BYTES};
 pub use position::Position;
 pub use row::Row;
-pub use source::{Bytes, Documents, Fields, Format, Place, Source, Split};
+pub use source::{DocumentPlace, Source};
 pub use stream::Stream;
 
 /// Sources, a policy and a tokenizer: all that rows are a function of.
@@ -113,7 +117,7 @@ pub struct Corpus {
     policy: Policy,
     encode: Box<dyn Encode>,
     identity: Vec<(String, String)>,
-    /// Whether documents are gone through in order, each once.
+    /// True if documents are gone through in order, each once.
     once: bool,
 }
 
@@ -207,7 +211,8 @@ impl Corpus {
         self
     }
 
-    /// What the rows are a function of, as names and values: processes that share a run have to have the same.
+    /// Returns all that the rows are a function of, as names and values: processes that share a run have to have the
+    /// same.
     pub fn identity(&self) -> &[(String, String)] {
         &self.identity
     }

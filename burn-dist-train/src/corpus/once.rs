@@ -72,7 +72,7 @@ impl Once {
         Ok(self.rows.div_ceil(batch as u64))
     }
 
-    /// What was read and made.
+    /// Returns the counts of what was read and made.
     pub fn counts(&self) -> Counts {
         self.counts
     }

@@ -34,7 +34,7 @@ pub(super) struct Segment {
     pub(super) to: usize,
 }
 
-/// What a document becomes.
+/// A document, as it is packed.
 pub(super) enum Cut {
     Pieces(Vec<Piece>),
     /// It has fewer than two tokens: nothing follows anything.
@@ -90,9 +90,9 @@ pub(super) fn cut(
 /// The rows of a block.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
-    /// Those that are handed out.
+    /// The rows that are handed out.
     pub(super) rows: Vec<Vec<Segment>>,
-    /// What waits for the next block.
+    /// The segments that wait for the next block.
     pub(super) carried: Vec<Segment>,
 }
 

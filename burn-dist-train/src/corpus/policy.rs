@@ -13,7 +13,7 @@ pub enum Packing {
     Stream,
 }
 
-/// What becomes of a document that does not fit into a row.
+/// The treatment of a document that does not fit into a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Longer {
     /// It goes on in other rows, which do not see what came before.
@@ -51,12 +51,12 @@ pub struct Policy {
     pub seq: usize,
     /// How documents become rows.
     pub packing: Packing,
-    /// What becomes of a document that does not fit.
+    /// The treatment of a document that does not fit.
     pub longer: Longer,
     /// Bytes of text that are shuffled together, over all lanes and sources: what a process that reads everything
     /// holds. One that reads its part holds as much less.
     pub shuffle_bytes: u64,
-    /// What orders are drawn from.
+    /// The seed that orders are drawn from.
     pub seed: u64,
     /// The id of positions without a document.
     pub pad: u32,

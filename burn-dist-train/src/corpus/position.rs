@@ -12,13 +12,13 @@ use super::lane::Start;
 /// on from that.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Position {
-    /// What the rows are a function of: names and values.
+    /// All that the rows are a function of: names and values.
     pub(super) identity: Vec<(String, String)>,
     /// Rows handed out.
     pub(super) rows: u64,
-    /// Those of each source before this round of lanes.
+    /// The documents of each source before this round of lanes.
     pub(super) before: Vec<u64>,
-    /// Those of each source in each lane: `[lane * sources + source]`.
+    /// The documents of each source in each lane: `[lane * sources + source]`.
     pub(super) taken: Vec<u64>,
     /// Where the blocks begin that lanes are in, as far as known; in the same order.
     pub(super) blocks: Vec<Option<Start>>,

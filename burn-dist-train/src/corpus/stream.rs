@@ -115,7 +115,7 @@ impl Stream {
         }
     }
 
-    /// What was read and made.
+    /// Returns the counts of what was read and made.
     pub fn counts(&self) -> Counts {
         self.counts
     }

@@ -74,7 +74,7 @@ fn open(sources: &[Source], policy: &Policy) -> Arc<Corpus> {
     Arc::new(Corpus::open(sources.to_vec(), policy.clone(), bytes).unwrap())
 }
 
-/// As if it had been written and read.
+/// Returns the position as if it had been written and read.
 fn saved(position: &Position) -> Position {
     serde_json::from_str(&serde_json::to_string(position).unwrap()).unwrap()
 }
@@ -207,7 +207,7 @@ proptest! {
         for share in borders.windows(2) {
             reader.seek(share[0]).unwrap();
             while let Some((at, document)) = reader.next().unwrap().filter(|(at, _)| *at < share[1]) {
-                found.push((Place(at), document));
+                found.push((DocumentPlace(at), document));
             }
         }
         prop_assert_eq!(&found, &all);
@@ -216,7 +216,7 @@ proptest! {
             reader.seek(place.0).unwrap();
             for expected in &all[number..] {
                 let (at, document) = reader.next().unwrap().unwrap();
-                prop_assert_eq!(&(Place(at), document), expected);
+                prop_assert_eq!(&(DocumentPlace(at), document), expected);
                 let here = reader.at();
                 reader.seek(0).unwrap();
                 reader.seek(here).unwrap();
@@ -507,7 +507,7 @@ fn a_position_in_other_rows_is_refused() {
         "{error}"
     );
     let other = [
-        all[0].clone().except([Place(0)]),
+        all[0].clone().except([DocumentPlace(0)]),
         all[1].clone(),
         all[2].clone(),
     ];
@@ -552,7 +552,7 @@ fn a_position_in_other_rows_is_refused() {
 fn what_is_left_out_is_left_out() {
     let files = Files::new();
     let source = files.source("a.txt", "a\nb\nc\nd\n").split(Split::Line);
-    let places: Vec<Place> = source
+    let places: Vec<DocumentPlace> = source
         .documents(10)
         .unwrap()
         .map(|found| found.unwrap().0)

@@ -23,7 +23,7 @@ burn_dist_mesh::debug_by_message!(Unwritten);
 /// Writes a file under another name in its folder, and gives it its own name when all of it is on the disk. If anything
 /// fails, that other file is removed, and one that was there before stays as it was.
 ///
-/// What is no regular file, such as a pipe, is written to directly. Through a symbolic link, its target is replaced.
+/// A file that is not regular, such as a pipe, is written to directly. Through a symbolic link, its target is replaced.
 ///
 /// # Errors
 /// Those of the system and of `write`.

@@ -11,7 +11,7 @@ pub(super) struct Append {
     file: File,
     /// Bytes of whole records.
     len: u64,
-    /// Whether a part of a record may follow them.
+    /// True if a part of a record may follow them.
     is_torn: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What can go wrong with files of figures.
+//! Errors of files of figures.
 
 use std::io;
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ pub enum MetricsError {
         path: PathBuf,
         /// The line, from 1.
         line: u64,
-        /// What is wrong with it.
+        /// The fault in words.
         reason: String,
     },
     /// A file that did not take everything.

@@ -102,7 +102,7 @@ impl Serialize for Number {
     }
 }
 
-/// What of a line decides whether it stays.
+/// The fields of a line that decide whether it stays.
 #[derive(Deserialize)]
 struct Head {
     event: Option<IgnoredAny>,
@@ -166,7 +166,7 @@ fn cut(path: &Path, done: u64) -> Result<(), MetricsError> {
     replaced
 }
 
-/// Whether a line stays in the file of a run that has done `done` steps.
+/// Returns whether a line stays in the file of a run that has done `done` steps.
 fn stays(line: &[u8], done: u64) -> Result<bool, String> {
     let head: Head = serde_json::from_slice(line).map_err(|error| error.to_string())?;
     match (head.event, head.step) {

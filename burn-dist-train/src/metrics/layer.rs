@@ -1,4 +1,4 @@
-//! What a program logs by `tracing`, among the events of its run.
+//! Events that a program logs by `tracing`, among those of its run.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::{Context, Filter};
 use tracing_subscriber::registry::LookupSpan;
 
-use super::writer::Message;
+use super::message::Message;
 use super::{Event, Record};
 
 /// A layer that hands events of a `tracing` subscriber to a writer: `{"event":"log","level":"WARN",...}`.

@@ -27,11 +27,11 @@
 //!
 //! - What is handed over is written at once, each line or event by one call of the system: a program that is killed
 //!   leaves whole lines. [`Metrics::settle`] waits until all of it is written.
-//! - Figures are never given up silently. While the writer is behind by more than [`QUEUE`] records, whoever hands over
-//!   figures waits; what a disk that is full does not take is counted, told as a [`MetricsError`] at the end, and as an
+//! - Figures are never lost silently. While the writer is behind by more than [`QUEUE`] records, whoever has more
+//!   figures waits; what a disk that is full does not take is counted, and is a [`MetricsError`] at the end, and an
 //!   event `lost` in the file once it takes lines again. No error of a file ends a run.
-//! - A run that goes on after step k has no figures of later steps twice: they are cut from the lines, and TensorBoard
-//!   is told that the run was started anew.
+//! - A run that goes on after step k has no figures of later steps twice: they are cut from the lines, and an event for
+//!   TensorBoard says that the run was started anew.
 //!
 //! Not here: which figures there are of a step on a mesh; `burn_dist::train` knows.
 
@@ -39,6 +39,7 @@ mod append;
 mod error;
 mod jsonl;
 mod layer;
+mod message;
 pub mod name;
 mod record;
 mod tensorboard;

@@ -17,7 +17,7 @@ pub const MFU_PERCENT: &str = "time/mfu_percent";
 pub const MODEL_TFLOPS: &str = "time/model_tflops_per_second";
 /// From the batch to the loss on the host.
 pub const STEP_MS: &str = "time/step_ms";
-/// What of it a rank spends in operations: the mean over ranks.
+/// The part of it that a rank spends in operations: the mean over ranks.
 pub const COMPUTING_MS: &str = "time/computing_ms";
 /// In which data of a rank's collectives moves: the mean over ranks.
 pub const COMMUNICATING_MS: &str = "time/communicating_ms";
@@ -25,7 +25,7 @@ pub const COMMUNICATING_MS: &str = "time/communicating_ms";
 pub const EXPOSED_MS: &str = "time/exposed_ms";
 /// In which the program waits for the next batch.
 pub const WAITING_FOR_DATA_MS: &str = "time/waiting_for_data_ms";
-/// What validation took.
+/// The time of validation.
 pub const VALIDATION_MS: &str = "time/validation_ms";
 /// The most that a rank has held at once so far: of the fullest rank.
 pub const PEAK_BYTES: &str = "memory/peak_bytes";

@@ -1,4 +1,4 @@
-//! What is written: the figures of a step, and events.
+//! Records: the figures of a step, and events.
 
 use std::borrow::Cow;
 use std::time::{SystemTime, UNIX_EPOCH};

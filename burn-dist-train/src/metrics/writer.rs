@@ -6,17 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use super::layer::EventLayer;
+use super::message::Message;
 use super::{Event, Figures, MetricsError, Record, Sink};
 
 /// Records that wait for the writer at most.
 pub const QUEUE: usize = 1024;
-
-pub(super) enum Message {
-    Record(Record),
-    /// Answers when all before it is written.
-    Settle(SyncSender<()>),
-    End,
-}
 
 /// The queue before there is a writer: it takes the events of a program's start, when its files are not known yet.
 #[derive(Debug)]
@@ -70,12 +64,12 @@ impl Inbox {
     }
 }
 
-/// The figures of a run, on their way to its files. Dropping it writes what was handed over.
+/// The figures of a run, which a thread writes to its files. Dropping it writes what was handed over.
 #[derive(Debug)]
 pub struct Metrics {
     sender: SyncSender<Message>,
     thread: Option<JoinHandle<Result<(), MetricsError>>>,
-    /// What went wrong and was not told yet.
+    /// Problems that no one was notified of yet.
     troubles: Arc<Mutex<Vec<String>>>,
 }
 
@@ -194,7 +188,7 @@ impl Writer {
 struct Outlet {
     sink: Box<dyn Sink>,
     lost: u64,
-    /// Those of them that the file does not tell of yet.
+    /// Records that were lost and that the file does not mention yet.
     untold: u64,
     first: Option<String>,
 }
@@ -252,7 +246,7 @@ mod tests {
 
     use super::*;
 
-    /// Keeps what it is given, and refuses it while it is full.
+    /// Keeps what is written to it, and refuses it while it is full.
     struct Disk {
         is_full: Arc<Mutex<bool>>,
         kept: Arc<Mutex<Vec<Record>>>,
@@ -310,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_full_disk_does_not_take_is_counted_and_told() {
+    fn a_full_disk_loses_records_that_are_counted() {
         let (metrics, is_full, kept) = disk();
         for step in 1..=6 {
             metrics.settle();

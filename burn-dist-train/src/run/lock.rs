@@ -7,7 +7,7 @@ use std::path::Path;
 use super::{Begin, RunError, RunFolder};
 use crate::files;
 
-/// That this program has a [`RunFolder`], for as long as this lives.
+/// A claim of this program to a [`RunFolder`], for as long as this lives.
 #[derive(Debug)]
 pub struct RunLock {
     goes_on: bool,
@@ -15,8 +15,21 @@ pub struct RunLock {
     _file: File,
 }
 
+impl RunFolder {
+    /// Makes the folder and takes it for this program until the result is dropped, or the program ends however it does.
+    ///
+    /// On a file system without locks a warning is logged, and nobody is kept out.
+    ///
+    /// # Errors
+    /// [`RunError::Taken`] if another running program has it, [`RunError::Begun`] if it is to be [`Begin::New`] and has
+    /// a run's figures or checkpoints, [`RunError::Unusable`] if it cannot be made or written to.
+    pub fn lock(&self, begin: Begin) -> Result<RunLock, RunError> {
+        RunLock::take(self, begin)
+    }
+}
+
 impl RunLock {
-    pub(super) fn take(folder: &RunFolder, begin: Begin) -> Result<Self, RunError> {
+    fn take(folder: &RunFolder, begin: Begin) -> Result<Self, RunError> {
         let root = folder.path();
         let unusable = |path: &Path| {
             let path = path.to_path_buf();
@@ -73,7 +86,7 @@ impl RunLock {
     }
 }
 
-/// Who says in the file to have the folder.
+/// Returns the program that has the folder, by what the file says.
 fn holder(file: &mut File) -> String {
     let mut text = String::new();
     // Where a lock keeps readers out too, nobody can say.

@@ -47,7 +47,7 @@ pub struct RunFolder {
 pub enum Begin {
     /// Without figures and checkpoints of any run; one that ended before its first step left neither.
     New,
-    /// As an earlier program left it, to go on from there; without any, a new run is begun.
+    /// A new folder, or one as an earlier program left it, to go on from there.
     OrGoOn,
 }
 
@@ -90,16 +90,5 @@ impl RunFolder {
     /// Returns the picture of the loss curve.
     pub fn plot(&self) -> PathBuf {
         self.root.join("loss.png")
-    }
-
-    /// Makes the folder and takes it for this program until the result is dropped, or the program ends however it does.
-    ///
-    /// On a file system without locks a warning is logged, and nobody is kept out.
-    ///
-    /// # Errors
-    /// [`RunError::Taken`] if another running program has it, [`RunError::Begun`] if it is to be [`Begin::New`] and has
-    /// a run's figures or checkpoints, [`RunError::Unusable`] if it cannot be made or written to.
-    pub fn lock(&self, begin: Begin) -> Result<RunLock, RunError> {
-        RunLock::take(self, begin)
     }
 }

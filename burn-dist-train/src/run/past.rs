@@ -1,4 +1,4 @@
-//! What the lines of a run tell of it: whether it has begun, and what it can go on from.
+//! The past of a run, by its lines: whether it has begun, and what it can go on from.
 
 use super::{RunError, RunFolder};
 use crate::files;

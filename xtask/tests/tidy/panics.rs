@@ -11,10 +11,8 @@ const PANICS: [(&str, &str); 2] = [
     ),
 ];
 
-/// Small programs that show something else, and what is only run by developers; and a thread that asks Burn for the
-/// number of a stream, which Burn gives to threads alone.
-const EXEMPT: [&str; 12] = [
-    "burn-dist-engine/src/run/turn.rs",
+/// Small programs that show something else, and what is only run by developers.
+const EXEMPT: [&str; 11] = [
     "tests/programs/",
     "examples/clip/",
     "examples/custom_op/",

@@ -32,9 +32,7 @@ const RIDDLES: [&str; 7] = ["Those", "That", "Of", "As", "What", "Whether", "Who
 /// are in any other file. These numbers only fall.
 const EXCEPTIONS: &[(&str, usize, usize)] = &[
     ("burn-dist-checkpoint", 44, 169),
-    ("burn-dist-kernels", 11, 52),
-    ("burn-dist-plan", 108, 423),
-    ("burn-dist-train", 27, 98),
+    ("burn-dist-plan", 58, 255),
     ("examples", 64, 183),
     ("tests", 2, 2),
     ("tests-021", 0, 2),

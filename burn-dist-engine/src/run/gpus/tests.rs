@@ -225,6 +225,7 @@ fn run(
         WORLD,
         Some(vec![true; WORLD]),
     );
+    let turns = turns.expect("no thread is needed");
     let comms = world(WORLD);
     let results = std::thread::scope(|scope| {
         let ranks: Vec<_> = comms
@@ -360,7 +361,8 @@ fn fast_leaves_sums_of_floats_to_nccl() {
 
 #[test]
 fn a_missing_library_is_the_ranks_error() {
-    let turns = Turn::assign_part::<Flex>(&[FlexDevice; 2], true, 0, 2, Some(vec![true; 2]));
+    let turns = Turn::assign_part::<Flex>(&[FlexDevice; 2], true, 0, 2, Some(vec![true; 2]))
+        .expect("no thread is needed");
     let comms = world(2);
     let kind = Moves::Reduce(ReduceOp::Sum);
     let all = tasks(kind, DType::F32, &[0, 1], &[1, 1], &[]);
@@ -406,7 +408,8 @@ fn memory_of_a_call_that_fails_is_released_when_the_device_has_stopped() {
             hangs,
             ..Faults::default()
         };
-        let turns = Turn::assign_part::<Flex>(&[FlexDevice; 2], true, 0, 2, Some(vec![true; 2]));
+        let turns = Turn::assign_part::<Flex>(&[FlexDevice; 2], true, 0, 2, Some(vec![true; 2]))
+            .expect("no thread is needed");
         let comms = world(2);
         let dtype = DType::F32;
         let all = tasks(Moves::Gather, dtype, &[0, 1], &[2, 2], &[]);
@@ -465,7 +468,8 @@ fn a_backend_that_waits_for_a_call_which_never_ends_is_freed() {
         ordered: true,
         ..PLAIN
     };
-    let turns = Turn::assign_part::<Flex>(&[FlexDevice; 2], true, 0, 2, Some(vec![true; 2]));
+    let turns = Turn::assign_part::<Flex>(&[FlexDevice; 2], true, 0, 2, Some(vec![true; 2]))
+        .expect("no thread is needed");
     let comms = world(2);
     let dtype = DType::F32;
     let all = tasks(Moves::Gather, dtype, &[0, 1], &[2, 2], &[]);

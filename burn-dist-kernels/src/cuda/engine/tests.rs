@@ -7,7 +7,7 @@ use burn_dist_plan::policy::Fp8::E4M3;
 use super::super::product::{Out, Scales};
 use super::*;
 
-/// What engines were asked to do.
+/// The calls of engines, in order.
 type Calls = RefCell<Vec<String>>;
 
 #[derive(Default)]

@@ -1,4 +1,4 @@
-//! Casts to 8 bits by the device's own instruction, both ways round from one read.
+//! Casts to 8 bits by the device's own instruction, as they lie and transposed from one read.
 //!
 //! A layer needs each operand as it lies and transposed: this reads it once and writes it twice. CubeCL 0.10's own cast
 //! does not saturate, and goes through f64.
@@ -8,12 +8,12 @@ use burn_dist_plan::policy::Fp8;
 use super::product::{BLOCK, Out, Scales};
 use super::transpose::{THREADS, TILE, TILES};
 
-/// What shares a scale in a matrix, as it lies.
+/// Which elements of a matrix share a scale, as it lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Shared {
-    /// As of an operand whose rows are what is added up.
+    /// The scales of an operand whose rows are what is added up.
     Rows(Scales),
-    /// As of an operand whose columns are: what its transpose has.
+    /// The scales of an operand whose columns are: what its transpose has.
     Columns(Scales),
 }
 
@@ -24,11 +24,11 @@ pub struct Kernel {
     pub from: Out,
     /// The format.
     pub format: Fp8,
-    /// What shares a scale.
+    /// Which elements share a scale.
     pub shared: Shared,
-    /// Whether it is written as it lies.
+    /// True if it is written as it lies.
     pub as_is: bool,
-    /// Whether it is written the other way round.
+    /// True if it is written transposed.
     pub transposed: bool,
 }
 
@@ -47,7 +47,7 @@ impl Kernel {
         }
     }
 
-    /// Whether neighbouring columns have scales of their own.
+    /// Returns whether neighbouring columns have scales of their own.
     fn is_of_column(&self) -> bool {
         matches!(
             self.shared,
@@ -98,7 +98,7 @@ impl Kernel {
             )
     }
 
-    /// What it does, in terms of its constants and its device.
+    /// Its work, in terms of its constants and its device.
     pub const BODY: &str = include_str!("kernel.cu");
 
     /// Its device, in PTX.
@@ -114,7 +114,7 @@ impl Kernel {
         String::from(if self.transposed { TILES } else { "" }) + Self::BODY
     }
 
-    /// Returns what the kernel is told of a matrix, and how many blocks of threads to launch; `None` if a size is not a
+    /// Returns what the kernel has to know of a matrix, and how many blocks of threads to launch; `None` if a size is no
     /// multiple of 16.
     pub fn launch(&self, rows: usize, columns: usize) -> Option<(Vec<u64>, usize)> {
         let (sizes, blocks) = super::transpose::launch(rows, columns)?;
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scales_of_either_way_round() {
+    fn scales_as_they_lie_and_transposed() {
         let of = |shared| {
             let kernel = Kernel {
                 from: Out::BF16,

@@ -1,5 +1,5 @@
-//! Bytes the other way round: tensor cores take operands whose rows are what is added up, and three products of a
-//! linear layer need each operand both ways.
+//! Bytes transposed: tensor cores take operands whose rows are what is added up, and three products of a linear layer
+//! need each operand as it lies and transposed.
 
 /// Rows and columns of bytes that a block of threads moves.
 pub const TILE: usize = 128;
@@ -17,10 +17,10 @@ pub fn constants() -> String {
     )
 }
 
-/// Tiles of bytes on their way through shared memory.
+/// Tiles of bytes that pass through shared memory.
 pub(super) const TILES: &str = include_str!("tile.cu");
 
-/// What the kernel does, in terms of its constants.
+/// The work of the kernel, in terms of its constants.
 pub const BODY: &str = concat!(include_str!("tile.cu"), include_str!("kernel.cu"));
 
 /// Returns its source in CUDA.
@@ -28,8 +28,8 @@ pub fn source() -> String {
     constants() + BODY
 }
 
-/// Returns what the kernel is told of a matrix of bytes, and how many blocks of threads to launch; `None` if a size is
-/// not a multiple of 16.
+/// Returns what the kernel has to know of a matrix of bytes, and how many blocks of threads to launch; `None` if a size
+/// is not a multiple of 16.
 pub fn launch(rows: usize, columns: usize) -> Option<(u64, usize)> {
     let fits = |size: usize| size.is_multiple_of(16) && u32::try_from(size).is_ok();
     let info = (rows as u64) | (columns as u64) << 32;

@@ -30,7 +30,7 @@ pub const PART: usize = WAVE * TILE_N / 128;
 pub const STAGES: usize = 4;
 /// Tiles of rows that go together through all columns.
 pub const GROUP: usize = 8;
-/// What the swizzle repeats after: eight rows.
+/// The bytes after which the swizzle repeats: eight rows.
 pub const ALIGN: usize = 1024;
 /// Bytes of a stage of each operand.
 pub const A_BYTES: usize = TILE_M * BLOCK_K;

@@ -13,11 +13,11 @@ pub mod geometry;
 pub struct Kernel {
     /// Formats of the operands.
     pub formats: [Fp8; 2],
-    /// Whether, and of `b` how, scales change along what is added up; otherwise strides say what shares one.
+    /// How scales of `b` change along what is added up, if scales do; otherwise strides say what shares one.
     pub blocks: Option<Scales>,
     /// The type of the result, and of the bias.
     pub out: Out,
-    /// Whether there is a bias.
+    /// True if there is a bias.
     pub bias: bool,
 }
 
@@ -147,13 +147,13 @@ impl Kernel {
         self.constants() + &self.device() + Self::BODY
     }
 
-    /// What is not generated of the device.
+    /// The part of the device that is not generated.
     pub const DEVICE: &str = include_str!("device.cu");
 
-    /// What it does, in terms of its constants and its device.
+    /// Its work, in terms of its constants and its device.
     pub const BODY: &str = include_str!("kernel.cu");
 
-    /// Returns what the kernel is told of a product, in the order of `Info` in its source.
+    /// Returns what the kernel has to know of a product, in the order of `Info` in its source.
     pub fn info(product: &Product) -> Vec<u64> {
         let [a, b] = product.scales;
         let (a, b) = (
@@ -174,7 +174,7 @@ impl Kernel {
     }
 }
 
-/// What TMA is told of an operand: a matrix of bytes whose rows lie one after the other, read in boxes of whole rows of
+/// An operand as TMA reads it: a matrix of bytes whose rows lie one after the other, read in boxes of whole rows of
 /// 128 bytes, swizzled over 128 bytes. Beyond its bounds there are zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TensorMap {

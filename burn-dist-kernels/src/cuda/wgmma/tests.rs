@@ -42,7 +42,7 @@ fn variants() {
 }
 
 #[test]
-fn what_a_kernel_is_told() {
+fn what_a_kernel_has_to_know() {
     let told = |scales| {
         let info = Kernel::info(&product(scales));
         let mut words: Vec<u32> = info
@@ -75,7 +75,7 @@ fn grids() {
     assert_eq!(Kernel::blocks(&product([Scales::Tensor; 2]), 132), 132);
 }
 
-/// What `cuTensorMapEncodeTiled` demands (CUDA driver API, "Tensor Map Object Management").
+/// The demands of `cuTensorMapEncodeTiled` (CUDA driver API, "Tensor Map Object Management").
 #[test]
 fn maps_are_what_the_driver_takes() {
     for (m, n, k) in [(8192, 14336, 4096), (1, 16, 16), (2048, 4096, 144)] {
@@ -100,7 +100,7 @@ fn maps_are_what_the_driver_takes() {
     assert_eq!(b.tile[0] * b.tile[1], geometry::B_BYTES);
 }
 
-/// What is generated; the rest is `device.cu` and `kernel.cu`.
+/// The source that is generated; the rest is `device.cu` and `kernel.cu`.
 #[test]
 fn golden_source() {
     let kernel = Kernel::of(&product([Scales::Tile, Scales::Block])).unwrap();

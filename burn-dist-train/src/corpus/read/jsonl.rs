@@ -7,7 +7,7 @@ use super::Reader;
 use super::lines::Lines;
 use crate::corpus::document::Document;
 use crate::corpus::error::CorpusError;
-use crate::corpus::source::Fields;
+use crate::corpus::format::Fields;
 
 /// A document a line.
 pub(super) struct Jsonl {

@@ -1,7 +1,7 @@
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 
 use crate::corpus::error::CorpusError;
-use crate::corpus::source::Bytes;
+use crate::corpus::format::Bytes;
 
 /// The mark of the byte order that some programs put before UTF-8, where it says nothing.
 const MARK: [u8; 3] = [0xEF, 0xBB, 0xBF];
@@ -13,7 +13,7 @@ const OTHER_MARKS: [(&[u8], &str); 4] = [
     (&[0xFE, 0xFF], "UTF-16"),
 ];
 
-/// What is read at once on the way back.
+/// Bytes that are read at once backwards.
 const BACK_BYTES: usize = 4 << 10;
 
 /// Lines of a file of any size, none longer than a limit.
@@ -141,7 +141,7 @@ impl Lines {
         }
     }
 
-    /// Whether the line before the one that begins at `at` is blank, or there is none.
+    /// Returns whether the line before the one that begins at `at` is blank, or there is none.
     pub(super) fn follows_blank(&mut self, at: u64) -> Result<bool, CorpusError> {
         let here = self.at;
         let mut line_ends = 0;

@@ -1,6 +1,7 @@
 use super::Reader;
 use crate::corpus::error::CorpusError;
-use crate::corpus::source::{Bytes, Source};
+use crate::corpus::format::Bytes;
+use crate::corpus::source::Source;
 
 /// Says that this build reads none.
 pub(super) fn open(

@@ -13,7 +13,8 @@ use self::chunks::Chunks;
 use super::Reader;
 use crate::corpus::document::Document;
 use crate::corpus::error::CorpusError;
-use crate::corpus::source::{Bytes, Fields, Source};
+use crate::corpus::format::{Bytes, Fields};
+use crate::corpus::source::Source;
 use crate::files::caught;
 
 mod chunks;
@@ -23,7 +24,7 @@ mod pages;
 const READER: &str = "its reader";
 /// Rows that are decoded at a time.
 const BATCH: usize = 64;
-/// What a page takes beside one document and one and a half times the file.
+/// Bytes that a page takes beside one document and one and a half times the file.
 const PAGE_BYTES_MORE: u64 = 8 << 20;
 
 /// Opens a Parquet file: its footer is read, and columns are looked for.

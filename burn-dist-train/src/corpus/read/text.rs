@@ -2,7 +2,7 @@ use super::Reader;
 use super::lines::Lines;
 use crate::corpus::document::Document;
 use crate::corpus::error::CorpusError;
-use crate::corpus::source::Split;
+use crate::corpus::format::Split;
 
 /// Opens plain text.
 pub(super) fn open(lines: Lines, split: Split) -> Box<dyn Reader> {

@@ -1,6 +1,6 @@
 //! Records of TFRecord: length, checksum of the length, bytes, checksum of the bytes.
 
-/// What is added to a checksum, so that one of data with checksums in it is as good as any.
+/// The number that is added to a checksum, so that one of data with checksums in it is as good as any.
 const MASK: u32 = 0xa282_ead8;
 
 /// Writes a record of `message` into `frame`, in place of what it held.

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use prost::Message;
 
-use self::proto::Said;
+use self::proto::Content;
 use super::append::Append;
 use super::record::now_unix_ms;
 use super::{Figures, MetricsError, Record, Sink};
@@ -48,7 +48,10 @@ impl TensorBoard {
             message: Vec::new(),
             frame: Vec::new(),
         };
-        let first = [Said::Version("brain.Event:2".to_string()), Said::Start];
+        let first = [
+            Content::Version("brain.Event:2".to_string()),
+            Content::Start,
+        ];
         for said in first {
             board
                 .append(now_unix_ms(), done + 1, said)
@@ -57,9 +60,9 @@ impl TensorBoard {
         Ok(board)
     }
 
-    fn append(&mut self, time_unix_ms: u64, step: u64, said: Said) -> io::Result<()> {
+    fn append(&mut self, time_unix_ms: u64, step: u64, content: Content) -> io::Result<()> {
         self.message.clear();
-        let event = proto::event(time_unix_ms, step, said);
+        let event = proto::event(time_unix_ms, step, content);
         event.encode(&mut self.message).map_err(io::Error::other)?;
         framing::frame(&self.message, &mut self.frame);
         self.file.append(&self.frame)
@@ -82,7 +85,11 @@ impl Sink for TensorBoard {
             return Ok(());
         };
         let values = values.iter().map(|(name, value)| (name.as_ref(), *value));
-        self.append(*time_unix_ms, *step, Said::Scalars(proto::scalars(values)))
+        self.append(
+            *time_unix_ms,
+            *step,
+            Content::Scalars(proto::scalars(values)),
+        )
     }
 
     fn sync(&mut self) -> io::Result<()> {

@@ -27,7 +27,7 @@ struct SessionLog {
     status: i32,
 }
 
-/// `SessionStatus.START`: what was said of this step and later ones counts no more.
+/// `SessionStatus.START`: earlier records of this step and later ones count no more.
 const START: i32 = 1;
 
 /// `tensorboard.Summary`.
@@ -87,34 +87,34 @@ struct PluginData {
     plugin_name: String,
 }
 
-/// What an event says.
-pub(super) enum Said {
+/// The content of an event.
+pub(super) enum Content {
     /// The form of the file.
     Version(String),
-    /// That the run begins, or goes on, with the event's step.
+    /// The run begins, or goes on, with the event's step.
     Start,
     /// Figures.
     Scalars(Summary),
 }
 
 /// Makes an event.
-pub(super) fn event(time_unix_ms: u64, step: u64, said: Said) -> Event {
+pub(super) fn event(time_unix_ms: u64, step: u64, content: Content) -> Event {
     let event = Event {
         wall_time: time_unix_ms as f64 / 1e3,
         step: i64::try_from(step).unwrap_or(i64::MAX),
         ..Event::default()
     };
-    match said {
-        Said::Version(version) => Event {
+    match content {
+        Content::Version(version) => Event {
             step: 0,
             file_version: Some(version),
             ..event
         },
-        Said::Start => Event {
+        Content::Start => Event {
             session_log: Some(SessionLog { status: START }),
             ..event
         },
-        Said::Scalars(summary) => Event {
+        Content::Scalars(summary) => Event {
             summary: Some(summary),
             ..event
         },

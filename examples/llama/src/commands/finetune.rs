@@ -1,6 +1,8 @@
 use anyhow::bail;
 use burn::module::Module;
-use burn_dist::train::corpus::{DOCUMENT_BYTES_MAX, Document, Fields, Longer, Place, Source};
+use burn_dist::train::corpus::{
+    DOCUMENT_BYTES_MAX, Document, DocumentPlace, Fields, Longer, Source,
+};
 
 use super::End;
 use super::session::Session;
@@ -207,7 +209,7 @@ fn lessons(
         });
     }
     // A pass over the files, to know how many examples there are: each process reads all of them.
-    let mut examples: Vec<(usize, Place)> = Vec::new();
+    let mut examples: Vec<(usize, DocumentPlace)> = Vec::new();
     for (number, file) in files.iter().enumerate() {
         let documents = file.documents(DOCUMENT_BYTES_MAX)?;
         let places = documents.map(|found| match found? {

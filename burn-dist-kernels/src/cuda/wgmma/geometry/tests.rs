@@ -28,7 +28,7 @@ fn the_swizzle_permutes_chunks_within_rows() {
     }
 }
 
-/// What a descriptor says, by the table "Matrix descriptor" of the PTX ISA.
+/// The content of descriptors, by the table "Matrix descriptor" of the PTX ISA.
 #[test]
 fn descriptors() {
     let field = |descriptor: u64, low: u32, bits: u32| descriptor >> low & ((1 << bits) - 1);

@@ -9,7 +9,7 @@ use parquet::file::reader::{ChunkReader, Length};
 /// A footer is no longer than this and the 32nd part of its file: what is made of it takes a hundred times as much.
 const FOOTER_BYTES_MAX: u64 = 512 << 10;
 
-/// What can be read from any place.
+/// Bytes that can be read from any place.
 trait ReadSeek: Read + Seek + Send {}
 
 impl<T: Read + Seek + Send> ReadSeek for T {}

@@ -1,4 +1,4 @@
-//! What pages of a column claim, and what they are once unpacked, before anything unpacks them.
+//! The claims of a column's pages, and what they are once unpacked, before anything unpacks them.
 //!
 //! The reader of Parquet makes room for whatever a page says, and two of its codecs unpack as much as there is. A few
 //! kilobytes may so become gigabytes.
@@ -14,9 +14,9 @@ use super::chunks::{Chunks, From};
 const HEADER_BYTES_MAX: u64 = 1 << 20;
 /// Structures lie no deeper in a header.
 const DEPTH_MAX: usize = 8;
-/// What an entry of a dictionary takes besides its bytes.
+/// Bytes that an entry of a dictionary takes besides its own.
 const ENTRY_BYTES: u64 = 64;
-/// What the codecs make of a byte at most.
+/// The most that the codecs make of a byte.
 const GZIP_RATIO: u64 = 1032;
 const LZ4_RATIO: u64 = 255;
 /// Types of fields in Thrift's compact protocol.
@@ -77,12 +77,12 @@ struct Pages {
     header_end: u64,
 }
 
-/// What the header of a page claims.
+/// The claims of a page's header.
 #[derive(Default)]
 struct Page {
     unpacked: i64,
     packed: i64,
-    /// Of a dictionary.
+    /// Entries of a dictionary.
     entries: i64,
 }
 
@@ -243,7 +243,7 @@ impl Pages {
     }
 }
 
-/// Counts bytes up to one more than `most`. What cannot be unpacked is told by whoever needs it.
+/// Counts bytes up to one more than `most`. The error of what cannot be unpacked is that of whoever needs it.
 fn count(reader: impl Read, most: u64) -> u64 {
     let (mut reader, mut found) = (reader.take(most.saturating_add(1)), 0);
     let mut buffer = [0; 16 << 10];

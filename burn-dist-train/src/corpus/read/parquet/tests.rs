@@ -7,8 +7,8 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 
 use super::*;
-use crate::corpus::source::Format;
-use crate::corpus::{Encoded, Once, Place, Policy};
+use crate::corpus::format::Format;
+use crate::corpus::{DocumentPlace, Encoded, Once, Policy};
 
 /// A file with a nullable text, a prompt, a response and a number in each row; groups of so many rows.
 fn file(groups: &[usize], codec: Compression) -> Vec<u8> {
@@ -118,7 +118,7 @@ fn prompts_and_responses_are_pairs() {
         prompt: "1 of 12".into(),
         response: "2 of 12".into(),
     };
-    assert_eq!((place, document), (Place(12), pair));
+    assert_eq!((place, document), (DocumentPlace(12), pair));
     let error = documents
         .find_map(Result::err)
         .expect("row 60 has no response");

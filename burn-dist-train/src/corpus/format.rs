@@ -1,0 +1,122 @@
+//! The content of sources: bytes, their format, and what of it is a document.
+
+use std::fmt;
+use std::io::{self, Read, Seek};
+use std::path::Path;
+use std::sync::Arc;
+
+use super::choice::named;
+use super::error::CorpusError;
+
+/// Bytes that can be read from any place.
+pub trait Bytes: Read + Seek + Send {}
+
+impl<T: Read + Seek + Send> Bytes for T {}
+
+/// Opens what is read.
+pub(super) type Open = Arc<dyn Fn() -> io::Result<Box<dyn Bytes>> + Send + Sync>;
+
+/// The content of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Format {
+    /// One JSON object a line.
+    Jsonl,
+    /// Plain text.
+    Text,
+    /// Rows of columns.
+    Parquet,
+}
+
+impl Format {
+    const NAMES: [(&'static str, Self); 3] = [
+        ("jsonl", Self::Jsonl),
+        ("text", Self::Text),
+        ("parquet", Self::Parquet),
+    ];
+
+    /// The format that the name of a file tells.
+    ///
+    /// # Errors
+    /// [`CorpusError::Format`].
+    pub fn of(path: &Path) -> Result<Self, CorpusError> {
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        match extension {
+            Some("jsonl" | "ndjson" | "json") => Ok(Self::Jsonl),
+            Some("parquet") => Ok(Self::Parquet),
+            Some("txt" | "text" | "md") => Ok(Self::Text),
+            _ => Err(CorpusError::Format {
+                name: path.display().to_string(),
+            }),
+        }
+    }
+}
+
+named!(Format, "jsonl, text and parquet");
+
+/// The documents of plain text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Split {
+    /// Lines up to a blank one.
+    #[default]
+    Paragraph,
+    /// Each line.
+    Line,
+    /// The whole file.
+    File,
+}
+
+impl Split {
+    const NAMES: [(&'static str, Self); 3] = [
+        ("paragraph", Self::Paragraph),
+        ("line", Self::Line),
+        ("file", Self::File),
+    ];
+}
+
+named!(Split, "paragraph, line and file");
+
+/// Which fields of a JSON object, or columns of a row, are the document.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Fields {
+    /// `text` where there is one, otherwise `prompt` and `response`.
+    #[default]
+    Usual,
+    /// One field of plain text.
+    Text(String),
+    /// A prompt and the response to it.
+    Pair {
+        /// The field of the prompt.
+        prompt: String,
+        /// The field of the response.
+        response: String,
+    },
+}
+
+impl Fields {
+    /// `prompt` and `response`.
+    pub fn pair() -> Self {
+        Self::Pair {
+            prompt: "prompt".into(),
+            response: "response".into(),
+        }
+    }
+
+    /// How other fields in the place of these are named, in their text form.
+    pub(super) fn naming(&self) -> &'static str {
+        match self {
+            Self::Usual => "text=NAME, or prompt=NAME,response=NAME",
+            Self::Text(_) => "text=NAME",
+            Self::Pair { .. } => "prompt=NAME,response=NAME",
+        }
+    }
+}
+
+impl fmt::Display for Fields {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Usual => f.write_str("text, or prompt and response"),
+            Self::Text(text) => write!(f, "text={text}"),
+            Self::Pair { prompt, response } => write!(f, "prompt={prompt},response={response}"),
+        }
+    }
+}
