@@ -24,7 +24,7 @@ pub fn optimizer<B: AutodiffBackend>() -> Optim<B> {
 /// Token ids of a step and the one after each, row by row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tokens {
-    /// Of all rows.
+    /// The ids of all rows.
     pub tokens: Vec<i32>,
     /// The one after each.
     pub targets: Vec<i32>,

@@ -108,7 +108,7 @@ struct ValueKey {
     backward: bool,
     gradient_of: Option<Activation>,
     unflattened: Option<u32>,
-    /// What it is a reshape of: a module that works on flattened tokens has its layouts.
+    /// The value that it is a reshape of: a module that works on flattened tokens has its layouts.
     reshape_of: Option<Activation>,
     /// Which values are tied to each other, and the layout that this decides.
     tie: (u32, Option<Arc<Layout>>),

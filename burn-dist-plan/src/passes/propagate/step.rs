@@ -206,7 +206,7 @@ impl<O: Op> Propagator<'_, O> {
         Ok(())
     }
 
-    /// Whether an operation adds parameters, or views of them, to its first input, and nothing else.
+    /// Returns true for an operation that adds parameters, or views of them, to its first input, and nothing else.
     fn adds_parameters(&self, rule: &Rule, tensors: &Tensors) -> bool {
         let is_parameter = |value: ValueIndex| {
             let view = self.facts.view_of[value as usize].is_some();
