@@ -121,9 +121,9 @@ pub struct Traits {
     pub is_random: bool,
     /// Whether its result looks at the memory of its first input.
     pub is_view: bool,
-    /// Whether it swaps the last two dims.
+    /// True if it swaps the last two dims.
     pub turns: bool,
-    /// Whether it adds up the elements along some dims, which stay with size one.
+    /// True if it adds up the elements along some dims, which stay with size one.
     pub adds_up: bool,
     /// Whether it writes the second input over a part of the first.
     pub assigns: bool,

@@ -10,7 +10,7 @@ pub(super) struct Case {
     /// The only layers of the model, or all that its size has.
     pub layers: Option<usize>,
     pub is_s: bool,
-    /// True if products are computed in chunks beside transfers.
+    /// Products are computed in chunks beside transfers.
     pub asks_async_tp: bool,
     /// Rows of a batch, tokens of a row, microbatches of a step.
     pub sizes: [usize; 3],

@@ -1,5 +1,5 @@
-//! Tests of what both lines of Burn have alike: checkpoints of one are those of the other, saved by either, loaded by
-//! either, value by value; one model has one plan, and its losses.
+//! Both lines of Burn are alike: checkpoints of one are those of the other, saved by either, loaded by either, value by
+//! value; one model has one plan, and its losses.
 
 use std::path::Path;
 

@@ -1,6 +1,15 @@
 //! One model on both lines has the same losses, as far as the functions of their backends are the same.
 
+use std::io::Write;
+
 use super::decoder::{Case, LINES};
+
+/// Writes a figure for whoever asked for it.
+macro_rules! say {
+    ($($what:tt)*) => {
+        writeln!(std::io::stdout(), $($what)*).expect("somebody reads the figures")
+    };
+}
 
 /// Meshes, with the rows and the microbatches of a step.
 const MESHES: [(&str, usize, usize); 6] = [
@@ -44,7 +53,7 @@ fn losses_of_twenty_steps() {
             let [current, before] = LINES.map(|line| (line.losses)(case, 20));
             let first = [current[0], before[0]];
             let last = [current[19], before[19]];
-            println!("S {is_s} {mesh}: first {first:?}, twentieth {last:?}");
+            say!("S {is_s} {mesh}: first {first:?}, twentieth {last:?}");
             assert!((first[0] - first[1]).abs() <= 1e-6, "{mesh}: {first:?}");
         }
     }
@@ -114,6 +123,6 @@ fn operations_that_differ() {
     for ((name, one), (_, other)) in current.iter().zip(&before) {
         let pairs = one.iter().zip(other);
         let differ = pairs.filter(|(a, b)| a.to_bits() != b.to_bits()).count();
-        println!("{name}: {differ} of {} elements differ", one.len());
+        say!("{name}: {differ} of {} elements differ", one.len());
     }
 }

@@ -7,7 +7,7 @@ use burn_dist::explanation::Explanation;
 
 use super::decoder::{Case, LINES};
 
-/// Operations that 0.22 records on their own, each with the one that 0.21 records in its place.
+/// Operations of 0.22, each with that which 0.21 records in its place.
 const OTHERWISE: [(&str, &str); 4] = [
     ("embedding", "select"),
     ("embedding_backward", "select_assign"),
@@ -16,10 +16,10 @@ const OTHERWISE: [(&str, &str); 4] = [
     ("sum_dims", "sum_dim"),
 ];
 
-/// Operations that are not compared: views, of which those around an embedding are others, and what makes a constant.
+/// Operations that are not compared: views, of which those around an embedding are others, and constants.
 const LEFT_OUT: [&str; 4] = ["reshape", "expand", "empty", "zeros"];
 
-/// The tasks of ranks that are of one kind, in a text of the first rank's tasks.
+/// The tasks of the first rank, by kind.
 struct Tasks {
     /// Collectives and transfers, in order, with ranks and shapes.
     moves: Vec<String>,

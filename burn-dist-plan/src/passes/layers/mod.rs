@@ -38,7 +38,7 @@ pub(super) fn pass<O: Op>(state: &mut State<'_, O>, _: &Context<'_>) -> Result<R
 /// A product of a layer.
 struct Layer {
     product: Product,
-    /// As [`Product`] names them.
+    /// In the order of [`Product`].
     operands: [ValueIndex; 2],
     /// The operations that it stands for, the last of which makes its result.
     parts: Vec<usize>,
@@ -52,7 +52,7 @@ struct Finder<'a, O> {
     made_by: Vec<Option<usize>>,
     /// The first operation that reads each value, and how many do.
     readers: Vec<(usize, u32)>,
-    /// Of reshapes of one value to one shape, the first.
+    /// The first of the reshapes of one value to one shape.
     first: Vec<ValueIndex>,
 }
 
@@ -125,7 +125,7 @@ impl<'a, O: Op> Finder<'a, O> {
         view || self.facts.parameter(value).is_some()
     }
 
-    /// Whether a value is a gradient, and not that of a parameter.
+    /// Returns true for a gradient that is not that of a parameter.
     fn is_gradient(&self, value: ValueIndex) -> bool {
         let role = &self.facts.roles[value as usize];
         let of_parameter = matches!(role, Role::Gradient(Some(_)) | Role::State(_));

@@ -13,11 +13,11 @@ use crate::{LayoutText, plan, text_after};
 /// How a layer is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    /// As a layer.
+    /// A layer.
     Layer,
-    /// As a product with a weight that has a dim of size one for the batch.
+    /// A product with a weight that has a dim of size one for the batch.
     Batched,
-    /// As a product of a matrix, of which the batch is a part of the rows.
+    /// A product of a matrix, of which the batch is a part of the rows.
     Merged,
 }
 
@@ -246,7 +246,7 @@ fn every_form_computes_in_float8() {
     }
 }
 
-/// What looks like a layer and is none: products of two parameters, a table that is a head too, products of two
+/// Products that look like layers and are none: of two parameters, a table that is a head too, products of two
 /// activations, a weight's gradient that is needed before it is summed.
 #[test]
 fn what_is_no_layer_stays_a_product() {

@@ -241,7 +241,7 @@ impl<'a, O: Op> Propagator<'a, O> {
         sources.collect()
     }
 
-    /// Whether an operation adds parameters, or views of them, to its first input, and nothing else.
+    /// Returns true for an operation that adds parameters, or views of them, to its first input, and nothing else.
     fn adds_parameters(&self, rule: &Rule, tensors: &Tensors<'_>) -> bool {
         let facts = &self.state.facts;
         let is_parameter = |value: ValueIndex| {
