@@ -14,7 +14,7 @@ pub use burn_dist_plan::{
     explain, fuzz, memory,
 };
 pub(crate) use burn_dist_plan::{account, runs};
-pub(crate) use burn_dist_plan::{plan, text_after};
+pub(crate) use burn_dist_plan::{plan, text_after, why};
 
 pub(crate) type Window = burn_dist_plan::window::Window<Recorded>;
 pub(crate) type PlanCache = burn_dist_plan::cache::PlanCache<Recorded>;

@@ -127,6 +127,27 @@ pub enum PlanError {
         /// The passes that there are.
         passes: String,
     },
+    /// A text that names no value.
+    #[error(
+        "`{text}` names no value: give its number in a window, as in `%12`, or a slot of a program, as in `s34`"
+    )]
+    NoValue {
+        /// The text.
+        text: String,
+    },
+    /// There is no value of that name.
+    #[error(
+        "there is no value `{name}`: the window has %0 to %{}, and its program s0 to s{} after the pass propagate",
+        .values.saturating_sub(1), .slots.saturating_sub(1)
+    )]
+    UnknownValue {
+        /// The name.
+        name: String,
+        /// How many values the window has.
+        values: usize,
+        /// How many slots the program has.
+        slots: usize,
+    },
     /// A bug in this crate.
     #[error("the ranks of stages wait for each other, at {at}; this is a bug in burn-dist")]
     Deadlock {

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use serde::Serialize;
 
 pub use crate::bytes::human_bytes;
-pub use crate::ir::{Accumulated, Runs};
+pub use crate::ir::Accumulated;
 pub use crate::passes::async_tp::Overlap;
 pub use crate::passes::checkpoint::Recomputed;
 
@@ -18,13 +18,15 @@ use crate::mesh::{Links, Rank, Topology};
 use crate::passes::float8::Float8Layer;
 use crate::passes::redundancy::Redundancy;
 use crate::plan::Plan;
-use crate::{Accumulation, ActivationCheckpoint};
+use crate::{Accumulation, ActivationCheckpoint, AskedValue};
 
 /// What is asked of windows beside what they do.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ask {
     /// A pass: what there is of a window after it is kept as text.
     pub after: Option<&'static str>,
+    /// A value: why the operation that makes it is split as it is.
+    pub why: Option<AskedValue>,
     /// Hardware to simulate the plans on.
     pub hardware: Option<Hardware>,
     /// How many microbatches a step is to have: in a window of fewer one is repeated, for what is explained and
@@ -119,9 +121,6 @@ pub struct Explanation {
     pub overlaps: Vec<Overlap>,
     /// Work that ranks repeat.
     pub redundancy: Redundancy,
-    /// How the layouts of its operations were found; not part of the text and of JSON.
-    #[serde(skip)]
-    pub runs: Runs,
     /// The planned ranks; not part of the text and of JSON.
     #[serde(skip)]
     pub ranks: Vec<Rank>,
@@ -135,6 +134,10 @@ pub struct Explanation {
     /// What there was of each window after the pass that was asked for; not part of the text and of JSON.
     #[serde(skip)]
     pub after: Vec<String>,
+    /// Why the operation that makes the value that was asked about is split as it is, of each window that has it; not
+    /// part of the text and of JSON.
+    #[serde(skip)]
+    pub why: Vec<String>,
     /// The plan of each window on the hardware that was asked for; not part of the text and of JSON.
     #[serde(skip)]
     pub simulations: Vec<Result<Simulation, ClockError>>,
@@ -204,8 +207,6 @@ impl Explanation {
         self.redundancy += &plan.redundancy;
         self.accumulated.added += plan.accumulated.added;
         self.accumulated.kept += plan.accumulated.kept;
-        self.runs.planned += plan.runs.planned;
-        self.runs.stamped += plan.runs.stamped;
         self.ranks.clone_from(&plan.numbers);
         for (rank, memory) in plan.memory.iter().enumerate() {
             match self.memory.get_mut(rank) {

@@ -29,12 +29,12 @@ pub(crate) mod flow;
 pub(crate) mod stages;
 #[cfg(test)]
 mod tests;
-mod visits;
+pub(crate) mod visits;
 
 pub(crate) use visits::Visits;
 
 /// What the values and operations of a window are.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Facts {
     /// Of each value.
     pub roles: Vec<Role>,

@@ -37,7 +37,7 @@
 //!   offload       moves to the host and back                              tasks -> tasks
 //!   lifetimes     last uses                                               tasks -> tasks
 //! plan.rs       tasks per rank, collectives with reasons, what each pass has done
-//! planner.rs    window -> plan; text.rs, explain.rs, clock/: a plan for people, and on modelled hardware
+//! planner.rs    window -> plan; text.rs, why.rs, explain.rs, clock/: a plan for people, and on modelled hardware
 //! ```
 //!
 //! Nothing here knows a backend, a thread, a clock or the environment.
@@ -69,6 +69,7 @@ mod tests;
 mod text;
 #[cfg(test)]
 mod toy;
+mod why;
 
 use burn_dist_mesh as mesh;
 
@@ -89,6 +90,7 @@ pub use policy::{
     Policy, Precision, Reshard, Scaling, Scope, ShardStrategy, UnitPolicy,
 };
 pub use storage::Storage;
+pub use why::{AskedValue, why};
 
 /// Linear layers in 8 bits: their operations, and what became of each layer.
 pub mod float8 {

@@ -12,8 +12,6 @@ use crate::storage::Storage;
 pub struct PlanOptions {
     /// True if values that come from nothing wait for their use.
     pub defer: bool,
-    /// True if operations that repeat but for names are planned once. It changes no plan.
-    pub stamp: bool,
     /// True if dim 0 of data, and of what is made of it, is split over the data axes where nothing decides.
     pub split_batches: bool,
     /// Seed of fuzz layouts, if on.

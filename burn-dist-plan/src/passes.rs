@@ -4,6 +4,7 @@ pub(crate) mod async_tp;
 pub(crate) mod checkpoint;
 pub(crate) mod float8;
 mod hierarchy;
+mod layers;
 mod lifetimes;
 pub(crate) mod lower;
 mod offload;
@@ -14,6 +15,7 @@ mod report;
 mod schedule;
 pub(crate) mod staging;
 mod state;
+mod unread;
 
 use crate::error::PlanError;
 use crate::ir::Op;
@@ -51,6 +53,7 @@ macro_rules! passes {
 }
 
 passes! {
+    layers on Window: "linear layers that were recorded as products of matrices, as layers",
     precision on Window: "16-bit types where units ask for them",
     float8 on Window: "linear layers in 8 bits where units ask for them",
     propagate on Window: "a layout for every value, redistributions inserted",

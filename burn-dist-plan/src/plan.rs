@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::ir::{Accumulated, CollectiveRecord, Output, RankPlan, ReadPlan, Runs, op_bytes};
+use crate::ir::{Accumulated, CollectiveRecord, Output, RankPlan, ReadPlan, op_bytes};
 use crate::memory::MemoryPlan;
 use crate::mesh::Rank;
 use crate::passes::async_tp::Overlap;
@@ -13,7 +13,7 @@ use crate::passes::redundancy::Redundancy;
 use crate::policy::Policy;
 
 /// A planned window.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Plan<O> {
     /// The ranks that are planned for.
     pub numbers: Vec<Rank>,
@@ -35,8 +35,6 @@ pub struct Plan<O> {
     pub memory: Vec<MemoryPlan>,
     /// Gradients that were added or kept before they were reduced.
     pub accumulated: Accumulated,
-    /// Runs of operations, by how their layouts were found.
-    pub runs: Runs,
     /// The stages of its pipeline and the schedule of their microbatches, for people.
     pub scheduled: Option<String>,
     /// What is made again in the backward.

@@ -27,7 +27,11 @@ impl<'a, O: Op> Planner<'a, O> {
         options: &'a PlanOptions,
     ) -> Self {
         Self {
-            context: Context { mesh, options },
+            context: Context {
+                mesh,
+                options,
+                why: None,
+            },
             state: State::new(window),
             report: Report::default(),
         }
@@ -38,12 +42,20 @@ impl<'a, O: Op> Planner<'a, O> {
     /// # Errors
     /// [`PlanError`] of the first that fails; [`PlanError::UnknownPass`] if there is none of that name.
     pub(crate) fn run(&mut self, last: Option<&str>) -> Result<(), PlanError> {
+        self.run_from(0, last)
+    }
+
+    /// Runs the passes from that of index `first` on, as [`Self::run`] does.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub(crate) fn run_from(&mut self, first: usize, last: Option<&str>) -> Result<(), PlanError> {
         let passes = passes::<O>();
         let count = match last {
             Some(last) => pass_index(last)? + 1,
             None => passes.len(),
         };
-        let wanted = &passes[..count];
+        let wanted = &passes[first..count];
         for run in wanted.chunk_by(|one, next| one.on == next.on) {
             match self.state.split.take() {
                 Some(split) => self.each(&split, run, run.last().map(|pass| pass.name) == last)?,
@@ -105,8 +117,15 @@ pub fn plan<O: Op>(
 ) -> Result<Plan<O>, PlanError> {
     let mut planner = Planner::new(window, mesh, options);
     planner.run(None)?;
+    Ok(finish(planner, window))
+}
+
+/// Returns the plan of `window`, all of whose passes have run.
+pub(crate) fn finish<O: Op>(planner: Planner<'_, O>, window: &Window<O>) -> Plan<O> {
     let Planner {
-        mut state, report, ..
+        mut state,
+        report,
+        context: Context { mesh, options, .. },
     } = planner;
     let ranks = std::mem::take(&mut state.ranks).into_iter();
     let ranks = ranks.map(|(_, lowered)| Arc::new(lowered.plan)).collect();
@@ -147,11 +166,10 @@ pub fn plan<O: Op>(
         *operations.entry((op.family(), op.name())).or_default() += 1;
     }
     let accumulated = program.accumulated;
-    Ok(Plan {
+    Plan {
         numbers: options.ranks.clone(),
         ranks,
         accumulated,
-        runs: program.runs,
         operations,
         outputs,
         reads,
@@ -164,7 +182,7 @@ pub fn plan<O: Op>(
         float8: report.float8,
         policies: state.policies,
         redundancy: report.redundancy.unwrap_or_default(),
-    })
+    }
 }
 
 /// Returns what there is of a window after one of [`PASSES`](crate::PASSES), as text: the window with its facts, the

@@ -1,7 +1,9 @@
 //! The law of the planner: the plan of a window on any mesh gives what the window gives on one device.
 
+pub(crate) mod form;
 mod growth;
 pub(crate) mod pipelines;
+pub(crate) mod programs;
 mod repeats;
 mod schedules;
 mod work;
@@ -274,6 +276,42 @@ fn no_option_changes_a_value() {
     }
 }
 
+/// Every rank brings back what it loads on the host, also one whose part has no elements.
+#[test]
+fn what_is_loaded_on_the_host_is_brought_back_however_small() {
+    let mut b = Builder::new("fsdp=3");
+    let w = b.param(Builder::spec("w", &[4, 6], None));
+    let x = b.data(&[2, 4]);
+    let y = b.linear(x, w);
+    let turned = b.transpose(w);
+    let new = b.transpose(turned);
+    b.survive(new);
+    b.read(y);
+    let b = b.under(Policy {
+        offload: "params".parse().expect("an offload"),
+        ..Policy::default()
+    });
+    check(&b, &options(&b.mesh), "a part without elements");
+    let plan = plan(&b.window, &b.mesh, &options(&b.mesh)).expect("a plan");
+    for rank in &plan.ranks {
+        let tasks = rank.tasks.iter();
+        let loaded = tasks.filter_map(|task| match task {
+            Task::Load {
+                slot, host: true, ..
+            } => Some(*slot),
+            _ => None,
+        });
+        for slot in loaded {
+            let is_back = |task: &Task<Toy>| matches!(task, Task::FromHost(of) if of.slot == slot);
+            assert!(
+                rank.tasks.iter().any(is_back),
+                "s{slot} of {:?}",
+                rank.tasks
+            );
+        }
+    }
+}
+
 /// A training step of three layers, units of their own: `exp(x w)` each, and the sum of squares.
 fn three_layers(mesh: &str, rows: usize) -> Builder {
     let mut b = Builder::new(mesh);
@@ -341,7 +379,7 @@ fn golden_plans() {
     let error = text_after(&b.window, &b.mesh, &options, "fuse").expect_err("no pass");
     let text = error.to_string();
     assert!(
-        text.contains("the passes are precision, float8, propagate"),
+        text.contains("the passes are layers, precision, float8, propagate"),
         "{text}"
     );
 }

@@ -16,8 +16,8 @@ pub(crate) use interpret::{planned, whole};
 
 use crate::ir::op::{Traits, Wire};
 use crate::ir::{
-    Adjoint, Float8Op, FloatClass, Indexed, Indexing, Layer, LocalView, Mark, NewTensor, Op, Side,
-    Steps, Tensor, TensorIndex, Work,
+    Adjoint, Float8Op, FloatClass, Indexed, Indexing, Layer, LocalView, Mark, NewTensor, Op,
+    Product, Side, Steps, Tensor, TensorIndex, Work,
 };
 use crate::mesh::{DType, ReduceOp};
 use crate::rule::{FactorKind, Lowering, Name, OpRule, RuleBuilder, Shapes, dims, dims_but};
@@ -110,7 +110,7 @@ impl From<NewTensor> for Value {
 }
 
 impl Value {
-    fn tensor(&self) -> Tensor<'_> {
+    pub(crate) fn tensor(&self) -> Tensor<'_> {
         Tensor {
             id: self.id,
             shape: &self.shape,
@@ -315,6 +315,8 @@ impl Op for Toy {
             shifts: matches!(self.kind, Kind::Meet | Kind::MeetBack | Kind::Astray(_)),
             is_random: self.kind == Kind::Random,
             is_view: matches!(self.kind, Kind::Reshape | Kind::Transpose | Kind::Slice(..)),
+            turns: self.kind == Kind::Transpose,
+            adds_up: matches!(self.kind, Kind::SumDim(_) | Kind::Sum),
             is_difference: self.kind == Kind::Sub,
             makes_ones: self.kind == Kind::Full(1),
             makes_weight_gradient: self.kind == Kind::LinearW,
@@ -482,6 +484,15 @@ impl Op for Toy {
 
     fn cast(input: NewTensor, out: NewTensor) -> Self {
         Self::new(Kind::Cast, [input], out)
+    }
+
+    fn layer(product: Product, operands: [NewTensor; 2], out: NewTensor) -> Option<Self> {
+        let kind = match product {
+            Product::Forward => Kind::Linear,
+            Product::Input => Kind::LinearX,
+            Product::Weight => Kind::LinearW,
+        };
+        Some(Self::new(kind, operands, out))
     }
 
     fn float8(op: Float8Op, inputs: Vec<NewTensor>, outputs: Vec<NewTensor>) -> Self {

@@ -97,6 +97,20 @@ fn backward(device: &Device, name: &str) -> (f64, f64) {
     })
 }
 
+/// Nanoseconds per multiplication of a graph of many, its backward and the end of all work included.
+fn graph(device: &Device) -> f64 {
+    const OPS: usize = 500;
+    let x = operand(device, 1).require_grad();
+    let (_, done) = time(device, OPS, || {
+        let mut z = x.clone();
+        for _ in 0..OPS {
+            z = z * x.clone();
+        }
+        let _ = x.grad(&z.sum().backward());
+    });
+    done
+}
+
 fn main() {
     let mesh1 = DeviceMesh::parse("").expect("one rank");
     let mesh2 = DeviceMesh::parse("fsdp=2").expect("two ranks");
@@ -130,10 +144,19 @@ fn main() {
         }
         rows.push(row);
     }
+    let [flex_graph, dist1_graph, dist2_graph] =
+        [Device::flex(), d1, d2].map(|device| graph(&device.autodiff()));
+    println!(
+        "one of 500 multiplications of a graph, with its backward: flex {flex_graph:.0}, dist1 {dist1_graph:.0}, dist2 \
+         {dist2_graph:.0}"
+    );
     println!(
         "{}",
         json!({
             "bench": "dispatch",
+            "flex_graph_ns": flex_graph,
+            "dist1_graph_ns": dist1_graph,
+            "dist2_graph_ns": dist2_graph,
             "record_ns": headline["record_ns"],
             "flex_ns": headline["flex_ns"],
             "dist1_ns": headline["dist1_ns"],

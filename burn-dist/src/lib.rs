@@ -55,7 +55,9 @@ pub use parallel::private as __private;
 pub use parallel::{
     apply::ParallelizeWith,
     describe::Parallelize,
-    dtensor::{DTensor, LocalParts, OnMesh, ProcessLocal, explain, explain_after, simulate},
+    dtensor::{
+        DTensor, LocalParts, OnMesh, ProcessLocal, explain, explain_after, explain_why, simulate,
+    },
     plan::Plan,
 };
 pub use surface::{explanation, launch, layout, mesh, report, schedule};

@@ -25,8 +25,7 @@ pub mod layout {
 pub mod explanation {
     #[doc(inline)]
     pub use burn_dist_plan::explain::{
-        Accumulated, Ask, CollectiveTotal, ExplainedCollective, Explanation, Overlap, Runs,
-        human_bytes,
+        Accumulated, Ask, CollectiveTotal, ExplainedCollective, Explanation, Overlap, human_bytes,
     };
     #[doc(inline)]
     pub use burn_dist_plan::float8::Float8Layer;
@@ -35,7 +34,7 @@ pub mod explanation {
         ClassBytes, Ledger, MemoryClass, MemoryPlan, MemoryTimeline, PeakCause,
     };
     #[doc(inline)]
-    pub use burn_dist_plan::{AxisRedundancy, FewRows, PASSES, PlanError, Redundancy};
+    pub use burn_dist_plan::{AskedValue, AxisRedundancy, FewRows, PASSES, PlanError, Redundancy};
 }
 
 /// Reports of a mesh: what its ranks did, and for how long.

@@ -7,7 +7,7 @@ use std::sync::{Barrier, Mutex};
 use burn::module::{Module, Param};
 use burn::nn::{Linear, LinearConfig, Relu};
 use burn::optim::{AdamConfig, GradientsParams};
-use burn::tensor::{Device, Distribution, Int, Tensor, TensorData, Tolerance};
+use burn::tensor::{Device, Distribution, IndexingUpdateOp, Int, Tensor, TensorData, Tolerance};
 use burn_dist::DeviceMesh;
 
 one_thread::one_thread!();
@@ -109,17 +109,46 @@ fn tensors_of_two_meshes_are_refused_by_name() {
     let y = Tensor::<2>::ones([2, 3], &there);
     let at = Tensor::<1, Int>::from_data([1, 0], &there);
     let wide = || at.clone().unsqueeze_dim::<2>(1).expand([2, 3]);
+    let add = IndexingUpdateOp::Add;
     // Burn compares the devices of two operands itself.
-    let text = panic_of(|| x.clone() + y.clone());
-    assert!(text.contains("not on the same device"), "{text}");
-    assert!(text.contains("dp=2") && text.contains("dp=3"), "{text}");
-    let refused: [(&str, String); 5] = [
+    let compared = [
+        ("Add", panic_of(|| x.clone() + y.clone())),
+        (
+            "Matmul",
+            panic_of(|| x.clone().matmul(y.clone().transpose())),
+        ),
+    ];
+    for (name, text) in compared {
+        assert!(
+            text.contains(name) && text.contains("not on the same device"),
+            "{text}"
+        );
+        assert!(text.contains("dp=2") && text.contains("dp=3"), "{text}");
+    }
+    let tracked = |x: &Tensor<2>| x.clone().autodiff().require_grad();
+    let refused: [(&str, String); 9] = [
         (
             "cat",
             panic_of(|| Tensor::cat(vec![x.clone(), y.clone()], 0)),
         ),
         ("select", panic_of(|| x.clone().select(0, at.clone()))),
         ("gather", panic_of(|| x.clone().gather(0, wide()))),
+        (
+            "scatter",
+            panic_of(|| x.clone().scatter(0, wide(), x.clone(), add)),
+        ),
+        (
+            "select_assign",
+            panic_of(|| x.clone().select_assign(0, at.clone(), x.clone(), add)),
+        ),
+        (
+            "mask_fill",
+            panic_of(|| x.clone().mask_fill(y.clone().equal_elem(1.0), 2.0)),
+        ),
+        (
+            "cat",
+            panic_of(|| Tensor::cat(vec![tracked(&x), tracked(&y)], 0)),
+        ),
         (
             "mask_where",
             panic_of(|| x.clone().mask_where(y.clone().equal_elem(1.0), x.clone())),
@@ -144,20 +173,35 @@ fn tensors_of_two_meshes_are_refused_by_name() {
     assert_eq!((x + moved).sum().into_scalar::<f32>(), 12.0);
 }
 
+/// Burn chooses the backend of an operation by its first tensor, and so refuses a tensor of another one before a mesh
+/// sees it: by both devices, or by the operand's name.
 #[test]
 fn a_tensor_of_another_backend_is_refused() {
     let mesh = mesh("dp=2");
-    let x = Tensor::<1>::ones([2], &mesh.device());
-    let y = Tensor::<1>::ones([2], &Device::flex());
-    panic_of(|| x.clone() + y.clone());
-    let moved = y.to_device(&mesh.device());
-    assert_eq!(
-        (x + moved)
-            .to_device(&Device::flex())
-            .sum()
-            .into_scalar::<f32>(),
-        4.0
-    );
+    let (here, flex) = (mesh.device(), Device::flex());
+    for (here, there) in [(&here, &flex), (&flex, &here)] {
+        let x = Tensor::<2>::ones([2, 3], here);
+        let y = Tensor::<2>::ones([2, 3], there);
+        let at = Tensor::<1, Int>::from_data([1, 0], there);
+        let wide = at.clone().unsqueeze_dim::<2>(1).expand([2, 3]);
+        let text = panic_of(|| x.clone() + y.clone());
+        for part in ["Add", "not on the same device", "dp=2", "Flex"] {
+            assert!(text.contains(part), "{part} in: {text}");
+        }
+        let refused = [
+            panic_of(|| Tensor::cat(vec![x.clone(), y.clone()], 0)),
+            panic_of(|| x.clone().select(0, at.clone())),
+            panic_of(|| x.clone().gather(0, wide.clone())),
+            panic_of(|| x.clone().mask_fill(y.clone().equal_elem(1.0), 2.0)),
+            panic_of(|| x.clone().slice_assign([0..2, 0..3], y.clone())),
+        ];
+        for text in refused {
+            assert!(text.contains("is on the wrong backend"), "{text}");
+        }
+        // The way out.
+        let moved = y.to_device(here);
+        assert_eq!((x + moved).sum().into_scalar::<f32>(), 12.0);
+    }
 }
 
 /// How many pairs of last uses meet; `BURN_DIST_RACE_PAIRS` asks for others.
@@ -214,11 +258,24 @@ fn a_device_keeps_its_mesh_and_says_when_it_has_ended() {
         text.contains("mesh dp=2 was dropped before this tensor was used"),
         "{text}"
     );
-    assert!(
-        format!("{:?}", x.device()).contains("ended"),
-        "{:?}",
-        x.device()
-    );
+    let ended = x.device();
+    assert!(format!("{ended:?}").contains("ended"), "{ended:?}");
+    // Nor does the device of such a tensor.
+    let refused = [
+        panic_of(|| Tensor::<1>::ones([4], &ended).into_data()),
+        panic_of(|| Tensor::<1>::ones([4], &ended.clone().autodiff()).into_data()),
+        panic_of(|| Tensor::<1>::random([4], Distribution::Default, &ended).into_data()),
+        panic_of(|| {
+            Tensor::<1>::ones([4], &Device::flex())
+                .to_device(&ended)
+                .into_data()
+        }),
+        panic_of(|| Tensor::cat(vec![x.clone(), x.clone()], 0).into_data()),
+        ended.sync().expect_err("it has ended").to_string(),
+    ];
+    for text in refused {
+        assert!(text.contains("mesh dp=2 was dropped before"), "{text}");
+    }
 }
 
 #[test]

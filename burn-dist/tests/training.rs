@@ -1,12 +1,16 @@
 //! An ordinary program on a mesh: what it computes is what one device computes.
 
+use std::ops::Range;
+use std::path::Path;
+
 use burn::module::{Lora, Module, Param, ParamGroup};
 use burn::nn::{Linear, LinearConfig, Relu};
 use burn::optim::{
     AdafactorConfig, AdamConfig, GradientsParams, LambConfig, LionConfig, ModuleOptimizer,
     SgdConfig,
 };
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Device, DeviceConfig, FloatDType, Tensor, TensorData};
+use burn_dist::checkpoint::{Checkpointer, Checkpoints, State, tools};
 use burn_dist::parallel::pipeline;
 use burn_dist::{DTensor, DeviceMesh, OnMesh, Parallelize};
 
@@ -173,6 +177,145 @@ fn every_optimizer_computes_what_it_does_on_one_device() {
                     found
                         .assert_approx_eq::<f32>(expected, burn::tensor::Tolerance::absolute(1e-3));
                 }
+            }
+        }
+    }
+}
+
+/// Optimizers, with how many tensors each of them keeps for a vector and for a matrix.
+type Kept = (&'static str, fn() -> ModuleOptimizer, [usize; 2]);
+const KEPT: [Kept; 4] = [
+    ("Adam", || AdamConfig::new().init(), [2, 2]),
+    ("Adafactor", || AdafactorConfig::new().init(), [1, 2]),
+    ("Lamb", || LambConfig::new().init(), [2, 2]),
+    ("Lion", || LionConfig::new().init(), [1, 1]),
+];
+
+/// A run that can be saved and gone on with.
+struct Run {
+    device: Device,
+    model: Mlp,
+    optimizer: ModuleOptimizer,
+}
+
+impl Run {
+    fn new(mesh: &str, dtype: FloatDType, optimizer: ModuleOptimizer) -> Self {
+        let mesh = DeviceMesh::parse(mesh).expect("a mesh");
+        let mut device = mesh.device();
+        let types = DeviceConfig::default().float_dtype(dtype);
+        device.configure(types).expect("nothing is on it yet");
+        let device = device.autodiff();
+        Self {
+            model: mlp(&device).parallelize(&mesh).expect("it fits"),
+            device,
+            optimizer,
+        }
+    }
+
+    fn train(mut self, steps: Range<usize>) -> Self {
+        for step in steps {
+            let x = batch(step, &self.device);
+            let loss = (self.model.forward(x.clone()) - x).powi_scalar(2).mean();
+            let gradients = GradientsParams::from_grads(loss.backward(), &self.model);
+            self.model = self.optimizer.step(1e-2, self.model, gradients);
+        }
+        self
+    }
+
+    fn save(self, folder: &Path, step: u64) -> Self {
+        let mut checkpoints = Checkpointer::at(folder, &self.device).expect("a folder");
+        let state = State::new().module("model", &self.model).optimizer(
+            "optimizer",
+            &self.optimizer,
+            &self.model,
+        );
+        checkpoints.save(step, state).expect("it can be saved");
+        self
+    }
+
+    fn load(self, folder: &Path, step: u64) -> Self {
+        let checkpoints = Checkpointer::at(folder, &self.device).expect("a folder");
+        let saved = checkpoints.open(step).expect("it was saved");
+        let optimizer = saved.optimizer("optimizer", self.optimizer, &self.model);
+        let loaded = Self {
+            optimizer: optimizer.expect("it fits"),
+            ..self
+        };
+        loaded.load_parameters(folder, step)
+    }
+
+    fn load_parameters(self, folder: &Path, step: u64) -> Self {
+        let checkpoints = Checkpointer::at(folder, &self.device).expect("a folder");
+        let saved = checkpoints.open(step).expect("it was saved");
+        let model = saved.module("model", self.model).expect("it fits");
+        Self { model, ..self }
+    }
+}
+
+/// What a checkpoint says of where tensors lay: the state of an optimizer lies in pieces, as its parameter does.
+#[test]
+fn states_of_every_optimizer_lie_in_pieces() {
+    for (name, optimizer, counts) in KEPT {
+        let folder = tempfile::tempdir().expect("a folder");
+        let run = Run::new("fsdp=2", FloatDType::F32, optimizer());
+        run.train(0..2).save(folder.path(), 1);
+        let saved = Checkpoints::at(folder.path()).open(1).expect("it is there");
+        let tensors = &saved.manifest().tensors;
+        let parameters = tensors.iter().filter(|it| it.key.starts_with("model."));
+        for parameter in parameters {
+            let path = &parameter.key["model.".len()..];
+            let prefix = format!("optimizer.{path}.");
+            let states = tensors.iter().filter(|it| it.key.starts_with(&prefix));
+            let states: Vec<_> = states.collect();
+            let count = counts[parameter.shape.len() - 1];
+            assert_eq!(states.len(), count, "{name}, {path}");
+            let layout = &parameter.layout;
+            assert!(layout.contains("fsdp"), "{path}: {layout}");
+            for state in states {
+                let (key, layout) = (&state.key, &state.layout);
+                if state.shape == parameter.shape {
+                    assert_eq!(*layout, parameter.layout, "{name}, {key}");
+                    assert_eq!(state.pieces.len(), 2, "{name}, {key}: {layout}");
+                } else {
+                    // A number for each row of a matrix, or for each column, is all that Adafactor keeps; ranks have
+                    // these whole.
+                    assert!(state.shape.contains(&1), "{name}, {key}: {:?}", state.shape);
+                    assert_eq!(name, "Adafactor", "{key}");
+                }
+            }
+        }
+    }
+}
+
+/// The types of floats on the mesh and on Burn's default device need not be the same.
+#[test]
+fn states_of_every_optimizer_go_back_to_their_ranks() {
+    for dtype in [FloatDType::F32, FloatDType::BF16] {
+        for (name, optimizer, _) in KEPT {
+            let what = format!("{name}, {dtype:?}");
+            let folder = tempfile::tempdir().expect("a folder");
+            let folder = folder.path();
+            let new = |mesh| Run::new(mesh, dtype, optimizer());
+            let whole = new("fsdp=2").train(0..2).save(folder, 2).train(2..4);
+            whole.save(folder, 4);
+            let parts = new("fsdp=2").load(folder, 2).train(2..4);
+            parts.save(folder, 5);
+            // Without a step, on another mesh; and twice, as a clone has the state too.
+            let moved = new("tp=2").load(folder, 2).save(folder, 6);
+            let clone = moved.optimizer.clone();
+            let moved = moved.train(2..3);
+            let moved = Run {
+                optimizer: clone,
+                ..moved
+            };
+            moved.load_parameters(folder, 2).train(2..3).save(folder, 7);
+            let again = new("tp=2").load(folder, 2).train(2..3);
+            again.save(folder, 8);
+            let open = |step| Checkpoints::at(folder).open(step).expect("it was saved");
+            for (found, expected) in [(5, 4), (6, 2), (7, 8)] {
+                let difference = tools::diff(&open(found), &open(expected));
+                let difference = difference.expect("they can be read");
+                assert!(difference.is_empty(), "{what}, {found}: {difference:?}");
             }
         }
     }

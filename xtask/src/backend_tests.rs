@@ -161,16 +161,19 @@ flex = []
 quantization = []
 
 [dependencies]
-burn-tensor = {{ version = "{burn}", default-features = false, features = ["std", "autodiff", "flex", "ndarray"] }}
+proc-macro2 = "1"
+quote = "1"
+syn = {{ version = "2", features = ["full"] }}
+
+# What the macro does not need is not compiled for it.
+[dev-dependencies]
+burn-tensor = {{ path = "names", package = "burn-tensor-names" }}
 burn-backend = {{ version = "{burn}", default-features = false, features = ["std"] }}
 burn-autodiff = {{ version = "{burn}", default-features = false, features = ["std", "export_tests"] }}
 burn-dist = {{ path = "{root}/burn-dist" }}
 num-traits = "0.2"
 serial_test = "3"
 rand = "0.10"
-proc-macro2 = "1"
-quote = "1"
-syn = {{ version = "2", features = ["full"] }}
 ctor = "0.10.1"
 
 {targets}[patch.crates-io]
@@ -182,7 +185,8 @@ burn-ndarray = {{ path = "{root}/carriers/burn-ndarray" }}
         lib = tests.join("src/lib.rs").display(),
         root = root.display(),
     );
-    fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let inner = folder.join("names");
+    fs::create_dir_all(&inner).map_err(|error| format!("{}: {error}", inner.display()))?;
     let write = |name: &str, text: &str| {
         let path = folder.join(name);
         // What has not changed is not compiled again.
@@ -192,6 +196,8 @@ burn-ndarray = {{ path = "{root}/carriers/burn-ndarray" }}
         fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))
     };
     write("Cargo.toml", &manifest)?;
+    write("names/Cargo.toml", &names(burn))?;
+    write("names/lib.rs", NAMES)?;
     write("device.rs", DEVICE)?;
     for (name, float, modules) in PROGRAMS {
         write(
@@ -207,6 +213,31 @@ burn-ndarray = {{ path = "{root}/carriers/burn-ndarray" }}
     }
     Ok(())
 }
+
+/// Returns the manifest of a package with the names of tensors: their version, and what was part of their crate until
+/// it became crates of its own.
+fn names(burn: &str) -> String {
+    format!(
+        r#"[package]
+name = "burn-tensor-names"
+version = "0.0.0"
+edition = "2024"
+publish = false
+
+[lib]
+name = "burn_tensor"
+path = "lib.rs"
+
+[dependencies]
+tensor = {{ package = "burn-tensor", version = "{burn}", default-features = false, features = ["std", "autodiff", "flex", "ndarray"] }}
+burn-linalg = {{ version = "{burn}", default-features = false, features = ["std", "flex", "ndarray"] }}
+burn-signal = {{ version = "{burn}", default-features = false, features = ["std", "autodiff", "flex"] }}
+"#
+    )
+}
+
+const NAMES: &str =
+    "pub use burn_linalg as linalg;\npub use burn_signal as signal;\npub use tensor::*;\n";
 
 /// Returns a program of tests: their types, and their modules.
 fn program(float: &str, modules: &Path) -> String {

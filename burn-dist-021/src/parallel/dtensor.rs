@@ -644,6 +644,39 @@ pub fn explain_after<B: MeshBackend, T>(
     Ok((result, B::explained(device)))
 }
 
+/// Explains as [`explain`] does, and says in [`Explanation::why`] of each window that has a value why the operation that
+/// makes it is split as it is: the splits that it was offered, with what each of them costs. A value is named as in what
+/// [`explain_after`] returns: `%12` after the passes before `propagate`, `s34` after that.
+///
+/// ```
+/// use burn::backend::Flex;
+/// use burn::tensor::Tensor;
+/// use burn_dist::{DTensor, DeviceMesh, Dist};
+///
+/// let mesh = DeviceMesh::builder().axis("fsdp", 2).build()?;
+/// let device = mesh.device();
+/// let rows = Tensor::<Dist<Flex>, 2>::from_data([[1.0, 2.0], [3.0, 4.0]], &device).redistribute("[{fsdp}, -]")?;
+/// let (_, explanation) = burn_dist::explain_why::<Dist<Flex>, _>(&device, "s1", || rows.exp().sum().into_scalar())?;
+/// assert!(explanation.why[0].contains("* [{fsdp}, -] -> [{fsdp}, -]"), "{}", explanation.why[0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// [`PlanError::NoValue`] if the text names no value; `program` is not run.
+pub fn explain_why<B: MeshBackend, T>(
+    device: &B::Device,
+    value: &str,
+    program: impl FnOnce() -> T,
+) -> Result<(T, Explanation), PlanError> {
+    let ask = Ask {
+        why: Some(value.parse()?),
+        ..Ask::default()
+    };
+    B::start_explaining(device, ask);
+    let result = program();
+    Ok((result, B::explained(device)))
+}
+
 /// Runs `program` and returns how long the plan of each window takes on modelled hardware, and what ranks hold when.
 ///
 /// On a mesh that is a [dry run](crate::DeviceMeshBuilder::dry_run) nothing is computed, so that the mesh may be of any

@@ -305,6 +305,34 @@ pub(crate) fn flat_between(from: &Shape, to: &Shape) -> Option<Shape> {
         .then(|| Shape::from([from.num_elements()]))
 }
 
+/// True if programs record linear layers as such.
+pub(crate) const RECORDS_LAYERS: bool = true;
+
+/// Returns `x W (+ b)`.
+pub(crate) fn linear<B: Backend>(
+    x: FloatTensor<B>,
+    weight: FloatTensor<B>,
+    bias: Option<FloatTensor<B>>,
+) -> FloatTensor<B> {
+    B::linear(x, weight, bias)
+}
+
+/// Returns the gradient of a layer's `x`.
+pub(crate) fn linear_x_backward<B: Backend>(
+    weight: FloatTensor<B>,
+    gradient: FloatTensor<B>,
+) -> FloatTensor<B> {
+    B::linear_x_backward(weight, gradient)
+}
+
+/// Returns the gradient of a layer's weight.
+pub(crate) fn linear_weight_backward<B: Backend>(
+    x: FloatTensor<B>,
+    gradient: FloatTensor<B>,
+) -> FloatTensor<B> {
+    B::linear_weight_backward(x, gradient)
+}
+
 /// Returns an input of a reduction over `dim` (over all dims if `None`) such that Flex reads what it shows: as it is
 /// where that is the case, and on any other backend; else a copy.
 ///

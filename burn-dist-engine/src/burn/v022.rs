@@ -8,7 +8,8 @@ use burn_backend::backend::DeviceSettings;
 use burn_backend::quantization::QuantizationParametersPrimitive;
 use burn_backend::tensor::{FloatTensor, IndexingUpdateOp, IntTensor};
 use burn_backend::{
-    Backend, DType, DataError, DeviceOps, Element, Shape, TensorData, get_or_init_device_settings,
+    Backend, DType, DataError, DeviceOps, Element, Shape, TensorData, TensorMetadata,
+    get_or_init_device_settings,
 };
 use burn_ir::{BackendIr, OperationIr, QuantizationParametersIr, TensorIr};
 use burn_std::{
@@ -220,6 +221,80 @@ impl AllocationController for Pooled {
 /// Returns the shape `[N]` if a reshape between these shapes must pass through it: none must.
 pub(crate) fn flat_between(_: &Shape, _: &Shape) -> Option<Shape> {
     None
+}
+
+/// True if programs record linear layers as such: dispatch has none, and what stands for them is recorded.
+pub(crate) const RECORDS_LAYERS: bool = false;
+
+/// Returns a matrix with as many dims as another tensor: those before the last two have size one.
+fn matrix_of<B: Backend>(matrix: FloatTensor<B>, like: &FloatTensor<B>) -> FloatTensor<B> {
+    let (shape, batch) = (matrix.shape(), like.shape().num_dims().saturating_sub(2));
+    match batch {
+        0 => matrix,
+        _ => {
+            let sizes = std::iter::repeat_n(1, batch).chain(shape.iter().copied());
+            B::float_reshape(matrix, Shape::from(sizes.collect::<Vec<usize>>()))
+        }
+    }
+}
+
+/// Returns `x W (+ b)`, by the product that dispatch records.
+pub(crate) fn linear<B: Backend>(
+    x: FloatTensor<B>,
+    weight: FloatTensor<B>,
+    bias: Option<FloatTensor<B>>,
+) -> FloatTensor<B> {
+    let weight = matrix_of::<B>(weight, &x);
+    let product = B::float_matmul(x, weight);
+    match bias {
+        Some(bias) => {
+            let (size, ndim) = (bias.shape()[0], product.shape().num_dims());
+            let sizes = std::iter::repeat_n(1, ndim - 1).chain([size]);
+            let bias = B::float_reshape(bias, Shape::from(sizes.collect::<Vec<usize>>()));
+            B::float_add(product, bias)
+        }
+        None => product,
+    }
+}
+
+/// Returns the gradient of a layer's `x`, by the product that the backward of [`linear`]'s records.
+pub(crate) fn linear_x_backward<B: Backend>(
+    weight: FloatTensor<B>,
+    gradient: FloatTensor<B>,
+) -> FloatTensor<B> {
+    let weight = matrix_of::<B>(weight, &gradient);
+    let ndim = weight.shape().num_dims();
+    B::float_matmul(gradient, B::float_swap_dims(weight, ndim - 2, ndim - 1))
+}
+
+/// Returns the gradient of a layer's weight, by the product and the sum over the batch that the backward of [`linear`]'s
+/// records. Sums of 16-bit products are found in f32.
+pub(crate) fn linear_weight_backward<B: Backend>(
+    x: FloatTensor<B>,
+    gradient: FloatTensor<B>,
+) -> FloatTensor<B> {
+    let ndim = x.shape().num_dims();
+    let x = B::float_swap_dims(x, ndim - 2, ndim - 1);
+    let product = B::float_matmul(x, gradient);
+    let (shape, dtype) = (product.shape(), product.dtype());
+    let batch: Vec<usize> = (0..ndim - 2).filter(|&dim| shape[dim] != 1).collect();
+    let wide = |tensor| match dtype {
+        DType::F16 | DType::BF16 => B::float_cast(tensor, DType::F32.into()),
+        _ => tensor,
+    };
+    let sum = match &batch[..] {
+        [] => product,
+        [dim] => B::float_sum_dim(wide(product), *dim),
+        dims => B::float_sum_dims(wide(product), dims),
+    };
+    let sum = match sum.dtype() == dtype {
+        true => sum,
+        false => B::float_cast(sum, dtype.into()),
+    };
+    match ndim {
+        2 => sum,
+        _ => B::float_reshape(sum, Shape::from(vec![shape[ndim - 2], shape[ndim - 1]])),
+    }
 }
 
 /// Returns an input of a reduction over `dim` such that Flex reads what it shows: as it is.

@@ -1,16 +1,17 @@
 //! The linear module and its three backwards. `weight` is `[i, o]`.
 
 use super::family::prelude::*;
+use crate::burn::{linear, linear_weight_backward, linear_x_backward};
 
 family! {
     Linear |cx, op| {
         /// `x[..., i] · weight[i, o] (+ bias[o])`. If `i` is split, the first member of the group adds the bias.
         Linear(LinearOpIr) float =
-            B::linear(cx.float(&op.x), cx.float(&op.weight), cx.float_if(&op.bias)),
+            linear::<B>(cx.float(&op.x), cx.float(&op.weight), cx.float_if(&op.bias)),
         LinearXBackward(LinearXBackwardOpIr) float =
-            B::linear_x_backward(cx.float(&op.weight), cx.float(&op.output_grad)),
+            linear_x_backward::<B>(cx.float(&op.weight), cx.float(&op.output_grad)),
         LinearWeightBackward(LinearWeightBackwardOpIr) float =
-            B::linear_weight_backward(cx.float(&op.x), cx.float(&op.output_grad)),
+            linear_weight_backward::<B>(cx.float(&op.x), cx.float(&op.output_grad)),
         LinearBiasBackward(LinearBiasBackwardOpIr) float =
             B::linear_bias_backward(cx.float(&op.output_grad)),
     }

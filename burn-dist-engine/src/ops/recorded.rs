@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use burn_backend::Distribution;
 use burn_dist_plan::PlanError;
-use burn_dist_plan::float8::Float8Op;
+use burn_dist_plan::float8::{Float8Op, Product};
 use burn_dist_plan::op::{
     FloatClass, Indexed, LocalView, Mark, NewTensor, Op, Side, Steps, Tensor, TensorIndex, Traits,
     Wire,
@@ -12,9 +12,9 @@ use burn_dist_plan::op::{
 use burn_dist_plan::rule::{OpRule, Shapes};
 use burn_dist_plan::storage::{Operand, Place, Storage, Strided};
 use burn_ir::{
-    BackendIr, BaseOperationIr, BinaryOpIr, CastOpIr, CatOpIr, CreationOpIr, FullOpIr,
-    NumericOperationIr, OperationIr, ScalarIr, ShapeOpIr, SliceOpIr, TensorId, TensorIr,
-    TensorStatus,
+    BackendIr, BaseOperationIr, BinaryOpIr, CastOpIr, CatOpIr, CreationOpIr, FullOpIr, LinearOpIr,
+    LinearWeightBackwardOpIr, LinearXBackwardOpIr, ModuleOperationIr, NumericOperationIr,
+    OperationIr, ScalarIr, ShapeOpIr, SliceOpIr, TensorId, TensorIr, TensorStatus,
 };
 use burn_std::Slice;
 
@@ -31,7 +31,7 @@ use super::visit::{
     kind_name, kind_number, visit_mut,
 };
 use super::{index, lower, rules};
-use crate::burn::carried;
+use crate::burn::{RECORDS_LAYERS, carried};
 use crate::mesh::{DType, ReduceOp};
 
 /// A recorded operation.
@@ -469,6 +469,32 @@ impl Op for Recorded {
     fn cast(input: NewTensor, out: NewTensor) -> Self {
         let (input, out) = (read(input), made(out));
         OperationIr::BaseFloat(BaseOperationIr::Cast(CastOpIr { input, out })).into()
+    }
+
+    fn layer(product: Product, operands: [NewTensor; 2], out: NewTensor) -> Option<Self> {
+        if RECORDS_LAYERS {
+            return None;
+        }
+        let ([first, second], out) = (operands.map(read), made(out));
+        let layer = match product {
+            Product::Forward => ModuleOperationIr::Linear(LinearOpIr {
+                x: first,
+                weight: second,
+                bias: None,
+                out,
+            }),
+            Product::Input => ModuleOperationIr::LinearXBackward(LinearXBackwardOpIr {
+                weight: first,
+                output_grad: second,
+                out,
+            }),
+            Product::Weight => ModuleOperationIr::LinearWeightBackward(LinearWeightBackwardOpIr {
+                x: first,
+                output_grad: second,
+                out,
+            }),
+        };
+        Some(OperationIr::Module(layer).into())
     }
 
     fn float8(op: Float8Op, inputs: Vec<NewTensor>, outputs: Vec<NewTensor>) -> Self {

@@ -120,6 +120,7 @@ impl Operation for Reduce<'_> {
     fn traits(&self) -> Traits {
         Traits {
             is_maximum: matches!(self, Self::MaxDim(_) | Self::MaxDimWithIndices(_)),
+            adds_up: matches!(self, Self::SumDim(_)),
             ..Traits::default()
         }
     }

@@ -34,6 +34,13 @@ impl Operation for Sums<'_> {
         FloatClass::Single
     }
 
+    fn traits(&self) -> Traits {
+        Traits {
+            adds_up: true,
+            ..Traits::default()
+        }
+    }
+
     fn makes(&self) -> bool {
         true
     }

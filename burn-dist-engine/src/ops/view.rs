@@ -97,6 +97,24 @@ impl Operation for View<'_> {
         !matches!(self, Self::Flip(_) | Self::RepeatDim(_))
     }
 
+    fn traits(&self) -> Traits {
+        let turned = |ndim: usize| (0..ndim.saturating_sub(2)).chain([ndim - 1, ndim - 2]);
+        let turns = match self {
+            Self::SwapDims(op) => {
+                let (dims, last) = ([op.dim1, op.dim2], op.input.shape.num_dims());
+                last >= 2 && (dims == [last - 2, last - 1] || dims == [last - 1, last - 2])
+            }
+            Self::Permute(op) => {
+                op.axes.len() >= 2 && op.axes.iter().copied().eq(turned(op.axes.len()))
+            }
+            _ => false,
+        };
+        Traits {
+            turns,
+            ..Traits::default()
+        }
+    }
+
     fn place(&self, _: Kind, inputs: &[Operand<'_>], shape: &[usize]) -> Place {
         let at = inputs[0].at;
         let place = match self {

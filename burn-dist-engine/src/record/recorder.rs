@@ -165,7 +165,6 @@ impl<B: BackendIr> Recorder<B> {
         let inner_device = devices[0].clone();
         let plan_options = PlanOptions {
             defer: options.fuzz_layouts.is_none(),
-            stamp: true,
             split_batches: options.input == InputPolicy::Batch,
             fuzz: options.fuzz_layouts,
             scatter_bytes_min: options.scatter_bytes_min,

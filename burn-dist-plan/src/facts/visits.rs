@@ -10,23 +10,23 @@ use crate::ir::{Op, Owner, ParamSpec, Window};
 use crate::policy::{Policy, Reshard};
 
 /// A unit of a window.
-#[derive(Clone, Debug)]
-struct Unit {
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Unit {
     /// As its first parameter says.
-    owner: Owner,
+    pub owner: Owner,
     /// Its number among the units of this policy, in order of first use.
-    number: u32,
+    pub number: u32,
 }
 
 /// Which unit each operation of a window works for.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Visits {
     /// For each operation, and one more for the end, the number of its visit.
-    of_op: Vec<u32>,
+    pub of_op: Vec<u32>,
     /// For each visit the number of its unit, in order of first use.
-    unit: Vec<u32>,
+    pub unit: Vec<u32>,
     /// In order of first use.
-    units: Vec<Unit>,
+    pub units: Vec<Unit>,
 }
 
 /// The unit a parameter belongs to; without one, its own module.

@@ -9,7 +9,7 @@ use crate::layout::redistribute::StepKind;
 use crate::mesh::{AxisIndex, MeshShape};
 
 /// Operations that are computed in chunks, beside the collective that they wait for or that waits for them.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Chunked<O> {
     /// The collective, which is done by shifts.
     pub moved: Move,

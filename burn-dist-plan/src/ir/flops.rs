@@ -10,6 +10,23 @@
 use crate::ir::{Op, Tensor};
 use crate::rule::{OpRule, PartialRule};
 
+/// A count of flops as data: equal if it is so bit by bit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Flops(u64);
+
+impl Flops {
+    /// Returns the count.
+    pub(crate) fn get(self) -> f64 {
+        f64::from_bits(self.0)
+    }
+}
+
+impl From<f64> for Flops {
+    fn from(count: f64) -> Self {
+        Self(count.to_bits())
+    }
+}
+
 /// Returns whether an operation is a product: what models spend their time on.
 pub(crate) fn is_product<O: Op>(op: &O) -> bool {
     op.product_flops().is_some()

@@ -45,7 +45,7 @@ pub(crate) use op::{
 };
 pub(crate) use owner::Owner;
 pub use param::{ParamRole, ParamSpec, Style};
-pub use program::{Accumulated, Runs};
+pub use program::Accumulated;
 pub(crate) use program::{Outlives, Program, ProgramStep};
 pub(crate) use rename::{redirect, rename};
 pub use role::{Phase, Role};

@@ -8,7 +8,7 @@ use std::hash::Hash;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::float8::Float8Op;
+use super::float8::{Float8Op, Product};
 use super::param::ParamSpec;
 use crate::layout::Layout;
 use crate::mesh::{DType, ReduceOp};
@@ -121,6 +121,11 @@ pub trait Op: Clone + Debug + PartialEq + Hash + Send + Sync + 'static {
 
     /// Makes the same values in the type of `out`.
     fn cast(input: NewTensor, out: NewTensor) -> Self;
+
+    /// Makes a product of a linear layer, of its two operands as [`Product`] names them; `None` if the language records
+    /// every layer as that. On the tensors of one rank it has the bits of what is recorded in its place: the product of
+    /// two matrices, one of them turned perhaps, and the sum over all dims before the last two of a weight's gradient.
+    fn layer(product: Product, operands: [NewTensor; 2], out: NewTensor) -> Option<Self>;
 
     /// Makes an operation of float8 training.
     fn float8(op: Float8Op, inputs: Vec<NewTensor>, outputs: Vec<NewTensor>) -> Self;

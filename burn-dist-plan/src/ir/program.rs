@@ -14,7 +14,7 @@ use super::window::{Origin, ValueIndex};
 use crate::layout::Layout;
 
 /// One step of all ranks.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ProgramStep<O> {
     Load {
         value: ValueIndex,
@@ -128,7 +128,7 @@ impl<O: Op> ProgramStep<O> {
 }
 
 /// A value that outlives its window.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Outlives {
     pub value: ValueIndex,
     pub layout: Arc<Layout>,
@@ -146,17 +146,8 @@ pub struct Accumulated {
     pub kept: u64,
 }
 
-/// Runs of operations of one visit of a unit, by how their layouts were found.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Runs {
-    /// Operation by operation.
-    pub planned: u64,
-    /// As those of a run that differs in names alone.
-    pub stamped: u64,
-}
-
 /// The common program of a window.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Program<O> {
     pub steps: Vec<ProgramStep<O>>,
     pub slots: Vec<SlotInfo>,
@@ -165,13 +156,29 @@ pub(crate) struct Program<O> {
     pub reads: Vec<(Slot, ValueIndex)>,
     pub num_streams: u64,
     pub accumulated: Accumulated,
-    pub runs: Runs,
     /// The most rows of data that an operation takes; 0 if none takes any.
     pub rows: usize,
     /// The most rows of data that has fewer of them than there are parts, and is used row by row; 0 if there is none.
     pub few_rows: usize,
     /// The coordinate along the pipeline axis of the ranks that run it.
     pub coord: u32,
+}
+
+impl<O> Default for Program<O> {
+    fn default() -> Self {
+        Self {
+            steps: Vec::new(),
+            slots: Vec::new(),
+            values: [].into(),
+            outputs: Vec::new(),
+            reads: Vec::new(),
+            num_streams: 0,
+            accumulated: Accumulated::default(),
+            rows: 0,
+            few_rows: 0,
+            coord: 0,
+        }
+    }
 }
 
 impl<O> Program<O> {

@@ -12,7 +12,7 @@ use crate::rule::{Assignment, OpRule};
 
 /// A slot on its way between two coordinates of the pipeline axis: each rank of one sends its part to the rank of the
 /// other that has the same coordinates else.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Transfer {
     pub slot: Slot,
     pub from: u32,
@@ -34,7 +34,7 @@ pub(crate) enum OnNodes {
 }
 
 /// One step of a redistribution, or one stage of it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Move {
     pub step: Arc<Step>,
     pub on_nodes: OnNodes,
@@ -47,7 +47,7 @@ pub(crate) struct Move {
 }
 
 /// An operation to be localised for every rank.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LocalStep<O> {
     /// Tensor ids are slots, shapes global.
     pub op: O,

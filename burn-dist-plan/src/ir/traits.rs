@@ -67,7 +67,7 @@ pub enum Adjoint {
 pub enum Work {
     /// A linear layer, a convolution or attention in one operation.
     Layer,
-    /// A product of two matrices.
+    /// A product of two matrices, the last two dims of its operands: `[.., i, k]` and `[.., k, j]`.
     Product,
     /// Anything else.
     Other,
@@ -121,6 +121,10 @@ pub struct Traits {
     pub is_random: bool,
     /// Whether its result looks at the memory of its first input.
     pub is_view: bool,
+    /// Whether it swaps the last two dims.
+    pub turns: bool,
+    /// Whether it adds up the elements along some dims, which stay with size one.
+    pub adds_up: bool,
     /// Whether it writes the second input over a part of the first.
     pub assigns: bool,
     /// Whether its result is a maximum over a dim: what it is taken from is about to be exponentiated.
@@ -150,6 +154,8 @@ impl Default for Traits {
             shifts: false,
             is_random: false,
             is_view: false,
+            turns: false,
+            adds_up: false,
             assigns: false,
             is_maximum: false,
             is_difference: false,

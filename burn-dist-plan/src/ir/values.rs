@@ -26,7 +26,7 @@ pub(crate) enum Source {
 }
 
 /// One materialised layout of a value.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Version {
     pub layout: Arc<Layout>,
     pub slot: Slot,
@@ -42,7 +42,7 @@ impl Version {
 }
 
 /// A value of the window.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Value {
     pub shape: Vec<usize>,
     pub dtype: DType,
@@ -74,10 +74,9 @@ impl Value {
         versions.filter(move |version| version.exists_at(now))
     }
 
-    /// Forgets the versions that were given up before the run that begins at `run`: those of the run are asked for
-    /// when it is stamped out.
-    pub(crate) fn forget(&mut self, run: OpIndex) {
-        self.versions.retain(|version| version.exists_at(run));
+    /// Forgets the versions that were given up before `now`.
+    pub(crate) fn forget(&mut self, now: OpIndex) {
+        self.versions.retain(|version| version.exists_at(now));
     }
 
     /// Returns whether any part of it can be had without communication.
@@ -103,7 +102,7 @@ impl Value {
 }
 
 /// A local tensor of the plan, by its global description.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SlotInfo {
     pub layout: Arc<Layout>,
     pub dtype: DType,

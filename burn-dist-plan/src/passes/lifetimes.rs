@@ -7,6 +7,9 @@ use crate::account::account;
 use crate::error::PlanError;
 use crate::ir::{Access, Op, RankPlan, Slot, Task, Tensor};
 
+#[cfg(test)]
+mod tests;
+
 /// The pass: see [`PASSES`](super::PASSES).
 ///
 /// # Errors

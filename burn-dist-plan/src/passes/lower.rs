@@ -37,7 +37,7 @@ pub(super) fn pass<O: Op>(
     state: &mut State<'_, O>,
     context: &Context<'_>,
 ) -> Result<Report, PlanError> {
-    let &Context { mesh, options } = context;
+    let &Context { mesh, options, .. } = context;
     let mut ranks = std::mem::take(&mut state.ranks);
     let mut collectives = std::mem::take(&mut state.collectives);
     let axis = state.stages.as_ref().map(|stages| stages.pipeline.axis);

@@ -113,8 +113,8 @@ fn offload<O: Op>(plan: &mut RankPlan<O>, visits: &[u32], program: &Program<O>) 
         let (Some(seen), Some(_)) = (&seen[slot], life.dtype) else {
             continue;
         };
-        let small = life.bytes() * SMALLEST < largest;
-        if !wants(slot as Slot, class) || life.bytes() == 0 {
+        let small = life.bytes() == 0 || life.bytes() * SMALLEST < largest;
+        if !wants(slot as Slot, class) {
             continue;
         }
         let loaded = matches!(&plan.tasks[life.made], Task::Load { host: true, .. });

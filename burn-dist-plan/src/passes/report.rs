@@ -7,10 +7,12 @@ use super::redundancy::Redundancy;
 use crate::memory::MemoryPlan;
 
 /// A report on a window: each pass fills in the fields about what it has done.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Report {
     /// Linear layers whose units ask for float8.
     pub float8: Vec<Float8Layer>,
+    /// Why the operation that was asked about is split as it is.
+    pub why: Option<String>,
     pub recomputed: Recomputed,
     /// The work of the window; that of all its microbatches, once they are repeated.
     pub redundancy: Option<Redundancy>,
@@ -26,6 +28,7 @@ impl Report {
     /// Adds what a later pass tells, or the same one of the next stage.
     pub(crate) fn add(&mut self, other: Self) {
         self.float8.extend(other.float8);
+        self.why = other.why.or(self.why.take());
         self.recomputed += other.recomputed;
         self.redundancy = other.redundancy.or(self.redundancy.take());
         self.scheduled = other.scheduled.or(self.scheduled.take());

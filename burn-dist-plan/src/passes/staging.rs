@@ -43,7 +43,7 @@ use steps::Steps;
 /// The pass: see [`PASSES`](super::PASSES).
 pub(super) fn pass<O: Op>(
     state: &mut State<'_, O>,
-    &Context { mesh, options }: &Context<'_>,
+    &Context { mesh, options, .. }: &Context<'_>,
 ) -> Result<Report, PlanError> {
     let mut report = Report::default();
     if mesh.pipeline_axis().is_some() {

@@ -13,11 +13,13 @@ use crate::options::PlanOptions;
 use crate::pipeline::Action;
 use crate::policy::Policy;
 
-/// The mesh and the options that a window is planned for.
+/// The mesh and the options that a window is planned for, and what is asked about it.
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'a> {
     pub mesh: &'a MeshShape,
     pub options: &'a PlanOptions,
+    /// A value: why the operation that makes it is split as it is.
+    pub why: Option<ValueIndex>,
 }
 
 /// A window in mixed precision.

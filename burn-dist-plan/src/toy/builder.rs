@@ -16,7 +16,6 @@ use crate::{PlanOptions, Policy};
 pub(crate) fn options(mesh: &MeshShape) -> PlanOptions {
     PlanOptions {
         defer: true,
-        stamp: true,
         split_batches: true,
         fuzz: None,
         scatter_bytes_min: 0,

@@ -184,17 +184,22 @@ impl Array {
         }
     }
 
-    /// `[.., m, k] x [k, n]`.
+    /// `[.., m, k] x [.., k, n]`: the right has a matrix for each of the left, or one.
     fn matmul(&self, other: &Self, shape: &[usize]) -> Self {
         let terms = *self.shape.last().expect("a matrix");
-        let [_, columns] = other.shape[..] else {
-            panic!("a matrix on the right, not {:?}", other.shape)
+        let columns = *other.shape.last().expect("a matrix");
+        let matrix = terms * columns;
+        let others = other.data.len() / matrix.max(1);
+        let rows_of_each = match others {
+            0 | 1 => usize::MAX,
+            _ => self.shape[self.shape.len() - 2],
         };
         let mut out = Self::full(0, shape);
         for (row, out) in out.data.chunks_mut(columns.max(1)).enumerate() {
+            let other = &other.data[row / rows_of_each * matrix..];
             // A sum of products of two numbers below 2^16 fits into 64 bits until there are 2^32 of them.
             for (k, &x) in self.data[row * terms..][..terms].iter().enumerate() {
-                let others = &other.data[k * columns..][..columns];
+                let others = &other[k * columns..][..columns];
                 out.iter_mut()
                     .zip(others)
                     .for_each(|(sum, &y)| *sum += x * y);

@@ -41,6 +41,8 @@ use burn_dist::train::files::{Unwritten, write_whole};
 pub struct Explanation {
     /// What there is after the pass that was asked for, window by window.
     pub after: String,
+    /// Why the value that was asked about is made so, of each window that has it.
+    pub why: String,
     /// For people.
     pub text: String,
     /// For programs.
@@ -482,6 +484,7 @@ impl Mesh {
         let explanation = self.device.explained();
         let explanation = Explanation {
             after: explanation.after.join("\n"),
+            why: explanation.why.join("\n"),
             text: explanation.to_string(),
             json: explanation.to_json(),
             model_flops: explanation.redundancy.model_flops,

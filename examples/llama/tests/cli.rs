@@ -297,14 +297,16 @@ fn float8_runs_and_says_what_it_leaves() {
     let explain =
         "explain --size tiny --mesh fsdp=2 --param-dtype bf16 --float8 tensorwise,skip=layers.0";
     let said = works(&explain.split_whitespace().collect::<Vec<_>>());
-    // Burn 0.22.1 records no linear layer as one: float8 takes none, and says why.
     for part in [
-        "float8: 0 of 29 linear layer(s)",
-        "it is recorded as a product of two matrices",
+        "float8: 21 of 29 linear layer(s)",
+        "float8 skips output.weight: output head",
         "skip `layers.0`",
     ] {
         assert!(said.contains(part), "{part}: {said}");
     }
+    let explain = "explain --size tiny --mesh fsdp=2 --float8 tensorwise";
+    let said = works(&explain.split_whitespace().collect::<Vec<_>>());
+    assert!(said.contains("float8: 28 of 29 linear layer(s)"), "{said}");
     fails(
         &short(&["--float8", "delayed"]),
         2,

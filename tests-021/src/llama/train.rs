@@ -24,9 +24,12 @@ pub fn optimizer<B: AutodiffBackend>() -> Optim<B> {
 /// Token ids of a step and the one after each, row by row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tokens {
-    tokens: Vec<i32>,
-    targets: Vec<i32>,
-    seq: usize,
+    /// The ids of all rows.
+    pub tokens: Vec<i32>,
+    /// The one after each.
+    pub targets: Vec<i32>,
+    /// Tokens of a row.
+    pub seq: usize,
 }
 
 /// Batches of random tokens, without an end.

@@ -1,9 +1,14 @@
-//! Checkpoints of one line of Burn are those of the other: saved by either, loaded by either, value by value.
+//! Tests of what both lines of Burn have alike: checkpoints of one are those of the other, saved by either, loaded by
+//! either, value by value; one model has one plan, and its losses.
 
 use std::path::Path;
 
 use burn_dist::checkpoint::{Checkpoints, tools};
 use serde_json::Value;
+
+mod decoder;
+mod losses;
+mod plans;
 
 /// Steps of training before the state is saved, and after it was loaded.
 const STEPS: usize = 3;

@@ -12,7 +12,8 @@ const PANICS: [(&str, &str); 2] = [
 ];
 
 /// Small programs that show something else, and what is only run by developers.
-const EXEMPT: [&str; 11] = [
+const EXEMPT: [&str; 12] = [
+    "tests/lines/",
     "tests/programs/",
     "examples/clip/",
     "examples/custom_op/",

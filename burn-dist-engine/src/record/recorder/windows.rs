@@ -15,7 +15,7 @@ use crate::ops::check_known;
 use crate::plan::clock::simulate;
 use crate::plan::{
     Entry, Float8Layer, Input, InputState, PlanError, PlanOptions, Redundancy, Window, plan,
-    text_after,
+    text_after, why,
 };
 use crate::record::canonical::canonicalize;
 use crate::record::hold::HoldNote;
@@ -238,6 +238,11 @@ impl<B: BackendIr> Recorder<B> {
         if let (Some(explanation), Some(pass)) = (&mut self.explanation, self.asked.after) {
             let text = text_after(&window, &self.mesh, &self.plan_options, pass);
             explanation.after.extend(text);
+        }
+        if let (Some(explanation), Some(value)) = (&mut self.explanation, self.asked.why) {
+            // Of windows that have no such value, there is nothing to say.
+            let text = why(&window, &self.mesh, &self.plan_options, value);
+            explanation.why.extend(text);
         }
         let number = self.windows;
         self.windows += 1;

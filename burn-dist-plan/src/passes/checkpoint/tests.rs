@@ -216,7 +216,7 @@ fn a_unit_is_made_again_from_its_border() {
     assert_eq!((done.visits, done.visits_seen), (2, 2));
     // Per unit: the product, its exponential, the mask. The sum is what the next unit takes.
     assert_eq!(done.ops, 2 * 3);
-    for (kind, more) in [("matmul", 2), ("exp", 2), ("mul", 0), ("add", 0)] {
+    for (kind, more) in [("linear", 2), ("exp", 2), ("mul", 0), ("add", 0)] {
         assert_eq!(count(&after, kind), count(&before, kind) + more, "{kind}");
     }
     let randoms = |program: &Program<Toy>| -> Vec<u64> {
@@ -238,14 +238,14 @@ fn a_unit_is_made_again_from_its_border() {
 fn products_are_kept_by_selective_and_by_bytes() {
     let window = step("", &[Some("0"), Some("1")], &[0, 1], 1, None);
     let (before, after, _) = rewritten(&window, ActivationCheckpoint::Selective);
-    assert_eq!(count(&after, "matmul"), count(&before, "matmul"));
+    assert_eq!(count(&after, "linear"), count(&before, "linear"));
     assert_eq!(count(&after, "exp"), count(&before, "exp") + 2);
     let bytes = (SIZE * SIZE * 4) as u64;
     for (budget, products) in [(0, 2), (bytes - 1, 2), (bytes, 1), (2 * bytes, 0)] {
         let (before, after, _) = rewritten(&window, ActivationCheckpoint::Bytes(budget));
         assert_eq!(
-            count(&after, "matmul"),
-            count(&before, "matmul") + products,
+            count(&after, "linear"),
+            count(&before, "linear") + products,
             "{budget}"
         );
     }
@@ -281,8 +281,8 @@ fn only_marked_units_without_a_policy() {
     assert_eq!((done.visits, done.visits_seen, done.ops), (1, 3, 3));
     let (before, after, _) = rewritten(&window, ActivationCheckpoint::Selective);
     assert_eq!(
-        count(&after, "matmul"),
-        count(&before, "matmul") + 1,
+        count(&after, "linear"),
+        count(&before, "linear") + 1,
         "a marked unit keeps nothing"
     );
 }

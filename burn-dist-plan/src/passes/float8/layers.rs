@@ -13,8 +13,8 @@ use crate::policy::{Float8, Pattern, Scaling, Scope};
 /// What is a multiple of in the sizes of a layer: the tensor cores take nothing else (torchao).
 const MULTIPLE: usize = 16;
 
-/// Why a layer is left as it is that the program records as a reshape and a product.
-const PLAIN_PRODUCT: &str = "it is recorded as a product of two matrices, as Burn 0.22.1 records linear layers, and not as a layer";
+/// Why a product is left as it is that is no layer.
+const PLAIN_PRODUCT: &str = "it is recorded as a product of two matrices, and not as a layer";
 
 /// A linear layer whose unit asks for float8.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]

@@ -17,6 +17,7 @@ use crate::ir::{
 };
 use crate::mesh::DType;
 use crate::passes::state::Precise;
+use crate::passes::unread::drop_unread;
 use crate::policy::{Fp8, Scaling, Scope};
 
 /// A tensor in 8 bits by rows and by columns, or the same one twice, and its scale.
@@ -112,7 +113,7 @@ pub(crate) fn rewrite<O: Op>(
     }
     let mut dies = window.dies.clone();
     dies.resize(rewrite.values.len(), true);
-    drop_replaced(&mut rewrite.ops, window, &dies);
+    drop_unread(&mut rewrite.ops, window, &dies);
     let (ops, reduces_first) = rewrite.ops.into_iter().unzip();
     Precise {
         window: Window {
@@ -124,33 +125,6 @@ pub(crate) fn rewrite<O: Op>(
         },
         reduces_first,
     }
-}
-
-/// Drops casts and views that nothing reads any more: what only products took that are in 8 bits now. They would be
-/// made for nothing, and keep what they are made of.
-fn drop_replaced<O: Op>(ops: &mut Vec<(O, bool)>, window: &Window<O>, dies: &[bool]) {
-    let mut was_read = vec![false; dies.len()];
-    for input in window.ops.iter().flat_map(Op::inputs) {
-        was_read[input.id as usize] = true;
-    }
-    let mut is_read: Vec<bool> = dies.iter().map(|dies| !dies).collect();
-    for read in &window.reads {
-        is_read[*read as usize] = true;
-    }
-    let mut keep = vec![true; ops.len()];
-    for ((op, _), keep) in ops.iter().zip(&mut keep).rev() {
-        let traits = op.traits();
-        let only_shows = (traits.is_cast || traits.is_view) && op.mark().is_none();
-        let mut outputs = op.outputs().map(|out| out.id as usize);
-        *keep = !only_shows || outputs.any(|out| is_read[out] || !was_read[out]);
-        if *keep {
-            for input in op.inputs() {
-                is_read[input.id as usize] = true;
-            }
-        }
-    }
-    let mut keep = keep.into_iter();
-    ops.retain(|_| keep.next() == Some(true));
 }
 
 /// Returns for each cast the first one of its operand to its type.

@@ -6,6 +6,7 @@ use crate::ir::{RankPlan, Slot};
 use crate::pipeline::Action;
 
 /// The tasks of a rank before lifetimes are known.
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Lowered<O> {
     pub plan: RankPlan<O>,
     /// The number of the unit visit that each task belongs to.

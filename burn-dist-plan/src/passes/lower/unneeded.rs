@@ -69,40 +69,30 @@ pub(super) fn remove<O: Op>(
 
 #[cfg(test)]
 mod tests {
-    use crate::ir::{NewTensor, Op};
-    use crate::mesh::DType;
-    use crate::toy::Toy;
-
     use super::*;
-    use crate::ir::UploadTask;
-
-    fn upload(slot: Slot) -> Task<Toy> {
-        Task::Upload(Box::new(UploadTask {
-            value: slot,
-            slot,
-            dtype: DType::F32,
-            shape: vec![2],
-            runs: None,
-            terms: Vec::new(),
-            seed: 0,
-        }))
-    }
+    use crate::tests::form;
+    use crate::toy::Toy;
 
     #[test]
     fn pieces_of_other_ranks_are_not_made() {
-        let tensor = |id| NewTensor {
-            id,
-            shape: vec![2],
-            dtype: DType::F32,
-        };
-        let made = Task::Op(Toy::reshape(tensor(0), tensor(2)), 0);
-        // Slot 1 is a piece that another rank uses, slot 3 is what nobody reads.
-        let mut tasks = vec![upload(0), upload(1), made.clone(), upload(3)];
+        let tasks = |text: &str| form::rank::<Toy>(text).expect("tasks").tasks;
+        // Slot 1 is a piece that another rank uses, and nobody reads slot 3.
+        let mut made = tasks(
+            "upload %0 to s0 f32 [2]
+             upload %1 to s1 f32 [2]
+             run s2: f32 [2] = reshape [s0: f32 [2]] in 0
+             upload %3 to s3 f32 [2]",
+        );
         let mut visit_of = vec![0, 1, 2, 3];
 
-        remove(&mut tasks, &mut visit_of, 4, &[true, true, false, false]);
+        remove(&mut made, &mut visit_of, 4, &[true, true, false, false]);
 
-        assert_eq!(tasks, [upload(0), made, upload(3)]);
+        let left = tasks(
+            "upload %0 to s0 f32 [2]
+             run s2: f32 [2] = reshape [s0: f32 [2]] in 0
+             upload %3 to s3 f32 [2]",
+        );
+        assert_eq!(made, left);
         assert_eq!(visit_of, [0, 2, 3]);
     }
 }

@@ -5,13 +5,12 @@
 //! later on.
 
 use super::Propagator;
-use super::choice::needed;
 use super::operands::{Tensors, tensors};
 use super::options::{allows, whole};
+use super::split::Split;
 use crate::PlanError;
 use crate::ir::{Op, Origin, ProgramStep, Reason, Slot, Source, ValueIndex, is_product};
-use crate::layout::{Layout, of_batch};
-use crate::layout::{redistribute, simplify};
+use crate::layout::{Layout, of_batch, simplify};
 use crate::mesh::AxisIndex;
 use crate::rule::{FactorKind, OpRule, PartialRule, Rule};
 use std::sync::Arc;
@@ -21,15 +20,15 @@ const DEFERRED_DEPTH_MAX: u32 = 24;
 
 impl<O: Op> Propagator<'_, O> {
     /// Returns what the results of an operation are made of, if the layout of none of its inputs is decided.
-    pub(super) fn origin(&self, rule: &OpRule, tensors: &Tensors) -> Option<Origin> {
+    pub(super) fn origin(&self, rule: &OpRule, tensors: &Tensors<'_>) -> Option<Origin> {
         if !self.options.defer || (tensors.inputs.is_empty() && *rule != OpRule::Create) {
             return None;
         }
         tensors
             .inputs
             .iter()
-            .try_fold(Origin::Constants, |origin, (value, ..)| {
-                Some(origin.max(self.value(*value).origin?))
+            .try_fold(Origin::Constants, |origin, input| {
+                Some(origin.max(self.value(input.id).origin?))
             })
     }
 
@@ -38,18 +37,17 @@ impl<O: Op> Propagator<'_, O> {
     pub(super) fn few_rows(
         &self,
         op: &O,
-        tensors: &Tensors,
+        tensors: &Tensors<'_>,
         origin: Option<Origin>,
     ) -> Option<usize> {
-        let (_, out, _) = tensors.outputs.first()?;
-        let numel = |shape: &[usize]| shape.iter().product::<usize>();
+        let out = tensors.outputs.first()?;
         if origin != Some(Origin::Data) || op.traits().joins == Some(0) {
             return None;
         }
         let mut most = None;
-        for (value, shape, _) in &tensors.inputs {
-            let info = self.value(*value);
-            let same = numel(shape) == numel(out) || shape.first() == out.first();
+        for input in &tensors.inputs {
+            let info = self.value(input.id);
+            let same = input.numel() == out.numel() || input.shape.first() == out.shape.first();
             if info.origin == Some(Origin::Data) {
                 most = most.max(Some(info.few_rows.filter(|_| same)?));
             }
@@ -64,7 +62,7 @@ impl<O: Op> Propagator<'_, O> {
         &self,
         op: &O,
         rule: &OpRule,
-        tensors: &Tensors,
+        tensors: &Tensors<'_>,
         origin: Option<Origin>,
     ) -> Option<(Layout, u32)> {
         if !self.options.defer || tensors.outputs.len() != 1 {
@@ -73,12 +71,12 @@ impl<O: Op> Propagator<'_, O> {
         if origin != Some(Origin::Constants) && is_product(op) {
             return None;
         }
-        let (_, out_shape, _) = &tensors.outputs[0];
+        let out = &tensors.outputs[0];
         let mut depth = 0;
         let mut free = 0;
         let mut placed_elements = 0;
-        for (index, shape, _) in &tensors.inputs {
-            let value = self.value(*index);
+        for input in &tensors.inputs {
+            let value = self.value(input.id);
             match value.source {
                 Source::Host => free += 1,
                 Source::Deferred { depth: d, .. } => {
@@ -93,11 +91,11 @@ impl<O: Op> Propagator<'_, O> {
                         return None;
                     }
                     // It is whole for no other reason than the end of its window: any part of it is as free as before.
-                    if value.origin.is_some() && self.loaded[*index as usize] != Slot::MAX {
+                    if value.origin.is_some() && self.loaded[input.id as usize] != Slot::MAX {
                         free += 1;
                         continue;
                     }
-                    placed_elements += shape.iter().product::<usize>();
+                    placed_elements += input.numel();
                 }
             }
         }
@@ -105,14 +103,14 @@ impl<O: Op> Propagator<'_, O> {
             return None;
         }
         if placed_elements > 0 {
-            let grows = placed_elements < out_shape.iter().product::<usize>();
+            let grows = placed_elements < out.numel();
             let expands = tensors.inputs.len() == 1;
             if !grows || !(free > 0 || expands) {
                 return None;
             }
         }
         let preferred = match rule {
-            OpRule::Create => Layout::replicated(out_shape),
+            OpRule::Create => Layout::replicated(out.shape),
             OpRule::Factors(rule) => self.preferred(op, rule, tensors, origin),
             OpRule::Reshape => self.preferred_reshape(tensors, origin),
             OpRule::Replicated(_) => return None,
@@ -141,7 +139,7 @@ impl<O: Op> Propagator<'_, O> {
 
     /// Returns the layout of the first decided value that a value is tied to. What is at rest says nothing of others.
     pub(super) fn tied_layout(&self, value: ValueIndex) -> Option<Arc<Layout>> {
-        let decided = self.tied[self.facts.tied_to[value as usize] as usize]?;
+        let decided = self.tied[self.state.facts.tied_to[value as usize] as usize]?;
         let layout = &self.value(decided).versions.first()?.layout;
         (layout.at_rest.is_empty() && !layout.has_partial()).then(|| layout.clone())
     }
@@ -169,19 +167,19 @@ impl<O: Op> Propagator<'_, O> {
         &self,
         op: &O,
         rule: &Rule,
-        tensors: &Tensors,
+        tensors: &Tensors<'_>,
         origin: Option<Origin>,
     ) -> Layout {
         let mut assignment = rule.unsplit();
         let mut used: Vec<AxisIndex> = Vec::new();
         let output = &rule.outputs[0];
-        for (operand, (value, ..)) in rule.inputs.iter().zip(&tensors.inputs) {
+        for (operand, input) in rule.inputs.iter().zip(&tensors.inputs) {
             if operand.shape_only {
                 continue;
             }
             let moves =
                 rule.partial == PartialRule::Move && operand.dims.len() == output.dims.len();
-            let preferred = self.leaning(*value);
+            let preferred = self.leaning(input.id);
             for (position, (factor, dim)) in operand.dims.iter().zip(&preferred.dims).enumerate() {
                 let Some(factor) = *factor else { continue };
                 if position == 0 && !moves && output.dims[0] != Some(factor) {
@@ -204,7 +202,7 @@ impl<O: Op> Propagator<'_, O> {
         }
         let layout = rule.output_layout(output, &assignment);
         match origin {
-            Some(Origin::Data) if self.value(tensors.outputs[0].0).few_rows.is_some() => layout,
+            Some(Origin::Data) if self.value(tensors.outputs[0].id).few_rows.is_some() => layout,
             Some(Origin::Data) if used.is_empty() || op.traits().joins == Some(0) => {
                 self.batch(&output.shape)
             }
@@ -213,12 +211,16 @@ impl<O: Op> Propagator<'_, O> {
     }
 
     /// As [`Self::preferred`]: rows that are rows no more are no batch.
-    pub(super) fn preferred_reshape(&self, tensors: &Tensors, origin: Option<Origin>) -> Layout {
-        let (_, out_shape, _) = &tensors.outputs[0];
-        let before = self.leaning(tensors.inputs[0].0);
+    pub(super) fn preferred_reshape(
+        &self,
+        tensors: &Tensors<'_>,
+        origin: Option<Origin>,
+    ) -> Layout {
+        let out_shape = tensors.outputs[0].shape;
+        let before = self.leaning(tensors.inputs[0].id);
         let followed = before.reshape(self.mesh, out_shape);
         let followed = followed.map(|layout| simplify(layout, self.mesh));
-        let few_rows = self.value(tensors.outputs[0].0).few_rows;
+        let few_rows = self.value(tensors.outputs[0].id).few_rows;
         if origin != Some(Origin::Data) || few_rows.is_some() {
             return followed.unwrap_or_else(|| Layout::replicated(out_shape));
         }
@@ -234,36 +236,30 @@ impl<O: Op> Propagator<'_, O> {
     pub(super) fn materialize(
         &mut self,
         value: ValueIndex,
-        layout: &Layout,
+        layout: &Arc<Layout>,
     ) -> Result<Slot, PlanError> {
-        let (op, shape) = match self.value(value).source {
+        let elem_bytes = self.value(value).dtype.size();
+        let op = match self.value(value).source {
             Source::Host => {
-                let made = layout.resolved();
-                let slot = self.add_version(value, Arc::new(made.clone()));
-                self.steps.push(ProgramStep::Upload { value, slot });
+                let made = Arc::new(layout.resolved());
+                let slot = self.add_version(value, made.clone());
+                self.program.steps.push(ProgramStep::Upload { value, slot });
                 // Terms are made as those of every other value.
-                let elem_bytes = self.value(value).dtype.size();
-                let steps = redistribute::plan(&self.moves.network, &made, layout, elem_bytes)?;
-                return Ok(self.redistribute(value, slot, steps, Reason::Constraint("terms")));
+                let steps = self.moves.plan(&made, layout, elem_bytes)?;
+                return Ok(self.redistribute(value, slot, &steps, Reason::Constraint("terms")));
             }
-            Source::Deferred { op, .. } => {
-                self.first_deferred = self.first_deferred.min(op);
-                (op, self.value(value).shape.clone())
-            }
+            Source::Deferred { op, .. } => op,
             Source::Versions => return Err(PlanError::NoVersion { value }),
         };
-        let rule = match &self.rules[op as usize] {
-            Some(rule) => rule.clone(),
-            None => return Err(PlanError::NoVersion { value }),
-        };
-        let tensors = tensors(&self.window.ops[op as usize]);
-        let mut made = layout.clone();
-        made.partial.clear();
+        let rule = self.rule(op);
+        let tensors = tensors(self.op(op));
+        let reason = Reason::Operand(self.op(op).name());
+        let mut made = layout.resolved();
         made.at_rest.clear();
-        let kind = self.window.ops[op as usize].name();
         match rule.as_ref() {
             OpRule::Create => {
-                self.make(op, &rule, None, &[], vec![made.clone()], &tensors)?;
+                let split = self.pools.split(Split::of_layouts([], [made.clone()]));
+                self.make(op, &rule, split);
             }
             OpRule::Factors(factors) => {
                 let mut assignment = factors.unsplit();
@@ -277,71 +273,43 @@ impl<O: Op> Propagator<'_, O> {
                     });
                     match split {
                         Some((factor, split)) => assignment.factors[factor as usize] = split,
-                        None => made.dims[dim] = whole(shape[dim]),
+                        None => made.dims[dim] = whole(made.dims[dim].size()),
                     }
                 }
-                let mut slots = Vec::new();
-                let mut layouts = Vec::new();
-                for (position, (operand, (input, in_shape, _))) in
-                    factors.inputs.iter().zip(&tensors.inputs).enumerate()
-                {
-                    if operand.shape_only {
-                        slots.push(Slot::MAX);
-                        layouts.push(Layout::replicated(in_shape));
-                        continue;
-                    }
-                    let needed = needed(factors, position, &assignment);
-                    slots.push(self.require(*input, &needed, Reason::Operand(kind))?);
-                    layouts.push(needed);
+                let mut split = Split::new(factors, assignment);
+                split.outputs = vec![Arc::new(made.clone())];
+                let split = self.pools.split(split);
+                let mut slots = Vec::with_capacity(split.inputs.len());
+                let operands = factors.inputs.iter().zip(&tensors.inputs);
+                for ((operand, input), needed) in operands.zip(&split.inputs) {
+                    slots.push(match operand.shape_only {
+                        true => Slot::MAX,
+                        false => self.require(input.id, needed, reason.clone())?,
+                    });
                 }
-                self.emit(
-                    op,
-                    &rule,
-                    Some(assignment),
-                    &slots,
-                    layouts,
-                    vec![made.clone()],
-                    &tensors,
-                )?;
+                self.emit(op, &rule, &slots, split);
             }
             OpRule::Reshape => {
-                let (input, in_shape, _) = &tensors.inputs[0];
-                let needed = match made.reshape(self.mesh, in_shape) {
+                let input = &tensors.inputs[0];
+                let needed = match made.reshape(self.mesh, input.shape) {
                     Some(needed) => simplify(needed, self.mesh),
                     None => {
-                        made = Layout::replicated(&shape);
-                        Layout::replicated(in_shape)
+                        made = Layout::replicated(&made.shape());
+                        Layout::replicated(input.shape)
                     }
                 };
-                let slot = self.require(*input, &needed, Reason::Operand(kind))?;
-                self.emit(
-                    op,
-                    &rule,
-                    None,
-                    &[slot],
-                    vec![needed],
-                    vec![made.clone()],
-                    &tensors,
-                )?;
+                let split = self
+                    .pools
+                    .split(Split::of_layouts([needed], [made.clone()]));
+                let slot = self.require(input.id, &split.inputs[0], reason.clone())?;
+                self.emit(op, &rule, &[slot], split);
             }
             OpRule::Replicated(_) => return Err(PlanError::NoVersion { value }),
         }
-        let slot = self
-            .value(value)
-            .versions
-            .last()
-            .map(|version| version.slot)
-            .ok_or(PlanError::NoVersion { value })?;
-        if &made == layout {
-            return Ok(slot);
-        }
+        let versions = &self.value(value).versions;
+        let slot = versions.last().ok_or(PlanError::NoVersion { value })?.slot;
         // What the operation could not split, a local slice does.
-        let steps = redistribute::plan(
-            &self.moves.network,
-            &made,
-            layout,
-            self.value(value).dtype.size(),
-        )?;
-        Ok(self.redistribute(value, slot, steps, Reason::Operand(kind)))
+        let steps = self.moves.plan(&made.into(), layout, elem_bytes)?;
+        Ok(self.redistribute(value, slot, &steps, reason))
     }
 }

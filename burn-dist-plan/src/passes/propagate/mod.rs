@@ -5,46 +5,51 @@
 //! | --- | --- |
 //! | `step` | one operation: its operands, and the step that it becomes |
 //! | `view` | all that the choice of a split looks at, as data |
-//! | `options`, `choice`, `moves` | the splits that an operation may have, and the cheapest of them |
-//! | `versions` | the layouts in which a value exists, getting it in another one, where partial values go |
-//! | `stamp` | operations that repeat but for names, planned once |
+//! | `split`, `options`, `offers` | the splits that an operation is offered, and how long each takes |
+//! | `choice` | the one that is taken; why the others are not |
+//! | `versions`, `moves` | the layouts in which a value exists, getting it in another one, where partial values go |
 //! | `free` | constants, random values and host data: placed by their use |
 //! | `module`, `owners` | what parameters ask for, and which parameter or unit a value belongs to |
 //! | `operands`, `pool` | the data all of that works on |
+//!
+//! Models repeat their layers, so operations repeat but for names. Equal views are split alike: each is split once.
 
 mod choice;
 mod free;
 mod module;
 mod moves;
+mod offers;
 mod operands;
 mod options;
 mod owners;
 mod pool;
-mod stamp;
+mod split;
 mod step;
+#[cfg(test)]
+mod tests;
 mod versions;
 mod view;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{Context, Report, State};
-use crate::ir::{
-    Accumulated, Entry, InputState, Op, OpIndex, Origin, Outlives, Owner, ParamSpec, Program,
-    ProgramStep, Reason, Runs, Slot, SlotInfo, Source, Value, ValueIndex, Window,
-};
-use crate::mesh::DType;
+use rustc_hash::FxHashMap;
 
+use super::{Context, Report, State};
 use crate::cost::Network;
-use crate::facts::{Facts, Visits};
-use crate::layout::redistribute::Step;
+use crate::ir::{
+    Entry, InputState, Op, OpIndex, Origin, Outlives, Owner, ParamSpec, Program, ProgramStep,
+    Reason, Slot, Source, Value, ValueIndex,
+};
 use crate::layout::{Layout, of_batch};
-use crate::mesh::MeshShape;
+use crate::mesh::{DType, MeshShape};
 use crate::rule::{Assignment, FactorKind, OpRule, Rule};
 use crate::{PlanError, PlanOptions};
 use moves::Moves;
-use operands::{Tensors, tensors};
+use operands::Tensors;
 use pool::Pool;
+use split::Split;
+use view::OpView;
 
 /// An output layout that waits for its module's result to be reshaped.
 struct Unflattened {
@@ -53,18 +58,37 @@ struct Unflattened {
     is_applied: bool,
 }
 
-pub(super) struct Propagator<'a, O> {
+/// Data of which equal values are kept once.
+#[derive(Default)]
+struct Pools {
+    layouts: Pool<Layout>,
+    rules: Pool<OpRule>,
+    assignments: Pool<Assignment>,
+}
+
+impl Pools {
+    /// Returns a split of which equal parts are kept once.
+    fn split(&mut self, mut split: Split) -> Split {
+        for layout in split.inputs.iter_mut().chain(&mut split.outputs) {
+            *layout = self.layouts.share(layout.clone());
+        }
+        split.assignment = split.assignment.map(|of| self.assignments.share(of));
+        split
+    }
+}
+
+pub(super) struct Propagator<'a, O: Clone> {
     mesh: &'a MeshShape,
     options: &'a PlanOptions,
-    window: &'a Window<O>,
+    /// The window, with what is known of it.
+    state: &'a State<'a, O>,
+    /// What is made of it so far, but for its values.
+    program: Program<O>,
     values: Vec<Value>,
-    facts: &'a Facts,
     /// By the first of the values that are tied to each other, the first of them whose layout is decided: see
-    /// [`Facts::tied_to`].
+    /// [`Facts::tied_to`](crate::Facts::tied_to).
     tied: Vec<Option<ValueIndex>>,
-    slots: Vec<SlotInfo>,
-    steps: Vec<ProgramStep<O>>,
-    rules: Vec<Option<Arc<OpRule>>>,
+    /// The random numbers that each operation draws.
     streams: HashMap<OpIndex, u64>,
     /// The slot into which a value from outside is loaded, else [`Slot::MAX`].
     loaded: Vec<Slot>,
@@ -74,25 +98,15 @@ pub(super) struct Propagator<'a, O> {
     /// Results of modules whose output layout has more dims: it applies once they are reshaped.
     unflattened: HashMap<ValueIndex, Unflattened>,
     moves: Moves<'a>,
-    layouts: Pool<Layout>,
-    rules_known: Pool<OpRule>,
-    assignments: Pool<Assignment>,
-    redistributions: Pool<Step>,
-    visits: &'a Visits,
-    /// Operations (casts) that take sums, not terms of sums; empty if there are none.
-    reduces_first: &'a [bool],
-    accumulated: Accumulated,
-    runs: Runs,
-    /// The first operation whose deferred result was made since this was reset.
-    first_deferred: OpIndex,
-    /// Rows of the batch, as far as known.
-    rows: usize,
-    /// Those of data that has fewer than there are parts.
-    few_rows: usize,
+    pools: Pools,
+    /// The splits that were chosen.
+    chosen: FxHashMap<OpView, Split>,
+    /// A value that is asked about, and the choice that made it once it is known.
+    asked: Option<ValueIndex>,
+    why: Option<String>,
     /// Module path of the last parameter used.
     path: Option<Arc<str>>,
-    /// The first operation of the run at hand.
-    run: OpIndex,
+    /// The operation at hand.
     now: OpIndex,
 }
 
@@ -101,20 +115,23 @@ pub(super) fn pass<O: Op>(
     state: &mut State<'_, O>,
     context: &Context<'_>,
 ) -> Result<Report, PlanError> {
-    let mut propagator = Propagator::new(&state.window, context, &state.facts, &state.visits);
-    propagator.reduces_first = &state.reduces_first;
-    propagator.runs()?;
-    state.programs = vec![propagator.finish()?];
-    Ok(Report::default())
+    let mut propagator = Propagator::new(state, context);
+    for index in 0..state.window.ops.len() {
+        propagator.operation(index as OpIndex)?;
+    }
+    let why = propagator.why.take();
+    let program = propagator.finish()?;
+    state.programs = vec![program];
+    Ok(Report {
+        why,
+        ..Report::default()
+    })
 }
 
 impl<'a, O: Op> Propagator<'a, O> {
-    fn new(
-        window: &'a Window<O>,
-        &Context { mesh, options }: &Context<'a>,
-        facts: &'a Facts,
-        visits: &'a Visits,
-    ) -> Self {
+    fn new(state: &'a State<'a, O>, context: &Context<'a>) -> Self {
+        let Context { mesh, options, why } = *context;
+        let (window, facts) = (&state.window, &state.facts);
         let empty = Value {
             shape: Vec::new(),
             dtype: DType::F32,
@@ -137,14 +154,13 @@ impl<'a, O: Op> Propagator<'a, O> {
                 let stream = streams.len() as u64;
                 streams.insert(index as OpIndex, stream);
             }
-            let tensors = tensors(op);
-            for (value, ..) in tensors.inputs {
-                values[value as usize].uses.push(index as OpIndex);
+            for input in op.inputs() {
+                values[input.id as usize].uses.push(index as OpIndex);
             }
-            for (value, shape, dtype) in tensors.outputs {
-                let value = &mut values[value as usize];
-                value.shape = shape;
-                value.dtype = dtype;
+            for out in op.outputs() {
+                let value = &mut values[out.id as usize];
+                value.shape = out.shape.to_vec();
+                value.dtype = out.dtype;
             }
         }
         for (value, dies) in values.iter_mut().zip(&window.dies) {
@@ -153,7 +169,7 @@ impl<'a, O: Op> Propagator<'a, O> {
         for &read in &window.reads {
             values[read as usize].survives = true;
         }
-        let owners = owners::owners(window, facts, visits);
+        let owners = owners::owners(window, facts, &state.visits);
         for (value, owner) in values.iter_mut().zip(owners) {
             value.owner = owner;
         }
@@ -161,31 +177,23 @@ impl<'a, O: Op> Propagator<'a, O> {
         let mut this = Self {
             mesh,
             options,
-            window,
-            facts,
+            state,
+            program: Program {
+                num_streams: streams.len() as u64,
+                ..Program::default()
+            },
             tied: vec![None; window.dies.len()],
             values,
-            slots: Vec::new(),
-            steps: Vec::new(),
-            rules: vec![None; window.ops.len()],
             streams,
             loaded: vec![Slot::MAX; window.dies.len()],
             mirrors: HashMap::new(),
             unflattened: HashMap::new(),
-            moves: Moves::new(mesh, network),
-            layouts: Pool::default(),
-            rules_known: Pool::default(),
-            assignments: Pool::default(),
-            redistributions: Pool::default(),
-            visits,
-            reduces_first: &[],
-            accumulated: Accumulated::default(),
-            runs: Runs::default(),
-            first_deferred: OpIndex::MAX,
-            rows: 0,
-            few_rows: 0,
+            moves: Moves::new(network),
+            pools: Pools::default(),
+            chosen: FxHashMap::default(),
+            asked: why,
+            why: None,
             path: None,
-            run: 0,
             now: 0,
         };
         for (value, param) in facts.update_of.iter().enumerate() {
@@ -213,7 +221,7 @@ impl<'a, O: Op> Propagator<'a, O> {
                     value.preferred = layout.clone();
                     let slot = this.add_version(input.value, layout.clone());
                     this.loaded[input.value as usize] = slot;
-                    this.steps.push(ProgramStep::Load {
+                    this.program.steps.push(ProgramStep::Load {
                         value: input.value,
                         slot,
                     });
@@ -228,10 +236,10 @@ impl<'a, O: Op> Propagator<'a, O> {
                         }
                         Entry::Free(_) | Entry::Rows => {
                             if let (Entry::Rows, Some(few)) = (entry, few) {
-                                this.few_rows = this.few_rows.max(few);
+                                this.program.few_rows = this.program.few_rows.max(few);
                             }
                             let slot = this.add_version(input.value, preferred.clone());
-                            this.steps.push(ProgramStep::Upload {
+                            this.program.steps.push(ProgramStep::Upload {
                                 value: input.value,
                                 slot,
                             });
@@ -245,15 +253,15 @@ impl<'a, O: Op> Propagator<'a, O> {
 
     /// Notes how many rows of data an operation takes, or of a batch that was placed before. Data whose dim 0 is not
     /// the one of the result is a table that rows are combined with.
-    fn note_rows(&mut self, rule: &Rule, tensors: &Tensors, origin: Option<Origin>) {
+    fn note_rows(&mut self, rule: &Rule, tensors: &Tensors<'_>, origin: Option<Origin>) {
         let leading = rule.outputs[0].dims.first();
-        for (operand, (value, shape, _)) in rule.inputs.iter().zip(&tensors.inputs) {
-            let info = self.value(*value);
+        for (operand, tensor) in rule.inputs.iter().zip(&tensors.inputs) {
+            let info = self.value(tensor.id);
             let placed = match info.versions.first() {
                 Some(version) => {
                     info.tag.is_none()
                         && info.home.is_none()
-                        && !self.facts.of_layer[*value as usize]
+                        && !self.state.facts.of_layer[tensor.id as usize]
                         && version.layout.at_rest.is_empty()
                         && version.layout.dims.first().is_some_and(|dim| {
                             dim.axes().any(|axis| self.mesh.role(axis).splits_data())
@@ -271,13 +279,13 @@ impl<'a, O: Op> Propagator<'a, O> {
             };
             let rows = match operand.dims.first() {
                 Some(dim) if is_table(dim) => 0,
-                Some(Some(factor)) if is_rows(factor) => info.few_rows.unwrap_or(shape[0]),
+                Some(Some(factor)) if is_rows(factor) => info.few_rows.unwrap_or(tensor.shape[0]),
                 Some(None) => 1,
                 _ => 0,
             };
             match info.few_rows {
-                Some(_) => self.few_rows = self.few_rows.max(rows),
-                None => self.rows = self.rows.max(rows),
+                Some(_) => self.program.few_rows = self.program.few_rows.max(rows),
+                None => self.program.rows = self.program.rows.max(rows),
             }
         }
     }
@@ -287,60 +295,43 @@ impl<'a, O: Op> Propagator<'a, O> {
     }
 
     fn finish(mut self) -> Result<Program<O>, PlanError> {
-        self.now = self.window.ops.len() as OpIndex;
+        let (window, facts) = (&self.state.window, &self.state.facts);
+        self.now = window.ops.len() as OpIndex;
         self.check_applied()?;
         // What survives is no business of the last module used.
         self.path = None;
-        let mut reads = Vec::new();
-        for &value in &self.window.reads {
+        for &value in &window.reads {
             let mut slot = self.settled(value, Reason::Read)?;
             if self.options.everyone_reads {
                 let whole = Layout::replicated(&self.value(value).shape);
-                slot = self.require(value, &whole, Reason::Read)?;
+                slot = self.require(value, &whole.into(), Reason::Read)?;
             }
-            reads.push((slot, value));
+            self.program.reads.push((slot, value));
         }
-        let mut outputs = Vec::new();
-        for (value, dies) in self.window.dies.iter().enumerate() {
-            if *dies {
-                continue;
-            }
-            let value = value as ValueIndex;
-            if self.value(value).source == Source::Host && self.value(value).versions.is_empty() {
+        for (value, dies) in (0..).zip(&window.dies) {
+            let info = self.value(value);
+            if *dies || (info.source == Source::Host && info.versions.is_empty()) {
                 continue;
             }
             let slot = self.settled(value, Reason::Survivor)?;
             if slot == self.loaded[value as usize] {
                 continue; // Untouched: it stays where it was.
             }
-            let info = self.value(value);
-            outputs.push(Outlives {
+            let info = &self.values[value as usize];
+            self.program.outputs.push(Outlives {
                 value,
-                layout: self.slots[slot as usize].layout.clone(),
-                role: self.facts.roles[value as usize].clone(),
+                layout: self.program.slots[slot as usize].layout.clone(),
+                role: facts.roles[value as usize].clone(),
                 origin: info.origin.filter(|_| !info.met),
             });
-            self.steps.push(ProgramStep::Store { slot, value });
+            self.program.steps.push(ProgramStep::Store { slot, value });
         }
-        for (index, (slot, _)) in reads.iter().enumerate() {
-            self.steps.push(ProgramStep::Read {
-                slot: *slot,
-                read: index as u32,
-            });
-        }
-        let num_streams = self.streams.len() as u64;
+        let reads = (0..).zip(&self.program.reads);
+        let reads = reads.map(|(read, &(slot, _))| ProgramStep::Read { slot, read });
+        self.program.steps.extend(reads);
         Ok(Program {
-            steps: self.steps,
-            slots: self.slots,
             values: self.values.into(),
-            outputs,
-            reads,
-            num_streams,
-            accumulated: self.accumulated,
-            runs: self.runs,
-            rows: self.rows,
-            few_rows: self.few_rows,
-            coord: 0,
+            ..self.program
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::choice::are_terms_of_rows;
+use super::offers::are_terms_of_rows;
 use super::operands::Tensors;
 use super::{Propagator, Unflattened};
 use crate::PlanError;
@@ -15,9 +15,8 @@ use crate::rule::Rule;
 
 impl<O: Op> Propagator<'_, O> {
     /// Takes in what the program says of a value.
-    pub(super) fn mark(&mut self, mark: &Mark, tensors: &Tensors) -> Result<(), PlanError> {
-        let (value, shape, _) = &tensors.inputs[0];
-        let out = tensors.outputs[0].0;
+    pub(super) fn mark(&mut self, mark: &Mark, tensors: &Tensors<'_>) -> Result<(), PlanError> {
+        let (value, out) = (tensors.inputs[0].id, tensors.outputs[0].id);
         let (layout, tag, what) = match mark {
             Mark::Param(spec) => {
                 self.values[out as usize].owner = Owner::from(spec.as_ref());
@@ -25,14 +24,15 @@ impl<O: Op> Propagator<'_, O> {
             }
             Mark::Redistribute(layout) => (layout.as_ref().clone(), None, "redistribute"),
         };
-        if tag.is_none() && self.value(*value).origin == Some(Origin::Data) {
-            self.rows = self.rows.max(shape.first().copied().unwrap_or(1));
+        if tag.is_none() && self.value(value).origin == Some(Origin::Data) {
+            let rows = tensors.inputs[0].shape.first();
+            self.program.rows = self.program.rows.max(rows.copied().unwrap_or(1));
         }
-        let slot = self.require(*value, &layout, Reason::Constraint(what))?;
         let layout = Arc::new(layout);
+        let slot = self.require(value, &layout, Reason::Constraint(what))?;
         if tag.is_some() {
             // Where nothing moves, the parameter is in the slot of what it is made of.
-            self.values[*value as usize].tag = tag.clone();
+            self.values[value as usize].tag = tag.clone();
         }
         let result = &mut self.values[out as usize];
         result.tag = tag;
@@ -48,13 +48,12 @@ impl<O: Op> Propagator<'_, O> {
 
     /// Returns whether a value that is partial like that is made of terms of a gradient, one per rank of data axes.
     pub(super) fn is_gradient(&self, value: ValueIndex, partial: &[Partial]) -> bool {
-        self.facts.backward[value as usize] && are_terms_of_rows(partial, self.mesh)
+        self.state.facts.backward[value as usize] && are_terms_of_rows(partial, self.mesh)
     }
 
     /// Returns where the result of an elementwise operation rests, if it belongs to the update of a parameter.
-    pub(super) fn updates(&self, rule: &Rule, tensors: &Tensors) -> Option<Arc<Layout>> {
-        let (out, ..) = &tensors.outputs[0];
-        let home = self.value(*out).home.clone();
+    pub(super) fn updates(&self, rule: &Rule, tensors: &Tensors<'_>) -> Option<Arc<Layout>> {
+        let home = self.value(tensors.outputs[0].id).home.clone();
         home.filter(|_| rule.elementwise && tensors.outputs.len() == 1)
     }
 
@@ -67,11 +66,11 @@ impl<O: Op> Propagator<'_, O> {
         }
         let traits = op.traits();
         if let (Some(Adjoint::Written { .. }), Role::Gradient(Some(table))) =
-            (traits.adjoint, &self.facts.roles[out as usize])
+            (traits.adjoint, &self.state.facts.roles[out as usize])
         {
             return Some(table.home(self.mesh)).filter(|home| !home.at_rest.is_empty());
         }
-        let gradient = traits.makes_weight_gradient && self.facts.of_layer[out as usize];
+        let gradient = traits.makes_weight_gradient && self.state.facts.of_layer[out as usize];
         let rest = made.at_rest_over(self.mesh, &self.rest_axes(out));
         (gradient && made.at_rest.is_empty()).then_some(rest)
     }
@@ -79,46 +78,67 @@ impl<O: Op> Propagator<'_, O> {
     /// Brings what an operation has made to where it rests, and keeps nothing else of it: a gradient that every rank
     /// has made whole is cut at once. Terms of a gradient are left alone: they are summed there once they are all
     /// there.
-    pub(super) fn bring_home(&mut self, op: &O, tensors: &Tensors) -> Result<(), PlanError> {
-        for (out, ..) in &tensors.outputs {
-            let Some(made) = self.value(*out).versions.first() else {
+    pub(super) fn bring_home(&mut self, op: &O, tensors: &Tensors<'_>) -> Result<(), PlanError> {
+        for out in tensors.outputs.iter().map(|out| out.id) {
+            let Some(made) = self.value(out).versions.first() else {
                 continue;
             };
             let made = made.layout.clone();
-            let Some(rest) = self.resting(op, *out, &made) else {
+            let Some(rest) = self.resting(op, out, &made) else {
                 continue;
             };
             if made.has_partial() || made.as_ref() == &rest {
                 continue;
             }
-            self.require(*out, &rest, Reason::Constraint("gradient at rest"))?;
-            self.values[*out as usize]
-                .versions
-                .retain(|version| version.layout.as_ref() == &rest);
+            self.bring(out, rest, "gradient at rest")?;
         }
         Ok(())
+    }
+
+    /// Brings a value into a layout, and keeps nothing else of it.
+    fn bring(&mut self, value: ValueIndex, to: Layout, why: &'static str) -> Result<(), PlanError> {
+        let to = Arc::new(to);
+        self.require(value, &to, Reason::Constraint(why))?;
+        let versions = &mut self.values[value as usize].versions;
+        versions.retain(|version| version.layout == to);
+        Ok(())
+    }
+
+    /// Returns the layout of a value, gathered where it rests.
+    pub(super) fn gathered(&self, value: ValueIndex) -> Layout {
+        match self.value(value).versions_at(self.now).next() {
+            Some(version) => version.layout.gathered(),
+            None => self.value(value).preferred.gathered(),
+        }
     }
 
     /// Brings the first input of a linear layer into the layout its weight asks for.
     pub(super) fn constrain_input(
         &mut self,
-        tensors: &Tensors,
+        tensors: &Tensors<'_>,
     ) -> Result<Option<(usize, Layout)>, PlanError> {
-        let tag = self.value(tensors.inputs[1].0).tag.clone();
+        let tag = self.value(tensors.inputs[1].id).tag.clone();
         let Some((tag, text)) = tag.as_ref().and_then(|t| Some((t, t.input.as_ref()?))) else {
             return Ok(None);
         };
-        let (value, shape, _) = &tensors.inputs[0];
-        let current = match self.value(*value).versions_at(self.now).next() {
-            Some(version) => version.layout.gathered(),
-            None => self.value(*value).preferred.gathered(),
+        let input = &tensors.inputs[0];
+        // A module that works on flattened tokens has the layout of what they are a reshape of.
+        let of = self.state.facts.reshape_of[input.id as usize];
+        let unflattened = of.filter(|of| {
+            let ndim = self.value(*of).shape.len();
+            text.ndim() == ndim && ndim > input.shape.len()
+        });
+        let target = match unflattened {
+            Some(of) => {
+                let shape = &self.value(of).shape;
+                let target = self.constrained(&self.gathered(of), text, shape, tag)?;
+                let flat = target.reshape(self.mesh, input.shape);
+                flat.unwrap_or_else(|| self.gathered(input.id))
+            }
+            None => self.constrained(&self.gathered(input.id), text, input.shape, tag)?,
         };
-        let target = self.constrained(&current, text, shape, tag)?;
-        self.require(
-            *value,
-            &target,
-            Reason::Constraint("input layout of the module"),
-        )?;
+        let reason = Reason::Constraint("input layout of the module");
+        self.require(input.id, &target.clone().into(), reason)?;
         Ok(Some((0, target)))
     }
 
@@ -126,13 +146,13 @@ impl<O: Op> Propagator<'_, O> {
     pub(super) fn constrain_output(
         &mut self,
         layer: Layer,
-        tensors: &Tensors,
+        tensors: &Tensors<'_>,
     ) -> Result<(), PlanError> {
         let weight = match layer {
             Layer::Linear => 1,
             Layer::Lookup => 0,
         };
-        let Some(tag) = self.value(tensors.inputs[weight].0).tag.clone() else {
+        let Some(tag) = self.value(tensors.inputs[weight].id).tag.clone() else {
             return Ok(());
         };
         self.constrain_result(&tag, tensors)
@@ -143,30 +163,19 @@ impl<O: Op> Propagator<'_, O> {
     pub(super) fn constrain_result(
         &mut self,
         tag: &Arc<ParamSpec>,
-        tensors: &Tensors,
+        tensors: &Tensors<'_>,
     ) -> Result<(), PlanError> {
         let Some(text) = &tag.output else {
             return Ok(());
         };
-        let (value, shape, _) = &tensors.outputs[0];
-        if text.ndim() > shape.len() && !self.unflattened.contains_key(&tensors.inputs[0].0) {
-            self.wait_for_reshape(*value, tag.clone());
+        let out = &tensors.outputs[0];
+        if text.ndim() > out.shape.len() && !self.unflattened.contains_key(&tensors.inputs[0].id) {
+            self.wait_for_reshape(out.id, tag.clone());
             return Ok(());
         }
-        let current = self.values[*value as usize].versions[0]
-            .layout
-            .as_ref()
-            .clone();
-        let target = self.constrained(&current, text, shape, tag)?;
-        self.require(
-            *value,
-            &target,
-            Reason::Constraint("output layout of the module"),
-        )?;
-        let info = &mut self.values[*value as usize];
-        info.versions
-            .retain(|version| version.layout.as_ref() == &target);
-        Ok(())
+        let current = &self.value(out.id).versions[0].layout;
+        let target = self.constrained(current, text, out.shape, tag)?;
+        self.bring(out.id, target, "output layout of the module")
     }
 
     /// Notes that the output layout of a module has more dims than its result.
@@ -190,7 +199,7 @@ impl<O: Op> Propagator<'_, O> {
                 // Of those that die, those survive that are read.
                 let info = self.value(**value);
                 let is_used = info.survives || !info.uses.is_empty();
-                !waiting.is_applied && is_used && self.window.dies[**value as usize]
+                !waiting.is_applied && is_used && self.state.window.dies[**value as usize]
             })
             .collect();
         vain.sort_by_key(|(value, _)| **value);

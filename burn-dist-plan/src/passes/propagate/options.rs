@@ -1,8 +1,8 @@
-//! Choosing how an operation is split: the cheapest redistribution of its inputs, with ties broken in a fixed order.
+//! How the factors of an operation may be split, and in which combinations.
 
 use crate::layout::{DimLayout, Factor, Layout, Partial};
 use crate::mesh::{AxisIndex, MeshShape, ReduceOp};
-use crate::rule::{Assignment, FactorKind, Operand, PartialRule, Rule, nowhere_empty};
+use crate::rule::{FactorKind, Operand, PartialRule, Rule, nowhere_empty};
 
 /// An assignment is looked for among at most this many combinations; operations have few factors with more than one
 /// option.
@@ -261,44 +261,6 @@ pub(super) fn passing(rule: &Rule, inputs: &[Option<&[Partial]>]) -> Vec<Partial
                 })
                 .collect()
         }
-    }
-}
-
-/// What a candidate costs: constraints that it breaks come first, the gravest before the others, then time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
-pub(super) struct Cost {
-    /// Layouts that are asked for and that it does not keep: the input of a module, where a result rests.
-    pub asked: u32,
-    /// Axes over which it gathers rows to sum them, though each rank could sum its own. Summed where they are, what is
-    /// summed and in which order depends neither on the number of rows nor on the strategy of the axis.
-    pub gathered: u32,
-    /// Parameters, or views of them, that it moves off the axes that a style splits them over.
-    pub moved: u32,
-    /// Nanoseconds of the transfers and the work.
-    pub ns: f64,
-}
-
-impl Cost {
-    /// More than anything else.
-    pub(super) const MAX: Self = Self {
-        asked: u32::MAX,
-        gathered: u32::MAX,
-        moved: u32::MAX,
-        ns: f64::INFINITY,
-    };
-}
-
-/// A candidate and what it costs.
-#[derive(Clone, Debug)]
-pub(super) struct Choice {
-    pub assignment: Assignment,
-    pub cost: Cost,
-}
-
-/// Keeps the cheaper of two choices; the earlier one on a tie.
-pub(super) fn keep_cheaper(best: &mut Option<Choice>, candidate: Choice) {
-    if best.as_ref().is_none_or(|best| candidate.cost < best.cost) {
-        *best = Some(candidate);
     }
 }
 

@@ -3,106 +3,147 @@
 use std::sync::Arc;
 
 use super::Propagator;
-use super::choice::{choose, needed};
-use super::operands::{Hints, Tensors, module_path, tensors};
-use super::options::Cost;
+use super::choice::{Reasons, choose};
+use super::offers::Offers;
+use super::operands::{Tensors, module_path, tensors};
+use super::split::Split;
+use super::versions::shard_axes;
+use super::view::{Hints, OpView, ResultView};
 use crate::PlanError;
-use crate::cost::work_ns;
 use crate::ir::flops::flops;
 use crate::ir::{
     Adjoint, Indexing, Layer, LocalStep, Op, OpIndex, Origin, ProgramStep, Reason, Slot, Source,
+    ValueIndex,
 };
 use crate::layout::{Layout, simplify};
-use crate::mesh::AxisIndex;
-use crate::rule::{Assignment, OpRule, PartialRule, Rule};
+use crate::rule::{OpRule, PartialRule, Rule};
 
-impl<O: Op> Propagator<'_, O> {
-    /// Makes an operation the one at hand.
-    pub(super) fn enter(&mut self, index: OpIndex) {
-        self.now = index;
-        for input in self.window.ops[index as usize].inputs() {
-            if let Some(tag) = &self.values[input.id as usize].tag {
-                self.path = Some(module_path(&tag.path));
-            }
-        }
+impl<'a, O: Op> Propagator<'a, O> {
+    /// Returns an operation of the window.
+    pub(super) fn op(&self, index: OpIndex) -> &'a O {
+        &self.state.window.ops[index as usize]
     }
 
-    /// Whether an operation takes sums, not terms of sums.
-    pub(super) fn reduces_first(&self, index: OpIndex) -> bool {
-        self.reduces_first.get(index as usize) == Some(&true)
-    }
-
-    /// Plans the operation at hand.
-    pub(super) fn operation(&mut self, index: OpIndex) -> Result<(), PlanError> {
-        let window = self.window;
-        let op = &window.ops[index as usize];
-        let tensors = tensors(op);
-        if let Some(mark) = op.mark() {
-            return self.mark(mark, &tensors);
-        }
-        let mut rule = op.rule();
+    /// Returns the rule of an operation; some take sums, not terms of sums.
+    pub(super) fn rule(&mut self, index: OpIndex) -> Arc<OpRule> {
+        let mut rule = self.op(index).rule();
         if let OpRule::Factors(factors) = &mut rule
-            && self.reduces_first(index)
+            && self.state.reduces_first.get(index as usize) == Some(&true)
         {
             factors.partial = PartialRule::Resolve;
         }
-        let rule = self.rules_known.share(rule);
-        self.rules[index as usize] = Some(rule.clone());
+        self.pools.rules.share(rule)
+    }
+
+    /// Plans an operation.
+    pub(super) fn operation(&mut self, index: OpIndex) -> Result<(), PlanError> {
+        self.now = index;
+        let op = self.op(index);
+        let tensors = tensors(op);
+        let specs = tensors.inputs.iter();
+        let mut specs = specs.filter_map(|input| self.value(input.id).tag.as_ref());
+        if let Some(spec) = specs.next_back() {
+            self.path = Some(module_path(&spec.path));
+        }
+        if let Some(mark) = op.mark() {
+            return self.mark(mark, &tensors);
+        }
+        let rule = self.rule(index);
         let origin = self.origin(&rule, &tensors);
         let few_rows = self.few_rows(op, &tensors, origin);
-        for (value, ..) in &tensors.outputs {
-            let value = &mut self.values[*value as usize];
+        for out in &tensors.outputs {
+            let value = &mut self.values[out.id as usize];
             value.origin = origin;
             value.few_rows = few_rows;
         }
-        for (value, ..) in &tensors.inputs {
-            self.values[*value as usize].met |= origin.is_none();
+        for input in &tensors.inputs {
+            self.values[input.id as usize].met |= origin.is_none();
         }
         if let Some((preferred, depth)) = self.deferrable(op, &rule, &tensors, origin) {
-            for (out, ..) in &tensors.outputs {
-                let resting = self.resting(op, *out, &preferred);
-                let value = &mut self.values[*out as usize];
+            for out in &tensors.outputs {
+                let resting = self.resting(op, out.id, &preferred);
+                let value = &mut self.values[out.id as usize];
                 value.source = Source::Deferred { op: index, depth };
                 value.preferred = Arc::new(resting.unwrap_or_else(|| preferred.clone()));
             }
             return Ok(());
         }
         match rule.as_ref() {
-            OpRule::Factors(factors) => self.factors(index, &rule, factors, &tensors, origin)?,
-            OpRule::Reshape => self.reshape(index, &rule, &tensors, origin)?,
+            OpRule::Factors(factors) => self.factors(&rule, factors, &tensors, origin)?,
+            OpRule::Reshape => self.reshape(&rule, &tensors, origin)?,
             OpRule::Create => {
                 // Only reached where deferring is off: made whole, where it stands.
-                let layout = Layout::replicated(&tensors.outputs[0].1);
-                self.make(index, &rule, None, &[], vec![layout], &tensors)?;
+                let layout = Layout::replicated(tensors.outputs[0].shape);
+                let split = self.pools.split(Split::of_layouts([], [layout]));
+                self.make(index, &rule, split);
             }
             OpRule::Replicated(_) => {
-                let mut slots = Vec::new();
-                let mut layouts = Vec::new();
-                for (value, shape, _) in &tensors.inputs {
-                    let layout = Layout::replicated(shape);
-                    slots.push(self.require(*value, &layout, Reason::Operand(op.name()))?);
-                    layouts.push(layout);
+                let whole = |tensor: &crate::ir::Tensor<'_>| Layout::replicated(tensor.shape);
+                let inputs = tensors.inputs.iter().map(whole);
+                let split = Split::of_layouts(inputs, tensors.outputs.iter().map(whole));
+                let split = self.pools.split(split);
+                let mut slots = Vec::with_capacity(split.inputs.len());
+                for (input, layout) in tensors.inputs.iter().zip(&split.inputs) {
+                    slots.push(self.require(input.id, layout, Reason::Operand(op.name()))?);
                 }
-                let outputs = tensors
-                    .outputs
-                    .iter()
-                    .map(|(_, shape, _)| Layout::replicated(shape))
-                    .collect();
-                self.emit(index, &rule, None, &slots, layouts, outputs, &tensors)?;
+                self.emit(index, &rule, &slots, split);
             }
         }
         self.bring_home(op, &tensors)
     }
 
+    /// Returns how the operation at hand is split: equal views are split alike.
+    fn choose(&mut self, view: OpView) -> Split {
+        let outputs = self.op(self.now).outputs();
+        let mut asked = outputs.filter(|out| self.asked == Some(out.id));
+        let is_asked = asked.next().is_some();
+        if let (Some(split), false) = (self.chosen.get(&view), is_asked) {
+            return split.clone();
+        }
+        let mut offers = Offers::new(&view, &mut self.moves);
+        let choice = choose(&view, &offers);
+        if is_asked {
+            let reasons = Reasons {
+                choice: &choice,
+                offers: &offers,
+                mesh: self.mesh,
+            };
+            self.why = Some(reasons.to_string());
+        }
+        let taken = offers.splits.swap_remove(choice.taken.offer);
+        let split = self.pools.split(taken.split);
+        self.chosen.insert(view, split.clone());
+        split
+    }
+
+    /// Returns an operation as the choice of a split sees it.
+    fn view(&self, rule: &Arc<OpRule>, tensors: &Tensors<'_>, hints: Hints) -> OpView {
+        let out = &tensors.outputs[0];
+        let policy = &self.value(out.id).owner.policy;
+        let inputs = tensors.inputs.iter();
+        OpView {
+            rule: rule.clone(),
+            inputs: inputs.map(|input| self.operand(input.id)).collect(),
+            result: ResultView {
+                dtypes: tensors.outputs.iter().map(|out| out.dtype).collect(),
+                shape: out.shape.to_vec(),
+                tied: self.tied_layout(out.id),
+                is_backward: self.state.facts.backward[out.id as usize],
+                accumulation: policy.accumulation,
+                context: policy.context,
+            },
+            hints,
+        }
+    }
+
     fn factors(
         &mut self,
-        index: OpIndex,
         shared: &Arc<OpRule>,
         rule: &Rule,
-        tensors: &Tensors,
+        tensors: &Tensors<'_>,
         origin: Option<Origin>,
     ) -> Result<(), PlanError> {
-        let op = &self.window.ops[index as usize];
+        let op = self.op(self.now);
         let (kind, traits) = (op.name(), op.traits());
         self.note_rows(rule, tensors, origin);
         let forced = match traits.layer {
@@ -111,17 +152,17 @@ impl<O: Op> Propagator<'_, O> {
         };
         let indices = match traits.adjoint {
             Some(Adjoint::Read { indices, .. } | Adjoint::Written { indices }) => {
-                Some(self.facts.first_shape(tensors.inputs[indices].0))
+                Some(self.state.facts.first_shape(tensors.inputs[indices].id))
             }
             _ => None,
         };
         let mirror = match (traits.indexing, indices) {
             (Some((Indexing::Write, dim)), Some(indices))
-                if self.value(tensors.inputs[0].0).is_free() =>
+                if self.value(tensors.inputs[0].id).is_free() =>
             {
                 let mirror = self.mirrors.get(&(indices, dim));
                 mirror
-                    .filter(|layout| layout.shape() == tensors.inputs[0].1)
+                    .filter(|layout| layout.shape() == tensors.inputs[0].shape)
                     .cloned()
             }
             _ => None,
@@ -134,70 +175,50 @@ impl<O: Op> Propagator<'_, O> {
             home: home.clone(),
             batch: is_data.then(|| self.preferred(op, rule, tensors, origin)),
             joins_rows: is_data && traits.joins == Some(0),
-            flops: flops(op, shared),
+            sources: Vec::new(),
+            flops: flops(op, shared).into(),
         };
-        let view = self.view(tensors, hints);
-        let choice = choose(rule, &view, &mut self.moves);
+        let mut split = self.choose(self.view(shared, tensors, hints));
+        let kept = split.assignment.as_ref().map_or(&[][..], |of| &of.kept);
         if rule.partial == PartialRule::JointLinear
             && tensors.inputs.len() > 1
-            && self.is_gradient(tensors.outputs[0].0, &choice.assignment.kept)
+            && self.is_gradient(tensors.outputs[0].id, kept)
         {
-            self.accumulated.added += 1;
+            self.program.accumulated.added += 1;
         }
         if let (Some((Indexing::Read, dim)), Some(indices)) = (traits.indexing, indices) {
-            let layout = needed(rule, 0, &choice.assignment);
+            let layout = split.inputs[0].as_ref().clone();
             self.mirrors.insert((indices, dim), layout);
         }
-        let made = |home: &Arc<Layout>| {
-            rule.output_layout(&rule.outputs[0], &choice.assignment)
-                .dims
-                == home.dims
-        };
-        let resting = rule.on_pieces()
-            && (home.as_ref().is_some_and(made) || self.rests(rule, tensors, &choice.assignment));
+        let is_home = home.is_some_and(|home| split.outputs[0].dims == home.dims);
+        if rule.on_pieces() && (is_home || self.rests(rule, tensors, &split)) {
+            let inputs = rule.inputs.iter().zip(&mut split.inputs);
+            let inputs = inputs.filter(|(operand, _)| !operand.shape_only);
+            let inputs = inputs.map(|(_, layout)| layout);
+            for layout in inputs.chain(&mut split.outputs) {
+                let at_rest = shard_axes(self.mesh, layout);
+                if layout.at_rest != at_rest {
+                    let mut resting = layout.as_ref().clone();
+                    resting.at_rest = at_rest;
+                    *layout = self.pools.layouts.share(resting);
+                }
+            }
+        }
         let mut slots = Vec::with_capacity(tensors.inputs.len());
-        let mut layouts = Vec::with_capacity(tensors.inputs.len());
-        for (position, (operand, (value, shape, _))) in
-            rule.inputs.iter().zip(&tensors.inputs).enumerate()
+        for ((operand, input), layout) in rule.inputs.iter().zip(&tensors.inputs).zip(&split.inputs)
         {
-            if operand.shape_only {
-                slots.push(Slot::MAX);
-                layouts.push(Layout::replicated(shape));
-                continue;
-            }
-            let mut layout = needed(rule, position, &choice.assignment);
-            if resting {
-                layout.at_rest = self.shard_axes(&layout);
-            }
-            slots.push(self.require(*value, &layout, Reason::Operand(kind))?);
-            layouts.push(layout);
+            slots.push(match operand.shape_only {
+                true => Slot::MAX,
+                false => self.require(input.id, layout, Reason::Operand(kind))?,
+            });
         }
-        let mut outputs: Vec<Layout> = rule
-            .outputs
-            .iter()
-            .map(|operand| rule.output_layout(operand, &choice.assignment))
-            .collect();
-        if resting {
-            for output in &mut outputs {
-                output.at_rest = self.shard_axes(output);
-            }
-        }
-        self.emit(
-            index,
-            shared,
-            Some(choice.assignment),
-            &slots,
-            layouts,
-            outputs,
-            tensors,
-        )?;
-        if traits.is_cast
-            && let Some(waiting) = self.unflattened.get_mut(&tensors.inputs[0].0)
-        {
+        self.emit(self.now, shared, &slots, split);
+        let passes_on = traits.is_cast || self.adds_parameters(rule, tensors);
+        if passes_on && let Some(waiting) = self.unflattened.get_mut(&tensors.inputs[0].id) {
             waiting.is_applied = true;
             let tag = waiting.tag.clone();
-            for (out, ..) in &tensors.outputs {
-                self.wait_for_reshape(*out, tag.clone());
+            for out in &tensors.outputs {
+                self.wait_for_reshape(out.id, tag.clone());
             }
         }
         if let Some(layer) = traits.layer {
@@ -206,82 +227,56 @@ impl<O: Op> Propagator<'_, O> {
         Ok(())
     }
 
+    /// Returns the layouts that a reshape of a value may start from.
+    fn sources(&self, value: ValueIndex) -> Vec<Layout> {
+        let info = self.value(value);
+        if info.is_free() && info.versions.is_empty() {
+            return vec![info.preferred.gathered()];
+        }
+        let versions = info.versions_at(self.now);
+        let sources = versions.map(|version| match version.layout.gathered() {
+            layout if layout.has_partial() && !info.single_use() => self.resolved(value, &layout),
+            layout => layout,
+        });
+        sources.collect()
+    }
+
+    /// Whether an operation adds parameters, or views of them, to its first input, and nothing else.
+    fn adds_parameters(&self, rule: &Rule, tensors: &Tensors<'_>) -> bool {
+        let facts = &self.state.facts;
+        let is_parameter = |value: ValueIndex| {
+            facts.view_of[value as usize].is_some() || facts.parameter(value).is_some()
+        };
+        let adds = rule.elementwise && rule.partial == PartialRule::JointLinear;
+        let mut others = tensors.inputs.iter().skip(1);
+        adds && tensors.inputs.len() > 1 && others.all(|input| is_parameter(input.id))
+    }
+
     fn reshape(
         &mut self,
-        index: OpIndex,
         rule: &Arc<OpRule>,
-        tensors: &Tensors,
+        tensors: &Tensors<'_>,
         origin: Option<Origin>,
     ) -> Result<(), PlanError> {
-        let (value, in_shape, dtype) = &tensors.inputs[0];
-        let (_, out_shape, _) = &tensors.outputs[0];
+        let input = &tensors.inputs[0];
         if origin == Some(Origin::Data) {
             let to = self.preferred_reshape(tensors, origin);
-            if let Some(from) = to.reshape(self.mesh, in_shape) {
-                let from = simplify(from, self.mesh);
-                let slot = self.require(*value, &from, Reason::Operand("reshape"))?;
-                return self.emit(index, rule, None, &[slot], vec![from], vec![to], tensors);
+            if let Some(from) = to.reshape(self.mesh, input.shape) {
+                let split = Split::of_layouts([simplify(from, self.mesh)], [to]);
+                let split = self.pools.split(split);
+                let slot = self.require(input.id, &split.inputs[0], Reason::Operand("reshape"))?;
+                self.emit(self.now, rule, &[slot], split);
+                return Ok(());
             }
         }
-        let info = self.value(*value);
-        let mut sources: Vec<Layout> = Vec::new();
-        if info.is_free() && info.versions.is_empty() {
-            sources.push(info.preferred.gathered());
-        } else {
-            let single = info.single_use();
-            let versions: Vec<Arc<Layout>> = info
-                .versions_at(self.now)
-                .map(|v| v.layout.clone())
-                .collect();
-            for layout in versions {
-                let layout = layout.gathered();
-                if layout.has_partial() && !single {
-                    sources.push(self.resolved(*value, &layout));
-                } else {
-                    sources.push(layout);
-                }
-            }
-        }
-        let operand = self.operand(*value);
-        // Keep as many axes as the reshape allows: the cheapest subset to give up, the fewest first.
-        let mut best: Option<(Cost, Layout, Layout)> = None;
-        for source in sources {
-            let axes: Vec<AxisIndex> = source.dims.iter().flat_map(|dim| dim.axes()).collect();
-            for dropped in 0u32..(1 << axes.len()) {
-                let removed: Vec<AxisIndex> = axes
-                    .iter()
-                    .enumerate()
-                    .filter(|(bit, _)| dropped & (1 << bit) != 0)
-                    .map(|(_, &axis)| axis)
-                    .collect();
-                let mut from = source.clone();
-                if !removed.is_empty() {
-                    let partial = std::mem::take(&mut from.partial);
-                    from = from.without_axes(&removed);
-                    from.partial = partial;
-                }
-                let Some(to) = from.reshape(self.mesh, out_shape) else {
-                    continue;
-                };
-                let to = simplify(to, self.mesh);
-                let made = to.local_numel_max(self.mesh) * dtype.size();
-                let mut cost = self.moves.cost(&operand, &from, false);
-                cost.ns += work_ns(0.0, made as f64);
-                if best.as_ref().is_none_or(|(c, ..)| cost < *c) {
-                    best = Some((cost, from, to));
-                }
-            }
-        }
-        let (from, to) = match best {
-            Some((_, from, to)) => (from, to),
-            None => (
-                Layout::replicated(&tensors.inputs[0].1),
-                Layout::replicated(out_shape),
-            ),
+        let hints = Hints {
+            sources: self.sources(input.id),
+            ..Hints::default()
         };
-        let slot = self.require(*value, &from, Reason::Operand("reshape"))?;
-        self.emit(index, rule, None, &[slot], vec![from], vec![to], tensors)?;
-        let Some(waiting) = self.unflattened.get_mut(value) else {
+        let split = self.choose(self.view(rule, tensors, hints));
+        let slot = self.require(input.id, &split.inputs[0], Reason::Operand("reshape"))?;
+        self.emit(self.now, rule, &[slot], split);
+        let Some(waiting) = self.unflattened.get_mut(&input.id) else {
             return Ok(());
         };
         waiting.is_applied = true;
@@ -289,68 +284,44 @@ impl<O: Op> Propagator<'_, O> {
         self.constrain_result(&tag, tensors)
     }
 
-    #[allow(clippy::too_many_arguments)] // The parts of one step, each from another place.
+    /// Writes the step of an operation that reads these slots.
     pub(super) fn emit(
         &mut self,
         index: OpIndex,
         rule: &Arc<OpRule>,
-        assignment: Option<Assignment>,
         inputs: &[Slot],
-        input_layouts: Vec<Layout>,
-        outputs: Vec<Layout>,
-        tensors: &Tensors,
-    ) -> Result<(), PlanError> {
-        let mut slots = inputs.to_vec();
-        for ((value, ..), layout) in tensors.outputs.iter().zip(&outputs) {
-            slots.push(self.add_version(*value, Arc::new(layout.clone())));
-        }
-        let mut op = self.window.ops[index as usize].clone();
-        crate::ir::rename(&mut op, inputs, &slots[inputs.len()..]);
-        self.steps.push(ProgramStep::Local(Box::new(LocalStep {
+        split: Split,
+    ) {
+        let of = self.op(index);
+        let made = of.outputs().zip(&split.outputs);
+        let made = made.map(|(out, layout)| self.add_version(out.id, layout.clone()));
+        let made: Vec<Slot> = made.collect();
+        let mut op = of.clone();
+        crate::ir::rename(&mut op, inputs, &made);
+        let step = LocalStep {
             op,
             rule: rule.clone(),
-            assignment: assignment.map(|assignment| self.assignments.share(assignment)),
-            inputs: input_layouts
-                .into_iter()
-                .map(|layout| self.layouts.share(layout))
-                .collect(),
-            outputs: outputs
-                .into_iter()
-                .map(|layout| self.layouts.share(layout))
-                .collect(),
+            assignment: split.assignment,
+            inputs: split.inputs.into(),
+            outputs: split.outputs.into(),
             path: self.path.clone(),
             of: index,
             at: self.now,
-        })));
-        Ok(())
+        };
+        self.program.steps.push(ProgramStep::Local(Box::new(step)));
     }
 
-    pub(super) fn make(
-        &mut self,
-        index: OpIndex,
-        rule: &Arc<OpRule>,
-        assignment: Option<Assignment>,
-        inputs: &[Slot],
-        outputs: Vec<Layout>,
-        tensors: &Tensors,
-    ) -> Result<(), PlanError> {
-        if let Some(&stream) = self.streams.get(&index) {
-            let slot = self.add_version(tensors.outputs[0].0, Arc::new(outputs[0].clone()));
-            self.steps.push(ProgramStep::Random {
-                op: index,
-                stream,
-                slot,
-            });
-            return Ok(());
-        }
-        self.emit(
-            index,
-            rule,
-            assignment,
-            inputs,
-            Vec::new(),
-            outputs,
-            tensors,
-        )
+    /// Makes what comes from nothing.
+    pub(super) fn make(&mut self, index: OpIndex, rule: &Arc<OpRule>, split: Split) {
+        let Some(&stream) = self.streams.get(&index) else {
+            return self.emit(index, rule, &[], split);
+        };
+        let out = self.op(index).outputs().next();
+        let out = out.expect("random numbers are a tensor").id;
+        let slot = self.add_version(out, split.outputs[0].clone());
+        let op = index;
+        self.program
+            .steps
+            .push(ProgramStep::Random { op, stream, slot });
     }
 }

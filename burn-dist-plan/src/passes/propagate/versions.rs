@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use super::Propagator;
-use super::choice::needed;
-use super::operands::{Hints, Tensors};
+use super::operands::Tensors;
 use super::options::merge_whole;
-use super::view::{OpView, OperandView, ResultView};
+use super::split::Split;
+use super::view::OperandView;
 use crate::PlanError;
 use crate::ir::{Move, OnNodes, Op, ProgramStep, Reason, Slot, SlotInfo, ValueIndex, Version};
-use crate::layout::redistribute::{self, Step, StepKind};
+use crate::layout::redistribute::{Step, StepKind};
 use crate::layout::{DimLayout, Layout, Partial, simplify};
 use crate::mesh::{AxisIndex, MeshShape, ReduceOp};
-use crate::rule::{Assignment, Rule};
+use crate::rule::Rule;
 use crate::{Accumulation, Reshard, ShardStrategy};
 
 /// Returns `dim` with one more axis, where `like` has it; `None` if the axes that `dim` has split it in another way than
@@ -42,14 +42,21 @@ fn cut_as(
     is_alike.then(|| of(&axes))
 }
 
+/// Returns the shard axes that split a layout, in order.
+pub(super) fn shard_axes(mesh: &MeshShape, layout: &Layout) -> Vec<AxisIndex> {
+    let shards = |axis: &AxisIndex| mesh.role(*axis).shards();
+    let mut axes: Vec<AxisIndex> = layout.sharded_axes().filter(shards).collect();
+    axes.sort();
+    axes
+}
+
 impl<O: Op> Propagator<'_, O> {
     pub(super) fn add_version(&mut self, value: ValueIndex, layout: Arc<Layout>) -> Slot {
-        let layout = self.layouts.share(layout);
-        let slot = self.slots.len() as Slot;
-        let run = self.run;
+        let layout = self.pools.layouts.share(layout);
+        let slot = self.program.slots.len() as Slot;
         let info = &mut self.values[value as usize];
-        info.forget(run);
-        self.slots.push(SlotInfo {
+        info.forget(self.now);
+        self.program.slots.push(SlotInfo {
             layout: layout.clone(),
             dtype: info.dtype,
             value,
@@ -73,7 +80,7 @@ impl<O: Op> Propagator<'_, O> {
         let has_terms = versions.iter().all(|layout| layout.has_partial());
         let first = versions.first().filter(|_| has_terms);
         let tag = info.tag.as_ref();
-        let tag = tag.or(self.facts.view_of[value as usize].as_ref());
+        let tag = tag.or(self.state.facts.view_of[value as usize].as_ref());
         OperandView {
             dtype: info.dtype,
             is_free: info.is_free(),
@@ -86,36 +93,6 @@ impl<O: Op> Propagator<'_, O> {
         }
     }
 
-    /// Returns an operation as the choice of a split sees it.
-    pub(super) fn view(&self, tensors: &Tensors, hints: Hints) -> OpView {
-        let out = tensors.outputs[0].0;
-        let policy = &self.value(out).owner.policy;
-        let inputs = tensors.inputs.iter();
-        OpView {
-            inputs: inputs.map(|(value, ..)| self.operand(*value)).collect(),
-            result: ResultView {
-                dtypes: tensors.outputs.iter().map(|(.., dtype)| *dtype).collect(),
-                tied: self.tied_layout(out),
-                is_backward: self.facts.backward[out as usize],
-                accumulation: policy.accumulation,
-                context: policy.context,
-            },
-            hints,
-        }
-    }
-
-    /// Returns the shard axes that split `layout`.
-    pub(super) fn shard_axes(&self, layout: &Layout) -> Vec<AxisIndex> {
-        let mut axes: Vec<AxisIndex> = layout
-            .dims
-            .iter()
-            .flat_map(|dim| dim.axes())
-            .filter(|&axis| self.mesh.role(axis).shards())
-            .collect();
-        axes.sort();
-        axes
-    }
-
     /// Returns the axes over which a value rests that rests at all.
     pub(super) fn rest_axes(&self, value: ValueIndex) -> Vec<AxisIndex> {
         self.value(value).owner.rest_axes(self.mesh)
@@ -124,23 +101,18 @@ impl<O: Op> Propagator<'_, O> {
     /// Returns whether the operands of an elementwise operation, split by `assignment`, are at rest: so are those among
     /// them that already exist that way; where none does (partial gradients), the split says so if it is where a
     /// parameter of that shape would rest.
-    pub(super) fn rests(&self, rule: &Rule, tensors: &Tensors, assignment: &Assignment) -> bool {
+    pub(super) fn rests(&self, rule: &Rule, tensors: &Tensors<'_>, split: &Split) -> bool {
         let mut unknown = false;
         let mut resting = false;
-        for (position, (operand, (value, ..))) in
-            rule.inputs.iter().zip(&tensors.inputs).enumerate()
-        {
-            if operand.shape_only {
-                continue;
-            }
-            let needed = needed(rule, position, assignment);
-            let shard_axes = self.shard_axes(&needed);
-            if shard_axes.is_empty() {
+        let inputs = rule.inputs.iter().zip(&tensors.inputs).zip(&split.inputs);
+        for ((operand, input), needed) in inputs {
+            let shard_axes = shard_axes(self.mesh, needed);
+            if operand.shape_only || shard_axes.is_empty() {
                 continue;
             }
             let mut split = false;
             let mut terms = false;
-            for version in self.value(*value).versions_at(self.now) {
+            for version in self.value(input.id).versions_at(self.now) {
                 if version.layout.dims == needed.dims {
                     split = true;
                     if version.layout.at_rest.is_empty() {
@@ -148,16 +120,13 @@ impl<O: Op> Propagator<'_, O> {
                     }
                     resting = true;
                 }
-                terms |= version
-                    .layout
-                    .partial
-                    .iter()
-                    .any(|partial| shard_axes.contains(&partial.axis));
+                let mut partial = version.layout.partial.iter();
+                terms |= partial.any(|partial| shard_axes.contains(&partial.axis));
             }
             if !split && terms {
                 let rest = needed
                     .without_axes(&shard_axes)
-                    .at_rest_over(self.mesh, &self.rest_axes(*value));
+                    .at_rest_over(self.mesh, &self.rest_axes(input.id));
                 unknown |= rest.dims == needed.dims;
             }
         }
@@ -167,7 +136,7 @@ impl<O: Op> Propagator<'_, O> {
     /// Notes that a value has a version: if that decides, others that it is tied to may follow it.
     pub(super) fn note_decided(&mut self, value: ValueIndex) {
         if self.value(value).decides() && !self.value(value).versions.is_empty() {
-            let first = &mut self.tied[self.facts.tied_to[value as usize] as usize];
+            let first = &mut self.tied[self.state.facts.tied_to[value as usize] as usize];
             *first = Some(first.map_or(value, |first| first.min(value)));
         }
     }
@@ -188,10 +157,10 @@ impl<O: Op> Propagator<'_, O> {
         let bytes = layout.local_numel_max(self.mesh) * dtype.size();
         let is_small = bytes < self.options.scatter_bytes_min;
         let is_maximum = layout.partial.iter().any(|p| p.op == ReduceOp::Max);
-        if is_maximum || (is_small && !self.facts.of_layer[value as usize]) {
+        if is_maximum || (is_small && !self.state.facts.of_layer[value as usize]) {
             return target;
         }
-        let activation = self.facts.gradient_of[value as usize];
+        let activation = self.state.facts.gradient_of[value as usize];
         let split = activation.and_then(|x| Some(&self.value(x).versions.first()?.layout));
         let split = split.filter(|split| split.shape() == layout.shape());
         let mut rest = false;
@@ -231,16 +200,13 @@ impl<O: Op> Propagator<'_, O> {
     pub(super) fn require(
         &mut self,
         value: ValueIndex,
-        layout: &Layout,
+        layout: &Arc<Layout>,
         reason: Reason,
     ) -> Result<Slot, PlanError> {
-        let now = self.now;
         let info = self.value(value);
-        let found = info
-            .versions_at(now)
-            .find(|version| version.layout.as_ref() == layout)
-            .map(|version| version.slot);
-        if let Some(slot) = found {
+        let is_it = |version: &&Version| &version.layout == layout;
+        let found = info.versions_at(self.now).find(is_it);
+        if let Some(slot) = found.map(|version| version.slot) {
             self.refresh(value, slot);
             return Ok(slot);
         }
@@ -248,20 +214,25 @@ impl<O: Op> Propagator<'_, O> {
             return self.materialize(value, layout);
         }
         let elem_bytes = info.dtype.size();
-        let versions: Vec<(Arc<Layout>, Slot)> = info
-            .versions_at(now)
-            .map(|version| (version.layout.clone(), version.slot))
-            .collect();
-        let mut best: Option<(f64, Arc<Layout>, Slot)> = None;
-        for (from, slot) in versions {
-            let cost = self.moves.ns(&from, layout, elem_bytes);
-            if best.as_ref().is_none_or(|(c, ..)| cost < *c) {
-                best = Some((cost, from, slot));
+        let versions = info.versions_at(self.now);
+        let versions = versions.map(|version| (version.layout.clone(), version.slot));
+        let mut versions: Vec<(Arc<Layout>, Slot)> = versions.collect();
+        let mut best = 0;
+        if versions.len() > 1 {
+            let mut least = f64::INFINITY;
+            for (index, (from, _)) in versions.iter().enumerate() {
+                let ns = self.moves.ns(from, layout, elem_bytes);
+                if ns < least {
+                    (least, best) = (ns, index);
+                }
             }
         }
-        let (_, from, slot) = best.ok_or(PlanError::NoVersion { value })?;
-        let steps = redistribute::plan(&self.moves.network, &from, layout, elem_bytes)?;
-        let current = self.redistribute(value, slot, steps, reason);
+        if versions.is_empty() {
+            return Err(PlanError::NoVersion { value });
+        }
+        let (from, slot) = versions.swap_remove(best);
+        let steps = self.moves.plan(&from, layout, elem_bytes)?;
+        let current = self.redistribute(value, slot, &steps, reason);
         self.refresh(value, current);
         Ok(current)
     }
@@ -288,7 +259,7 @@ impl<O: Op> Propagator<'_, O> {
             true => Reshard::Never,
             false => info.owner.policy.reshard,
         };
-        let given_up = next.is_none_or(|next| self.visits.gives_up(reshard, now, next));
+        let given_up = next.is_none_or(|next| self.state.visits.gives_up(reshard, now, next));
         for version in &mut info.versions {
             if version.slot == slot && version.layout.at_rest.is_empty() {
                 version.until = given_up.then_some(now);
@@ -315,17 +286,17 @@ impl<O: Op> Propagator<'_, O> {
             .next()
             .filter(|version| keeps && self.is_gradient(value, &version.layout.partial));
         if let Some((slot, layout)) = unreduced.map(|v| (v.slot, v.layout.clone())) {
-            self.accumulated.kept += 1;
+            self.program.accumulated.kept += 1;
             return match self.model_sums(&layout) {
                 None => Ok(slot),
-                Some(reduced) => self.require(value, &reduced, reason),
+                Some(reduced) => self.require(value, &reduced.into(), reason),
             };
         }
         let partial = info.versions_at(now).next().map(|v| v.layout.clone());
         match partial {
             Some(layout) => {
                 let target = self.resolved(value, &layout);
-                self.require(value, &target, reason)
+                self.require(value, &target.into(), reason)
             }
             None => self.materialize(value, &preferred),
         }
@@ -345,19 +316,19 @@ impl<O: Op> Propagator<'_, O> {
         &mut self,
         value: ValueIndex,
         slot: Slot,
-        steps: Vec<Step>,
+        steps: &[(Arc<Step>, Arc<Layout>)],
         reason: Reason,
     ) -> Slot {
         let mut current = slot;
         let last = steps.len().saturating_sub(1);
-        for (number, step) in steps.into_iter().enumerate() {
-            let to = self.add_version(value, Arc::new(step.to.clone()));
+        for (number, (step, layout)) in steps.iter().enumerate() {
+            let to = self.add_version(value, layout.clone());
             if number < last && matches!(step.kind, StepKind::AllToAll { .. }) {
                 let version = self.values[value as usize].versions.last_mut();
                 version.expect("it was just added").until = Some(self.now);
             }
-            self.steps.push(ProgramStep::Move(Move {
-                step: self.redistributions.share(step),
+            self.program.steps.push(ProgramStep::Move(Move {
+                step: step.clone(),
                 on_nodes: OnNodes::default(),
                 from: current,
                 to,

@@ -1,14 +1,15 @@
-//! Everything that the choice of a split looks at, as data.
+//! All that the choice of a split looks at, as data: equal views are split alike, so each is split once.
 
 use std::sync::Arc;
 
-use super::operands::Hints;
+use crate::ir::flops::Flops;
 use crate::layout::Layout;
 use crate::mesh::{AxisIndex, DType};
 use crate::policy::{Accumulation, ContextParallel};
+use crate::rule::OpRule;
 
 /// An operand, as the choice sees it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct OperandView {
     pub dtype: DType,
     /// The layouts in which it exists.
@@ -28,10 +29,12 @@ pub(super) struct OperandView {
 }
 
 /// The result of an operation, as the choice sees it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ResultView {
     /// The element type of each output.
     pub dtypes: Vec<DType>,
+    /// The shape of the first.
+    pub shape: Vec<usize>,
     /// The layout of a value that it is tied to.
     pub tied: Option<Arc<Layout>>,
     /// True if the backward makes it.
@@ -40,9 +43,29 @@ pub(super) struct ResultView {
     pub context: ContextParallel,
 }
 
+/// What is known about an operation beyond its rule, operands and results.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Hints {
+    /// An input that must have a layout, because the module asks for it.
+    pub forced: Option<(usize, Layout)>,
+    /// The layout that the result is wanted in.
+    pub mirror: Option<Layout>,
+    /// Where the result rests: unless it stays partial, it is made there.
+    pub home: Option<Arc<Layout>>,
+    /// The layout of the result where the operands decide nothing.
+    pub batch: Option<Layout>,
+    /// Whether the rows of the result are its inputs, whose own layouts then say nothing.
+    pub joins_rows: bool,
+    /// The layouts that a reshape may start from.
+    pub sources: Vec<Layout>,
+    /// Floating-point operations of the whole.
+    pub flops: Flops,
+}
+
 /// An operation, as the choice sees it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct OpView {
+    pub rule: Arc<OpRule>,
     pub inputs: Vec<OperandView>,
     pub result: ResultView,
     pub hints: Hints,

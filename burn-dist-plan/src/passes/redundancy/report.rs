@@ -17,15 +17,15 @@ pub struct AxisRedundancy {
     /// The first operation among these: the first product (of matrices, a convolution, attention), if there is one.
     pub first: Option<String>,
     #[serde(skip)]
-    pub(super) is_product: bool,
+    pub(crate) is_product: bool,
     #[serde(skip)]
-    pub(super) is_model: bool,
+    pub(crate) is_model: bool,
     /// Whether rows of data are split over it.
     #[serde(skip)]
-    pub(super) is_data: bool,
+    pub(crate) is_data: bool,
     /// Whether the work of some product is split over it.
     #[serde(skip)]
-    pub(super) is_split: bool,
+    pub(crate) is_split: bool,
 }
 
 /// How much of the work is done more than once.
@@ -45,7 +45,7 @@ pub struct Redundancy {
     pub few_rows: Option<FewRows>,
     /// Whether there are rows of data at all.
     #[serde(skip)]
-    pub(super) has_rows: bool,
+    pub(crate) has_rows: bool,
 }
 
 /// Rows of data that are too few to split: every rank computes all of them.
@@ -132,7 +132,7 @@ impl std::ops::AddAssign<&Redundancy> for Redundancy {
 }
 
 impl AxisRedundancy {
-    pub(super) fn add(
+    pub(crate) fn add(
         &mut self,
         flops: f64,
         is_product: bool,

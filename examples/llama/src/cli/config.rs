@@ -166,6 +166,7 @@ pub const SECTIONS: &[Section] = &[
             Key::of("hardware-file"),
             Key::of("json"),
             Key::of("after"),
+            Key::of("why"),
         ],
     )
     .of_command("explain"),
@@ -254,6 +255,7 @@ mod tests {
             "hardware" => &["a100", "h100", "h200"],
             "template" => &["{prompt} = \"?\"\n\tA: "],
             "after" => &["lower", "propagate"],
+            "why" => &["%12", "s34"],
             "data" | "validate" => &[
                 "a.jsonl",
                 "b c.parquet,weight=2,text=body",

@@ -22,7 +22,7 @@ use self::numbers::{at_least_0, positive};
 use crate::data::tokenizer::{PLACE, QUESTION};
 use crate::model::Size;
 use burn_dist::clock::{Hardware, ModuleCosts};
-use burn_dist::explanation::PASSES;
+use burn_dist::explanation::{AskedValue, PASSES};
 use burn_dist::mesh::GpuTransport;
 use burn_dist::mesh::{Links, MeshShape, Nodes};
 use burn_dist::schedule::Schedule;
@@ -474,10 +474,14 @@ pub struct ExplainArgs {
     /// Write the plan here.
     #[arg(long, value_name = "FILE.json")]
     pub json: Option<PathBuf>,
-    /// Print what there is of a step after a pass of the planner: precision, float8, propagate, checkpoint,
+    /// Print what there is of a step after a pass of the planner: layers, precision, float8, propagate, checkpoint,
     /// redundancy, staging, schedule, hierarchy, async_tp, lower, offload or lifetimes.
     #[arg(long, value_name = "PASS", value_parser = pass)]
     pub after: Option<&'static str>,
+    /// Print why the operation that makes a value is split as it is, and what other splits would cost: a value of a
+    /// step as it is named with --after, as in %12 (float8) or s34 (propagate).
+    #[arg(long, value_name = "VALUE")]
+    pub why: Option<AskedValue>,
 }
 
 /// What to simulate, and on what.

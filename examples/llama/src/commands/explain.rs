@@ -43,6 +43,7 @@ pub(super) fn run(args: &ExplainArgs) -> anyhow::Result<End> {
     let config = &shape.config;
     let ask = Ask {
         after: args.after,
+        why: args.why,
         ..Ask::default()
     };
     let rows = predict::Rows::default();
@@ -79,6 +80,12 @@ pub(super) fn run(args: &ExplainArgs) -> anyhow::Result<End> {
     say!("{}", predict::table(&plan.memory));
     if let Some(pass) = args.after {
         say!("\na step after the pass {pass}\n\n{}", plan.after);
+    }
+    if let Some(value) = args.why {
+        match plan.why.is_empty() {
+            true => say!("\na step has no value {value}"),
+            false => say!("\nwhy {value} is made so\n\n{}", plan.why),
+        }
     }
     // All processes know the same plan.
     if let Some(path) = args.json.as_ref().filter(|_| speaks()) {

@@ -1,80 +1,16 @@
-//! What is stamped out is what would have been planned.
+//! Programs whose parts repeat, but for what some of them have of their own.
 
-use std::fmt::{self, Write};
-use std::hash::Hasher;
 use std::sync::Arc;
 
-use proptest::prelude::*;
-use rustc_hash::FxHasher;
-
-use crate::ir::{InputState, Mark, Origin, ParamSpec, Role, Runs, TensorIndex};
+use super::random_layout;
+use crate::ir::{InputState, Mark, Origin, ParamSpec, Role, TensorIndex};
 use crate::layout::{Layout, LayoutText, Partial};
 use crate::mesh::ReduceOp;
-use crate::planner::Planner;
-use crate::tests::{MESHES, random_layout};
-use crate::toy::{Builder, Kind, options};
-use crate::{Accumulation, Float, PlanOptions, Policy, Precision, Reshard, ShardStrategy, plan};
-
-/// The text of a value, of which a number alone is kept.
-#[derive(Default)]
-struct Digest(FxHasher);
-
-impl Digest {
-    fn of(value: &impl fmt::Debug) -> u64 {
-        let mut digest = Self::default();
-        write!(digest, "{value:?}").expect("nothing fails");
-        digest.0.finish()
-    }
-}
-
-impl fmt::Write for Digest {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.0.write(text.as_bytes());
-        Ok(())
-    }
-}
-
-/// Plans a window with and without stamping, compares, and returns what was stamped.
-fn check(b: &Builder, options: &PlanOptions, what: &str) -> Runs {
-    let planned = |stamp| {
-        let options = PlanOptions {
-            stamp,
-            ..options.clone()
-        };
-        let mut planner = Planner::new(&b.window, &b.mesh, &options);
-        let result = planner.run(Some("propagate"));
-        let mut state = planner.state;
-        let runs = state.programs.first_mut().map(|program| &mut program.runs);
-        let runs = runs.map(std::mem::take).unwrap_or_default();
-        (result, state.programs, runs)
-    };
-    let (expected, expected_programs, without) = planned(false);
-    let (found, programs, runs) = planned(true);
-    assert_eq!(without.stamped, 0, "{what}");
-    assert_eq!(without.planned, runs.planned + runs.stamped, "{what}");
-    let expected = (expected, expected_programs);
-    let found = (found, programs);
-    if Digest::of(&found) == Digest::of(&expected) {
-        return runs;
-    }
-    let (found, expected) = (format!("{found:?}"), format!("{expected:?}"));
-    let mut pairs = found.bytes().zip(expected.bytes());
-    if let Some(at) = pairs.position(|(found, expected)| found != expected) {
-        let around = |text: &str| {
-            text[at.saturating_sub(300)..]
-                .chars()
-                .take(400)
-                .collect::<String>()
-        };
-        let (found, expected) = (around(&found), around(&expected));
-        panic!("{what}: after {at} bytes, it is\n{found}\nnot\n{expected}");
-    }
-    assert_eq!(found.len(), expected.len(), "{what}");
-    runs
-}
+use crate::toy::{Builder, Kind};
+use crate::{Accumulation, Policy, Reshard, ShardStrategy};
 
 /// A training step of equal layers, over flat tokens, with gradients of several microbatches added up.
-fn layers(mesh: &str, policy: &Policy, num: usize, microbatches: usize) -> Builder {
+pub(crate) fn layers(mesh: &str, policy: &Policy, num: usize, microbatches: usize) -> Builder {
     let mut b = Builder::new(mesh);
     let policy = Arc::new(policy.clone());
     let mut scalars = 0..;
@@ -146,86 +82,11 @@ fn layers(mesh: &str, policy: &Policy, num: usize, microbatches: usize) -> Build
     b
 }
 
-#[test]
-fn layers_that_repeat_are_planned_once() {
-    for mesh in ["fsdp=2", "fsdp=2,tp=2", "dp=2,fsdp=2,tp=2"] {
-        let policy = Policy {
-            reshard: Reshard::Always,
-            ..Policy::default()
-        };
-        let of = |num| {
-            let b = layers(mesh, &policy, num, 1);
-            check(&b, &options(&b.mesh), mesh)
-        };
-        let (few, many) = (of(5), of(9));
-        assert!(few.stamped > 0, "{mesh}: {few:?}");
-        assert_eq!(few.planned, many.planned, "{mesh}: {few:?}, {many:?}");
-        assert_eq!(
-            few.planned + few.stamped + 3 * 4,
-            many.planned + many.stamped,
-            "{mesh}"
-        );
-    }
-}
-
-#[test]
-fn the_steps_of_a_training_step_are_the_same() {
-    for mesh in MESHES {
-        for reshard in ["always", "last", "every=2", "never"] {
-            for (accumulation, strategy) in [
-                (Accumulation::PerStep, ShardStrategy::Full),
-                (Accumulation::PerMicrobatch, ShardStrategy::Full),
-                (Accumulation::PerStep, ShardStrategy::Replicate),
-            ] {
-                for (precision, defer, scatter_bytes_min) in [
-                    (Precision::default(), true, 0),
-                    (Precision::default(), false, 0),
-                    (Precision::new(Float::BF16), true, 1 << 20),
-                ] {
-                    let policy = Policy {
-                        reshard: reshard.parse().expect("a policy"),
-                        accumulation,
-                        strategy,
-                        precision,
-                        ..Policy::default()
-                    };
-                    let b = layers(mesh, &policy, 4, 3);
-                    let options = PlanOptions {
-                        defer,
-                        scatter_bytes_min,
-                        ..options(&b.mesh)
-                    };
-                    let what = format!("`{mesh}` {policy:?} {defer}");
-                    let runs = check(&b, &options, &what);
-                    assert!(runs.stamped > 0, "{what}: {runs:?}");
-                }
-            }
-        }
-    }
-}
-
-#[test]
-fn a_plan_is_the_same() {
-    let b = layers("fsdp=2,tp=2", &Policy::default(), 6, 2);
-    let planned = |stamp| {
-        let options = PlanOptions {
-            stamp,
-            ..options(&b.mesh)
-        };
-        let mut plan = plan(&b.window, &b.mesh, &options).expect("a plan");
-        let runs = std::mem::take(&mut plan.runs);
-        (format!("{plan:?}"), runs.stamped > 0)
-    };
-    let (with, without) = (planned(true), planned(false));
-    assert!(with.1 && !without.1);
-    assert!(with.0 == without.0);
-}
-
 /// Shape of all that units work on.
-const SQUARE: [usize; 2] = [4, 4];
+pub(crate) const SQUARE: [usize; 2] = [4, 4];
 
 /// Makes values of many kinds, which units may take.
-fn from_outside(b: &mut Builder) -> Vec<TensorIndex> {
+pub(crate) fn from_outside(b: &mut Builder) -> Vec<TensorIndex> {
     let whole = Layout::replicated(&SQUARE);
     let (mut rows, mut terms) = (whole.clone(), whole.clone());
     if let Some(axis) = b.mesh.axis_indices().next() {
@@ -272,7 +133,13 @@ fn from_outside(b: &mut Builder) -> Vec<TensorIndex> {
 }
 
 /// What is known of the parameter of a unit; unit 0 of each kind is as the others.
-fn spec(b: &Builder, unit: usize, name: &str, kind: usize, policy: &Policy) -> ParamSpec {
+pub(crate) fn spec(
+    b: &Builder,
+    unit: usize,
+    name: &str,
+    kind: usize,
+    policy: &Policy,
+) -> ParamSpec {
     let path = format!("units.{unit}.{name}");
     let mut spec = Builder::spec(&path, &SQUARE, Some(&format!("units.{unit}")));
     let mut policy = policy.clone();
@@ -296,7 +163,7 @@ fn spec(b: &Builder, unit: usize, name: &str, kind: usize, policy: &Policy) -> P
 }
 
 /// Writes units of random operations, the same for all but for what `twists` says of each.
-fn units(mesh: &str, picks: &[u8], twists: &[(u8, u8)], policy: &Policy) -> Builder {
+pub(crate) fn units(mesh: &str, picks: &[u8], twists: &[(u8, u8)], policy: &Policy) -> Builder {
     let mut b = Builder::new(mesh);
     let outside = from_outside(&mut b);
     let mut picks = picks.iter().map(|&pick| usize::from(pick));
@@ -413,120 +280,4 @@ fn units(mesh: &str, picks: &[u8], twists: &[(u8, u8)], policy: &Policy) -> Buil
     }
     b.survive(x);
     b
-}
-
-/// Units in whose runs nothing but one value differs.
-#[test]
-fn what_is_known_of_a_value_counts() {
-    for mesh in ["dp=2", "fsdp=2", "fsdp=2,tp=2"] {
-        let kinds = from_outside(&mut Builder::new(mesh)).len();
-        let policy = Policy {
-            accumulation: Accumulation::PerStep,
-            ..Policy::default()
-        };
-        // Each of a pair is used after the other, so a pair need not be turned round.
-        let pairs = (0..kinds).flat_map(|one| (one + 1..kinds).map(move |other| (one, other)));
-        for (one, other) in pairs {
-            for consumer in 0..8 {
-                let mut b = Builder::new(mesh);
-                let outside = from_outside(&mut b);
-                let x = b.data(&SQUARE);
-                for (unit, turn) in [one, one, other, one, other].into_iter().enumerate() {
-                    let w = spec(&b, unit, "w", 1, &policy);
-                    let w = b.param(w);
-                    let (h, s) = (b.linear(x, w), outside[turn]);
-                    let made = match consumer {
-                        0 => b.pair(Kind::Add, s, outside[1]),
-                        1 => b.pair(Kind::Mul, h, s),
-                        2 => b.linear(s, w),
-                        3 => b.exp(s),
-                        4 => b.transpose(s),
-                        5 => b.sum_dim(s, 0),
-                        6 => b.op(Kind::LinearX, &[w, s], &SQUARE),
-                        _ => {
-                            let terms = [s, x].map(|x| b.op(Kind::LinearW, &[x, h], &SQUARE));
-                            b.pair(Kind::Add, terms[0], terms[1])
-                        }
-                    };
-                    b.survive(made);
-                }
-                let what = format!("{mesh}: {one} and {other} used by {consumer}");
-                check(&b, &options(&b.mesh), &what);
-            }
-        }
-    }
-}
-
-/// Units whose first visits differ, and whose second ones but for what the first have left behind do not.
-#[test]
-fn what_another_run_left_behind_counts() {
-    for mesh in MESHES {
-        for (kinds, takes) in (0..11 * 18).map(|case| ([0, case % 11], case / 11)) {
-            let mut b = Builder::new(mesh);
-            let outside = from_outside(&mut b);
-            let data = b.data(&SQUARE);
-            let mut first = Vec::new();
-            for (unit, turn) in [0, 0, 1, 0, 1, 1].into_iter().enumerate() {
-                let mut weight = |name: &str, kind: usize| {
-                    let spec = spec(&b, unit, name, kind, &Policy::default());
-                    b.param(spec)
-                };
-                let (w, v) = (weight("w", kinds[turn]), weight("v", 2));
-                let x = [data, outside[takes % outside.len()]][turn];
-                let y = b.linear(x, w);
-                let z = b.linear(data, v);
-                if turn == 1 {
-                    b.survive(z);
-                }
-                let z = b.exp(z);
-                first.push((w, y, z));
-            }
-            let alone = b.param(Builder::spec("last", &SQUARE, None));
-            b.transpose(alone);
-            for (w, y, z) in first {
-                let g = b.op(Kind::LinearX, &[w, z], &SQUARE);
-                let g = b.exp(g);
-                let deep = b.reshape(y, &[2, 2, 4]);
-                let deep = b.exp(deep);
-                b.survive(deep);
-                b.survive(g);
-            }
-            check(
-                &b,
-                &options(&b.mesh),
-                &format!("{mesh}: {kinds:?}, {takes}"),
-            );
-        }
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1500))]
-
-    #[test]
-    fn what_units_have_in_common_is_planned_once(
-        mesh in proptest::sample::select(&MESHES[..]),
-        picks in proptest::collection::vec(any::<u8>(), 20..90),
-        twists in proptest::collection::vec((0u8..24, any::<u8>()), 3..7),
-        reshard in proptest::sample::select(&["always", "last", "every=2", "never"][..]),
-        scatter in 0usize..2,
-        defer in any::<bool>(),
-        precision in any::<bool>(),
-    ) {
-        let policy = Policy {
-            reshard: reshard.parse().expect("a policy"),
-            precision: match precision {
-                true => Precision::new(Float::BF16),
-                false => Precision::default(),
-            },
-            ..Policy::default()
-        };
-        let b = units(mesh, &picks, &twists, &policy);
-        let options = PlanOptions {
-            scatter_bytes_min: scatter << 20,
-            defer,
-            ..options(&b.mesh)
-        };
-        check(&b, &options, mesh);
-    }
 }

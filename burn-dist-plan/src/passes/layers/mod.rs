@@ -1,0 +1,301 @@
+//! Linear layers that were recorded as products of matrices, as layers.
+//!
+//! A line of Burn records `y = x W` as a product of `x` and a view of `W`, and what its autodiff makes of that: the
+//! product of a gradient with the turned `W`, that of the turned `x` with the gradient, and the sum of the latter over
+//! the batch. All of that is found here by what it is made of, and becomes what passes know as a layer: the weight is an
+//! operand as it is, so whoever gathers, splits, quantises or recomputes finds it, and the operands of a product are
+//! the values themselves, in any layout that they have, not views that follow one of them.
+//!
+//! ```text
+//! layer      a product of what is no parameter with a parameter of two dims that is not turned
+//! gradient   of x: a product of a gradient with such a parameter, turned
+//!            of W: a product of a layer's x, turned, with a gradient, of a shape with W
+//! ```
+//!
+//! Where evidence does not decide, a product stays one. No value changes: see [`Op::layer`].
+
+use std::collections::HashMap;
+
+use super::state::Precise;
+use super::unread::drop_unread;
+use super::{Context, Report, State};
+use crate::error::PlanError;
+use crate::facts::Facts;
+use crate::ir::{NewTensor, Op, Product, Role, ValueIndex, Window, Work};
+
+#[cfg(test)]
+mod tests;
+
+/// The pass: see [`PASSES`](super::PASSES).
+pub(super) fn pass<O: Op>(state: &mut State<'_, O>, _: &Context<'_>) -> Result<Report, PlanError> {
+    let finder = Finder::new(&state.window, &state.facts);
+    if let Some(precise) = rewrite(&state.window, finder.find()) {
+        state.rewritten(precise);
+    }
+    Ok(Report::default())
+}
+
+/// A product of a layer.
+struct Layer {
+    product: Product,
+    /// As [`Product`] names them.
+    operands: [ValueIndex; 2],
+    /// The operations that it stands for, the last of which makes its result.
+    parts: Vec<usize>,
+}
+
+struct Finder<'a, O> {
+    window: &'a Window<O>,
+    facts: &'a Facts,
+    shapes: Vec<&'a [usize]>,
+    /// The operation that makes each value; of what comes from outside, none.
+    made_by: Vec<Option<usize>>,
+    /// The first operation that reads each value, and how many do.
+    readers: Vec<(usize, u32)>,
+    /// Of reshapes of one value to one shape, the first.
+    first: Vec<ValueIndex>,
+}
+
+impl<'a, O: Op> Finder<'a, O> {
+    fn new(window: &'a Window<O>, facts: &'a Facts) -> Self {
+        let num_values = window.dies.len();
+        let mut this = Self {
+            window,
+            facts,
+            shapes: vec![&[]; num_values],
+            made_by: vec![None; num_values],
+            readers: vec![(usize::MAX, 0); num_values],
+            first: (0..num_values as ValueIndex).collect(),
+        };
+        for input in &window.inputs {
+            this.shapes[input.value as usize] = &input.shape;
+        }
+        let mut reshapes: HashMap<(ValueIndex, &[usize]), ValueIndex> = HashMap::new();
+        for (index, op) in window.ops.iter().enumerate() {
+            for input in op.inputs() {
+                let (first, count) = &mut this.readers[input.id as usize];
+                *first = index.min(*first);
+                *count += 1;
+            }
+            for out in op.outputs() {
+                this.shapes[out.id as usize] = out.shape;
+                this.made_by[out.id as usize] = Some(index);
+                if let Some(of) = facts.reshape_of[out.id as usize] {
+                    let first = reshapes.entry((this.first(of), out.shape));
+                    this.first[out.id as usize] = *first.or_insert(out.id);
+                }
+            }
+        }
+        this
+    }
+
+    fn first(&self, value: ValueIndex) -> ValueIndex {
+        self.first[value as usize]
+    }
+
+    fn shape(&self, value: ValueIndex) -> &'a [usize] {
+        self.shapes[value as usize]
+    }
+
+    /// Returns what a view is of, and whether it is that turned: a view that keeps all else as it is, but for dims of
+    /// size one before the last two.
+    fn view(&self, value: ValueIndex) -> Option<(ValueIndex, bool)> {
+        let op = &self.window.ops[self.made_by[value as usize]?];
+        let from = op.inputs().next()?.id;
+        if op.traits().turns {
+            return Some((from, true));
+        }
+        let is_reshape = self.facts.reshape_of[value as usize] == Some(from);
+        let matrices = [from, value].map(|value| as_matrix(self.shape(value)));
+        (is_reshape && matrices[0].is_some() && matrices[0] == matrices[1]).then_some((from, false))
+    }
+
+    /// Returns the parameter of two dims that a value is a view of, and whether that is turned.
+    fn weight(&self, value: ValueIndex) -> Option<(ValueIndex, bool)> {
+        let (mut at, mut turned) = (value, false);
+        while self.shape(at).len() != 2 || self.facts.parameter(at).is_none() {
+            let (from, turns) = self.view(at)?;
+            (at, turned) = (from, turned != turns);
+        }
+        Some((at, turned))
+    }
+
+    fn is_parameter(&self, value: ValueIndex) -> bool {
+        let view = self.facts.view_of[value as usize].is_some();
+        view || self.facts.parameter(value).is_some()
+    }
+
+    /// Whether a value is a gradient, and not that of a parameter.
+    fn is_gradient(&self, value: ValueIndex) -> bool {
+        let role = &self.facts.roles[value as usize];
+        let of_parameter = matches!(role, Role::Gradient(Some(_)) | Role::State(_));
+        self.facts.backward[value as usize] && !of_parameter
+    }
+
+    /// Returns the products of layers, in the order of the operations that make their results.
+    fn find(&self) -> Vec<Layer> {
+        let mut found: Vec<Layer> = Vec::new();
+        let mut open: Vec<(usize, [ValueIndex; 2], ValueIndex)> = Vec::new();
+        // The weight whose layer's result has a gradient, and those that are applied to a value.
+        let mut by_gradient: HashMap<ValueIndex, ValueIndex> = HashMap::new();
+        let mut by_input: HashMap<ValueIndex, Vec<ValueIndex>> = HashMap::new();
+        let products = self.window.ops.iter().enumerate();
+        for (index, op) in products.filter(|(_, op)| op.traits().work == Work::Product) {
+            let mut operands = op.inputs().map(|input| input.id);
+            let (Some(left), Some(right)) = (operands.next(), operands.next()) else {
+                continue;
+            };
+            let Some(out) = op.outputs().next() else {
+                continue;
+            };
+            // A product of operands of several types casts them.
+            let is_of_one = op.inputs().all(|input| input.dtype == out.dtype);
+            if self.is_parameter(left) || !is_of_one {
+                continue;
+            }
+            let (weight, left_first) = (self.weight(right), self.first(left));
+            let product = match weight {
+                Some((_, turned)) => match (turned, self.facts.backward[left as usize]) {
+                    (false, false) => Product::Forward,
+                    (true, true) if self.is_gradient(left) => Product::Input,
+                    _ => continue,
+                },
+                None => {
+                    open.push((index, [left, right], out.id));
+                    continue;
+                }
+            };
+            let Some((weight, _)) = weight else {
+                continue;
+            };
+            let shape = self.shape(weight);
+            let width = if product == Product::Forward {
+                shape[1]
+            } else {
+                shape[0]
+            };
+            let rows = self.shape(left).split_last().map(|(_, rows)| rows);
+            if out.shape.split_last() != rows.map(|rows| (&width, rows)) {
+                continue;
+            }
+            let operands = match product {
+                Product::Forward => {
+                    by_input.entry(left_first).or_default().push(weight);
+                    [left_first, weight]
+                }
+                _ => {
+                    by_gradient.insert(left_first, weight);
+                    [weight, left_first]
+                }
+            };
+            found.push(Layer {
+                product,
+                operands,
+                parts: vec![index],
+            });
+        }
+        for (index, [turned, gradient], out) in open {
+            let Some((x, true)) = self.view(turned) else {
+                continue;
+            };
+            if self.is_parameter(x)
+                || self.facts.backward[x as usize]
+                || !self.is_gradient(gradient)
+            {
+                continue;
+            }
+            let Some((out, parts)) = self.summed(index, out) else {
+                continue;
+            };
+            let (x, gradient) = (self.first(x), self.first(gradient));
+            let applied = by_input.get(&x).into_iter().flatten();
+            let mut weights = by_gradient.get(&gradient).into_iter().chain(applied);
+            let updated = self.facts.roles[out as usize].belongs_to();
+            let is_of_layer = weights.any(|weight| self.shape(*weight) == self.shape(out));
+            if is_of_layer || updated.is_some_and(|of| of.layout.shape() == self.shape(out)) {
+                found.push(Layer {
+                    product: Product::Weight,
+                    operands: [x, gradient],
+                    parts,
+                });
+            }
+        }
+        found
+    }
+
+    /// Returns the sum of a product's matrices, as a matrix, with the operations that make it.
+    fn summed(&self, index: usize, out: ValueIndex) -> Option<(ValueIndex, Vec<usize>)> {
+        let (mut at, mut parts) = (out, vec![index]);
+        while self.shape(at).len() > 2 {
+            let (reader, count) = self.readers[at as usize];
+            let is_kept = !self.window.dies[at as usize] || self.window.reads.contains(&at);
+            if count != 1 || is_kept {
+                return None;
+            }
+            let op = &self.window.ops[reader];
+            let next = op.outputs().next()?.id;
+            let (from, to) = (self.shape(at), self.shape(next));
+            let batch = |shape: &[usize]| shape.len() - 2;
+            let adds_up = op.traits().adds_up
+                && from.len() == to.len()
+                && from[batch(from)..] == to[batch(to)..];
+            if !adds_up && self.view(next) != Some((at, false)) {
+                return None;
+            }
+            parts.push(reader);
+            at = next;
+        }
+        Some((at, parts))
+    }
+}
+
+/// Returns the last two dims of a shape whose other dims have size one.
+fn as_matrix(shape: &[usize]) -> Option<&[usize]> {
+    let (batch, matrix) = shape.split_at_checked(shape.len().checked_sub(2)?)?;
+    batch.iter().all(|size| *size == 1).then_some(matrix)
+}
+
+/// Puts layers in the place of what stands for them; `None` where there are none, or the language has no such
+/// operations.
+fn rewrite<O: Op>(window: &Window<O>, layers: Vec<Layer>) -> Option<Precise<O>> {
+    if layers.is_empty() {
+        return None;
+    }
+    let mut tensors: Vec<Option<NewTensor>> = vec![None; window.dies.len()];
+    for input in &window.inputs {
+        tensors[input.value as usize] = Some(NewTensor {
+            id: input.value,
+            shape: input.shape.clone(),
+            dtype: input.dtype,
+        });
+    }
+    for out in window.ops.iter().flat_map(Op::outputs) {
+        tensors[out.id as usize] = Some(NewTensor::from(out));
+    }
+    let mut instead: Vec<Option<Option<O>>> = vec![None; window.ops.len()];
+    for layer in layers {
+        let tensor = |value: ValueIndex| tensors[value as usize].clone();
+        let (last, others) = layer.parts.split_last()?;
+        let [first, second] = layer.operands.map(tensor);
+        let out = window.ops[*last].outputs().next().map(NewTensor::from);
+        let made = O::layer(layer.product, [first?, second?], out?)?;
+        for part in others {
+            instead[*part] = Some(None);
+        }
+        instead[*last] = Some(Some(made));
+    }
+    let ops = window.ops.iter().zip(instead);
+    let ops = ops.filter_map(|(op, instead)| instead.unwrap_or_else(|| Some(op.clone())));
+    let mut ops: Vec<(O, bool)> = ops.map(|op| (op, false)).collect();
+    drop_unread(&mut ops, window, &window.dies);
+    Some(Precise {
+        window: Window {
+            ops: ops.into_iter().map(|(op, _)| op).collect(),
+            inputs: window.inputs.clone(),
+            dies: window.dies.clone(),
+            reads: window.reads.clone(),
+            hash: window.hash,
+        },
+        reduces_first: Vec::new(),
+    })
+}

@@ -1,0 +1,179 @@
+//! Laws: a text is read as what it was written of, after every pass, and passes go on with what was read.
+
+use proptest::prelude::*;
+
+use super::state::Made;
+use super::{parse, print};
+use crate::mesh::{Nodes, Topology};
+use crate::planner::{Planner, finish};
+use crate::tests::pipelines::{Model, Norm};
+use crate::tests::{MESHES, random_program, three_layers};
+use crate::toy::{Builder, Toy, options};
+use crate::{Float, PASSES, PlanOptions, Policy, Precision, ScheduleKind, plan};
+
+/// Checks the law of a window: the text after each pass is read as what it was written of, and the next pass goes on
+/// with that; the last has the plan that there is without texts. Returns the texts.
+pub(super) fn check(b: &Builder, options: &PlanOptions, what: &str) -> Vec<String> {
+    let planned = plan(&b.window, &b.mesh, options).expect("a plan");
+    let mut texts: Vec<String> = Vec::new();
+    for (index, (pass, _)) in PASSES.iter().enumerate() {
+        let mut planner = match texts.last() {
+            Some(text) => parse::<Toy>(text, &b.mesh, options).expect("it was read before"),
+            None => Planner::new(&b.window, &b.mesh, options),
+        };
+        planner.run_from(index, Some(pass)).expect("a pass");
+        let text = print(&planner);
+        let read = parse::<Toy>(&text, &b.mesh, options);
+        let read = read.unwrap_or_else(|error| panic!("{what}, after {pass}: {error}\n{text}"));
+        assert_eq!(print(&read), text, "{what}, after {pass}");
+        // Not as text, which the printer might leave something out of.
+        let is_same = Made::of(&read) == Made::of(&planner);
+        assert!(
+            is_same,
+            "{what}: {pass} is read otherwise than it was\n{text}"
+        );
+        drop((planner, read));
+        texts.push(text);
+    }
+    let last = texts.last().expect("there are passes");
+    let read = parse::<Toy>(last, &b.mesh, options).expect("it was read before");
+    assert_eq!(finish(read, &b.window), planned, "{what}");
+    texts
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn what_was_written_is_read_as_it_was(
+        mesh in proptest::sample::select(&MESHES[..]),
+        picks in proptest::collection::vec(any::<u8>(), 20..160),
+        policy in proptest::sample::select(&["none", "full", "selective"][..]),
+        offload in proptest::sample::select(&["none", "params,optimizer", "activations"][..]),
+        float8 in proptest::sample::select(&[None, Some("tensorwise"), Some("rowwise")][..]),
+        defer in any::<bool>(),
+        precision in any::<bool>(),
+        per_node in 1usize..4,
+    ) {
+        let precision = match precision {
+            true => Precision::new(Float::BF16),
+            false => Precision::default(),
+        };
+        let b = random_program(mesh, &picks).under(Policy {
+            checkpoint: policy.parse().expect("a policy"),
+            offload: offload.parse().expect("a policy"),
+            float8: float8.map(|float8| float8.parse().expect("a policy")),
+            precision,
+            ..Policy::default()
+        });
+        let ranks = b.mesh.num_ranks();
+        let nodes = Nodes::Each(per_node).topology(ranks, &[]);
+        let options = PlanOptions {
+            defer,
+            topology: nodes.unwrap_or_else(|_| Topology::single(ranks)),
+            hierarchy_bytes_min: Some(0),
+            ..options(&b.mesh)
+        };
+        check(&b, &options, mesh);
+    }
+}
+
+#[test]
+fn pipelines_are_read_as_they_were() {
+    for (schedule, chunks) in [
+        (ScheduleKind::OneFOneB, 1),
+        (ScheduleKind::ZbH1, 1),
+        (ScheduleKind::ZbV, 2),
+    ] {
+        for mesh in ["pp=2", "pp=2,fsdp=2", "pp=2,tp=2"] {
+            let model = Model {
+                norm: Norm::Scales,
+                apart: true,
+                ..Model::new(mesh, schedule, chunks, 4)
+            };
+            let b = model.step(2);
+            check(&b, &options(&b.mesh), mesh);
+            let b = Model {
+                norm: Norm::None,
+                ..model
+            }
+            .step(2);
+            let more = PlanOptions {
+                microbatches: Some(6),
+                ..options(&b.mesh)
+            };
+            check(&b, &more, mesh);
+        }
+    }
+}
+
+/// An error has the line, what was expected there, and what was found.
+#[test]
+fn errors_say_where_what_was_expected() {
+    let b = three_layers("fsdp=2", 4);
+    let options = options(&b.mesh);
+    let mut planner = Planner::new(&b.window, &b.mesh, &options);
+    planner.run(Some("propagate")).expect("a pass");
+    let text = print(&planner);
+    let line = |part: &str| {
+        text.lines()
+            .position(|line| line.contains(part))
+            .expect(part)
+            + 1
+    };
+    for (from, to, expected) in [
+        (
+            "load %0 to s0",
+            "lode %0 to s0",
+            "expected `}` or `load` or `upload`",
+        ),
+        (
+            "load %0 to s0",
+            "load %0 in s0",
+            "expected `to s`, found `in s0`",
+        ),
+        (
+            "0: f32 [4{fsdp*}, 4] of %0",
+            "1: f32 [4{fsdp*}, 4] of %0",
+            "expected `}` or `0:`, found `1: f32",
+        ),
+        (
+            "0: f32 [4{fsdp*}, 4] of %0",
+            "0: f32 [4{tp}, 4] of %0",
+            "expected an axis of fsdp=2, found `tp}",
+        ),
+        (
+            "store s",
+            "store s0 as %1 and s",
+            "expected the end of the line, found `and s",
+        ),
+        (
+            "  0: \"first.weight\"",
+            "  0: first.weight",
+            "expected a text in quotes, found `first.weight",
+        ),
+        (
+            "parameter p2",
+            "parameter p7",
+            "expected the number of one of the params, found `7",
+        ),
+        ("\nreport ", "\n", "expected `report`, found `float8"),
+    ] {
+        assert!(text.contains(from), "{from}");
+        let wrong = text.replacen(from, to, 1);
+        let Err(error) = parse::<Toy>(&wrong, &b.mesh, &options) else {
+            panic!("{to} is read")
+        };
+        let (line, error) = (line(from.trim()), error.to_string());
+        assert!(
+            error.starts_with(&format!("line {line}, column ")),
+            "{line}: {error}"
+        );
+        assert!(error.contains(expected), "{error}");
+    }
+    let half = &text[..text.len() / 2];
+    let Err(error) = parse::<Toy>(half, &b.mesh, &options) else {
+        panic!("half of a text is read")
+    };
+    assert_eq!(error.line, half.lines().count(), "{error}");
+}

@@ -1,0 +1,141 @@
+//! Tasks of ranks, and what passes report.
+
+use super::{Failed, Form, FormError, Reader, Writer, form, lines};
+use crate::float8::Float8Layer;
+use crate::ir::{
+    CollectiveRecord, CollectiveTask, HostTask, Indexed, Op, RandomTask, RankPlan, Task, TermOf,
+    TransferTask, UploadTask,
+};
+use crate::memory::{MemoryClass, MemoryPlan, PeakCause};
+use crate::mesh::MeshShape;
+use crate::mesh::collective::{AllToAll, Collective, Kind, Strided};
+use crate::passes::Report;
+use crate::passes::async_tp::Overlap;
+use crate::passes::checkpoint::Recomputed;
+use crate::passes::lower::Lowered;
+use crate::{AxisRedundancy, FewRows, Redundancy};
+
+form!(struct Lowered<O> { "" plan, "\nvisits of tasks " visits, "\nactions of slots " actions });
+form!(struct RankPlan<O> {
+    "tasks " tasks as local, "\nslots " num_slots, "\npaths " paths, "\nclasses " classes, "\nstorage " storage,
+    "\nindexed " indexed, "\nactions " actions,
+});
+form!(struct Indexed { "" op, " of " shape, " dim " dim, " from " start });
+form!(enum Task<O> {
+    "load" => Load {
+        " %" value, " to s" slot, " " dtype, " " shape, " bytes " bytes, " take" take or false, " host" host or false,
+    },
+    "upload" => Upload(" " task),
+    "random" => Random(" " task),
+    "run" => Op(" " op, " in " path),
+    "collective" => Collective(" " task),
+    "launch" => Launch { " " group, " " tasks as lines },
+    "finish" => Finish { " " group, " " to },
+    "store" => Store {
+        " s" slot, " as %" value, " " dtype, " " shape, " bytes " bytes, " take" take or false, " host" host or false,
+    },
+    "read" => Read { " " read, " s" slot, " " dtype, " " shape, " take" take or false },
+    "to_host" => ToHost(" " task),
+    "from_host" => FromHost(" " task),
+    "free" => Free(" s" slot),
+    "send" => Send(" " task),
+    "receive" => Receive(" " task),
+});
+form!(struct TransferTask {
+    "s" slot, " " dtype, " " shape, " peer " peer, " record " record, " in " path, " take" take or false,
+});
+form!(struct HostTask { "s" slot, " " dtype, " " shape });
+form!(struct UploadTask {
+    "%" value, " to s" slot, " " dtype, " " shape, " runs " runs or None, " terms " terms or Vec::new(),
+    " seed " seed or 0,
+});
+form!(struct TermOf { "" op, " " index, " of " count });
+form!(struct RandomTask<O> { "" op, " stream " stream, " to s" slot, " " dtype, " " shape, " runs " runs });
+form!(struct Strided { "" outer, " x " mid_sizes, " x " inner_bytes });
+form!(struct AllToAll { "" shape, " split " split, " concat " concat, " elements of " elem_bytes });
+form!(enum Collective {
+    "all_gather" => AllGather(" " parts), "reduce_scatter" => ReduceScatter { " " op, " " parts },
+    "all_reduce" => AllReduce { " " op, " bytes " bytes }, "all_to_all" => AllToAll(" " moved),
+    "shift" => Shift { " by " by, " sizes " sizes }, "broadcast" => Broadcast { " from " root, " bytes " bytes },
+    "send" => Send { " bytes " bytes }, "recv" => Recv { " bytes " bytes },
+});
+form!(enum Kind {
+    "all_gather" => AllGather, "reduce_scatter" => ReduceScatter, "all_reduce" => AllReduce,
+    "all_to_all" => AllToAll, "shift" => Shift, "broadcast" => Broadcast, "send" => Send, "recv" => Recv,
+    "exchange" => Exchange,
+});
+form!(struct CollectiveTask {
+    "s" to, " = " collective, " of s" from, " take" take or false, " as " index, " of " group, " axes " axes,
+    " " dtype, " " from_shape, " to " to_shape, " record " record, " in " path,
+});
+form!(struct CollectiveRecord {
+    "" kind, " over " axes, " for " reason, " in " path or None, " " dtype, " " shape, " layouts " layouts,
+    " bytes " bytes, " members " members, " spans_nodes" spans_nodes or false, " launch " launch or None,
+});
+
+/// Reads the tasks of a rank, one on a line, of up to four slots.
+///
+/// # Errors
+/// [`FormError`] if one is none, with its line.
+pub(crate) fn rank<O: Op + Form>(tasks: &str) -> Result<RankPlan<O>, FormError> {
+    let mesh = MeshShape::parse("").expect("a mesh of one rank");
+    let text = format!("{{{tasks}\n}}");
+    let mut from = Reader::new(&text, &mesh);
+    match local::read(&mut from) {
+        Ok(tasks) => Ok(RankPlan {
+            tasks,
+            num_slots: 4,
+            paths: [].into(),
+            classes: [MemoryClass::Activation; 4].into(),
+            storage: Default::default(),
+            indexed: Default::default(),
+            actions: [].into(),
+        }),
+        Err(Failed) => Err(from.error()),
+    }
+}
+
+/// Returns the text of a collective in which each of two ranks gives four elements, of slot 0, and gets eight.
+pub(crate) fn gather(to: u32, take: bool) -> String {
+    let take = if take { " take" } else { "" };
+    format!(
+        "s{to} = all_gather 1 x [4, 4] x 4 of s0{take} as 0 of [0, 1] axes [2] f32 [4] to [8] record 0 in 0"
+    )
+}
+
+/// Tasks of a rank, whose tensors are local.
+mod local {
+    use super::*;
+
+    pub(super) fn write<O: Op + Form>(tasks: &[Task<O>], to: &mut Writer<'_>) {
+        to.known.begin("s");
+        lines::write(tasks, to);
+    }
+
+    pub(super) fn read<O: Op + Form>(from: &mut Reader<'_>) -> Result<Vec<Task<O>>, Failed> {
+        from.known.begin("s");
+        lines::read(from)
+    }
+}
+
+form!(struct Report {
+    "float8 " float8 as lines, "\nrecomputed " recomputed, "\nredundancy " redundancy, "\nscheduled " scheduled,
+    "\noverlaps " overlaps as lines, "\nmemory " memory as lines, "\nwhy " why or None,
+});
+form!(struct Float8Layer { "" path, " skipped " skipped or None, " gathered_before " gathered_before or None });
+form!(struct Recomputed { "" visits, " of " visits_seen, " ops " ops, " collectives " collectives });
+form!(struct Redundancy {
+    "" flops, " model " model_flops, " hardware " hardware_flops, " axes " axes, " few rows " few_rows or None,
+    " has_rows" has_rows or false,
+});
+form!(struct AxisRedundancy {
+    "" axis, " " flops, " first " first or None, " is_product" is_product or false, " is_model" is_model or false,
+    " is_data" is_data or false, " is_split" is_split or false,
+});
+form!(struct FewRows { "" rows, " ranks " ranks });
+form!(struct Overlap { "" kind, " along " axis, " in " path or None, " whole " whole or None });
+form!(struct MemoryPlan {
+    "peak " peak_bytes, " " peak_by_class, " at " peak_cause, " classes " class_peaks, " start " start_bytes,
+    " end " end_bytes, " host " host_peak_bytes,
+});
+form!(struct PeakCause { "" op, " in " path or None, " task " task });
