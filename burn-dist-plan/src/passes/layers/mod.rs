@@ -125,7 +125,7 @@ impl<'a, O: Op> Finder<'a, O> {
         view || self.facts.parameter(value).is_some()
     }
 
-    /// Whether a value is a gradient, and not that of a parameter.
+    /// Returns whether a value is a gradient, and not that of a parameter.
     fn is_gradient(&self, value: ValueIndex) -> bool {
         let role = &self.facts.roles[value as usize];
         let of_parameter = matches!(role, Role::Gradient(Some(_)) | Role::State(_));
