@@ -12,7 +12,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// What was asked for could not be read or written.
+/// Something that was asked for could not be read or written.
 const FAILED: u8 = 2;
 
 /// Looks at checkpoints, verifies, compares and rewrites them, whatever their size.
@@ -179,7 +179,7 @@ mod tests {
         ckpt: Ckpt,
     }
 
-    /// What a command prints, and whether all is well; or the error.
+    /// Returns the output of a command, and whether all is well; or the error.
     fn ckpt(args: &[&str]) -> Result<(String, bool), String> {
         let program = Program::try_parse_from([&["ckpt"], args].concat());
         let command = program.map_err(|error| error.to_string())?.ckpt.command;
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_checkpoint_is_said() {
+    fn errors_name_what_is_no_checkpoint() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().display().to_string();
         let error = ckpt(&["inspect", &path]).unwrap_err();

@@ -1,4 +1,4 @@
-//! What can go wrong with a checkpoint.
+//! Errors of checkpoints.
 
 use crate::format::{Checksum, HeaderError, ManifestError, SaveId};
 use crate::hf::FolderProblem;
@@ -17,7 +17,7 @@ pub enum CheckpointError {
     /// The file system refuses.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
         /// On what.
         path: PathBuf,
@@ -79,12 +79,12 @@ pub enum CheckpointError {
         offset: u64,
         /// Its size.
         bytes: usize,
-        /// What the manifest says.
+        /// The checksum in the manifest.
         expected: Checksum,
-        /// That of the bytes.
+        /// The checksum of the bytes.
         found: Checksum,
     },
-    /// What is asked for is not what there is.
+    /// Tensors that are asked for are not those that there are.
     #[error("{0}")]
     Keys(Box<KeyReport>),
     /// A tensor that is asked for twice, or saved twice.
@@ -104,7 +104,7 @@ pub enum CheckpointError {
     Region {
         /// The tensor.
         key: String,
-        /// What is wrong.
+        /// The fault.
         source: RegionError,
     },
     /// A region of another tensor.
@@ -132,7 +132,7 @@ pub enum CheckpointError {
     Layout {
         /// The tensor.
         key: String,
-        /// What is wrong.
+        /// The fault.
         source: burn_dist_plan::layout::LayoutError,
     },
     /// A tensor whose ranks hold terms of a sum.
@@ -156,7 +156,7 @@ pub enum CheckpointError {
     UnknownDType {
         /// The tensor.
         key: String,
-        /// What its file says.
+        /// The content of its file.
         found: String,
     },
     /// A parameter that cannot be held like that.
@@ -235,7 +235,7 @@ pub enum CheckpointError {
     /// The parts that are to be committed do not make up the checkpoint.
     #[error("the parts do not make up the checkpoint: {0}")]
     Parts(PartsProblem),
-    /// Another save is under way.
+    /// Another save is in progress.
     #[error("another save is under way: wait for it")]
     Busy,
     /// The thread that saved has panicked.
@@ -252,7 +252,7 @@ pub enum FileProblem {
     /// It is shorter or longer.
     #[error("it has {found} bytes instead of {expected}: it was cut, or is of another save")]
     Size {
-        /// What the manifest says.
+        /// The size in the manifest.
         expected: u64,
         /// How many it has.
         found: u64,
@@ -273,9 +273,9 @@ pub enum FileProblem {
     /// Its header has changed.
     #[error("its header has the checksum {found} instead of {expected}: it is damaged")]
     Checksum {
-        /// What the manifest says.
+        /// The checksum in the manifest.
         expected: Checksum,
-        /// That of the header.
+        /// The checksum of the header.
         found: Checksum,
     },
     /// Its header says other things of a piece than the manifest.

@@ -4,7 +4,7 @@ mod runs;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use runs::{Copy, Runs, overlap};
+pub(crate) use runs::{Copy, overlap};
 
 use burn_dist_mesh::{MeshShape, Rank};
 use burn_dist_plan::layout::Layout;
@@ -40,11 +40,11 @@ pub enum RegionError {
     /// Not one start and one extent for each dim.
     #[error("a box in {dims} dims has {starts} starts and {extents} extents")]
     Dims {
-        /// Of the grid.
+        /// Dims of the grid.
         dims: usize,
-        /// Starts given.
+        /// Starts passed.
         starts: usize,
-        /// Extents given.
+        /// Extents passed.
         extents: usize,
     },
     /// The tensor has more elements than can be counted.
@@ -161,12 +161,12 @@ impl Region {
         }
     }
 
-    /// Whether the box is all of the tensor.
+    /// Returns whether the box is all of the tensor.
     pub fn is_whole(&self) -> bool {
         self.grid == self.extent
     }
 
-    /// Whether two boxes of one grid have no element in common.
+    /// Returns whether two boxes of one grid have no element in common.
     pub(crate) fn is_disjoint(&self, other: &Region) -> bool {
         let ends = |region: &Region, dim: usize| region.start[dim] + region.extent[dim];
         (0..self.grid.len())
@@ -194,13 +194,9 @@ impl Region {
         part.extent[dim] = range.len();
         (part, range.start * inner..range.end * inner)
     }
-
-    pub(crate) fn runs(&self) -> Runs {
-        Runs::new(self)
-    }
 }
 
-/// As text: `[0:4, 2:8]`, and no brackets around nothing.
+/// Text form: `[0:4, 2:8]`, and no brackets around nothing.
 impl fmt::Display for Region {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ranges = self.start.iter().zip(&self.extent);

@@ -416,7 +416,7 @@ const READERS: &[Reader] = &[
     },
     Reader {
         name: "burnpack",
-        sources: &["records/bpk.rs", "convert/kind.rs"],
+        sources: &["records/bpk.rs", "convert/detect.rs"],
         file: "model.bpk",
         good: || sample("burn-0.21/model.bpk"),
         hostile: packs,

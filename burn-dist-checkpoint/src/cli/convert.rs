@@ -12,14 +12,14 @@ use std::path::{Path, PathBuf};
 #[derive(clap::Args)]
 pub(super) struct Convert {
     /// A checkpoint or the directory of a run, a folder with model.safetensors or its index, or a file .mpk or .bpk:
-    /// told apart by content.
+    /// distinguished by content.
     from: PathBuf,
     /// Where it goes: the directory of a run, a folder, or a file. Nothing is replaced.
     to: PathBuf,
     /// The module of a checkpoint of training that is converted: `model`, say, without the optimizer's state.
     #[arg(long, value_name = "NAME")]
     module: Option<String>,
-    /// What is written, if the name (.mpk, .bpk) does not say it.
+    /// The kind that is written, if the name (.mpk, .bpk) does not have it.
     #[arg(long = "to", value_name = "KIND")]
     kind: Option<Kind>,
     /// Which parameter is which tensor of a folder. Without it, names and the order of elements are kept.

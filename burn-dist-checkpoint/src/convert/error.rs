@@ -19,12 +19,12 @@ pub enum ConvertError {
         path.display()
     )]
     Unknown {
-        /// What was to be converted.
+        /// The path that was to be converted.
         path: PathBuf,
-        /// What it is.
+        /// The description of what it is.
         found: String,
     },
-    /// It is not said what is to be written.
+    /// The kind of what is to be written is not set.
     #[error(
         "the name {} does not say what is to be written: end it with .mpk or .bpk, or say --to checkpoint, hf, mpk or \
          bpk", path.display()
@@ -38,7 +38,7 @@ pub enum ConvertError {
     Exists {
         /// Where.
         path: PathBuf,
-        /// What was to be written.
+        /// The kind that was to be written.
         kind: Kind,
     },
     /// Names that no row fits.
@@ -50,7 +50,7 @@ pub enum ConvertError {
     /// A module of something that is one module.
     #[error("{found} is one module: leave --module out")]
     NoModules {
-        /// What it is.
+        /// The kind that it is.
         found: Kind,
     },
     /// A module that the checkpoint does not have.
@@ -66,7 +66,7 @@ pub enum ConvertError {
     DType {
         /// The tensor.
         name: String,
-        /// What its file says.
+        /// The content of its file.
         found: String,
     },
     /// Floats are to get a type that they are not converted to.

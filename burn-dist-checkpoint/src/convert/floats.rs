@@ -3,7 +3,7 @@
 use burn_dist_mesh::DType;
 use half::{bf16, f16};
 
-/// What floats are converted to.
+/// The types that floats are converted to.
 pub(super) const FLOATS: [DType; 4] = [DType::F64, DType::F32, DType::F16, DType::BF16];
 
 /// Turns elements of one type into another; returns whether the type has a place for all that are finite.

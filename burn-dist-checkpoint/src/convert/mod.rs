@@ -2,9 +2,11 @@
 //!
 //! Memory stays bounded, whatever the size of a tensor.
 
+mod detect;
 mod error;
 mod floats;
 mod kind;
+mod run;
 mod sink;
 mod source;
 #[cfg(test)]
@@ -20,10 +22,7 @@ use burn_dist_mesh::DType;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// As much of a tensor is in memory at once, up to three times.
-const CHUNK_BYTES: usize = if cfg!(test) { 48 } else { 128 << 20 };
-
-/// What is converted, and into what.
+/// A conversion: its source, and its target.
 ///
 /// Keys are paths of parameters, and elements are in Burn's order, everywhere but in folders in Hugging Face's form:
 /// there, `names` say which tensor holds a parameter, and how.
@@ -34,7 +33,7 @@ pub struct Conversion<'a> {
     pub to: &'a Path,
     /// The module of a checkpoint that is converted: what is under `NAME.`, without that. None for all of it.
     pub module: Option<&'a str>,
-    /// What is written; none if the name of `to` says it (`.mpk`, `.bpk`).
+    /// The kind that is written; none if the name of `to` has it (`.mpk`, `.bpk`).
     pub kind: Option<Kind>,
     /// Names in folders; none if they and the order of elements are kept.
     pub names: Option<&'a Names>,
@@ -46,12 +45,12 @@ pub struct Conversion<'a> {
     pub storage: Arc<dyn Storage>,
 }
 
-/// What was converted.
+/// The result of a conversion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Converted {
-    /// What was found.
+    /// The kind that was found.
     pub from: Kind,
-    /// What was written.
+    /// The kind that was written.
     pub to: Kind,
     /// Where: for a checkpoint, its own directory.
     pub path: PathBuf,
@@ -74,40 +73,5 @@ impl<'a> Conversion<'a> {
             shard_bytes: None,
             storage: Arc::new(Disk),
         }
-    }
-
-    /// Converts.
-    ///
-    /// Of an interrupted conversion nothing is visible at `to`. A folder gets the files beside the tensors that a
-    /// folder has, too.
-    ///
-    /// # Errors
-    /// [`ConvertError`].
-    pub fn run(&self) -> Result<Converted, ConvertError> {
-        if let Some(dtype) = self.dtype.filter(|dtype| !floats::FLOATS.contains(dtype)) {
-            return Err(ConvertError::Floats { dtype });
-        }
-        let to = kind::of_target(&*self.storage, self.to, self.kind)?;
-        let mut source = source::Source::open(&self.storage, self.from, self.names)?;
-        if let Some(module) = self.module {
-            source.only(module)?;
-        }
-        let targets = source.entries.iter().map(|entry| match self.dtype {
-            Some(dtype) if entry.dtype.is_float() => dtype,
-            _ => entry.dtype,
-        });
-        let dtypes: Vec<DType> = targets.collect();
-        let (parameters, from) = (source.entries.len(), source.kind);
-        let sizes = source.entries.iter().zip(&dtypes);
-        let bytes = sizes.map(|(entry, dtype)| entry.numel() as u64 * dtype.size() as u64);
-        let bytes = bytes.sum();
-        let path = sink::write(self, to, &mut source, &dtypes)?;
-        Ok(Converted {
-            from,
-            to,
-            path,
-            parameters,
-            bytes,
-        })
     }
 }

@@ -1,7 +1,7 @@
-//! What is written.
+//! Targets of conversions.
 
 use super::source::Source;
-use super::{CHUNK_BYTES, Conversion, ConvertError, Kind, floats};
+use super::{Conversion, ConvertError, Kind, floats};
 use crate::error::{CheckpointError, io_error};
 use crate::format::SaveId;
 use crate::hf::{FolderWriter, Form, Tensor as HfTensor};
@@ -14,6 +14,8 @@ use burn_dist_plan::layout::by_rows;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+/// So much of a tensor is in memory at once, up to three times.
+const CHUNK_BYTES: usize = if cfg!(test) { 48 } else { 128 << 20 };
 /// Files beside the tensors are no larger.
 const OTHER_BYTES: usize = 256 << 20;
 
@@ -223,7 +225,7 @@ fn copy_others(conversion: &Conversion<'_>, writer: &mut FolderWriter) -> Result
     Ok(())
 }
 
-/// Whether a file says how a model is used.
+/// Returns whether a file says how a model is used.
 fn is_other(name: &str) -> bool {
     const ENDS: [&str; 5] = [".json", ".txt", ".model", ".jinja", ".tiktoken"];
     !name.starts_with('.')

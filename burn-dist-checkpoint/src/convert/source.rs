@@ -1,6 +1,6 @@
-//! What is read: parameters in Burn's order, whatever they are kept in.
+//! Sources of conversions: parameters in Burn's order, whatever they are kept in.
 
-use super::{ConvertError, Kind, kind};
+use super::{ConvertError, Kind, detect};
 use crate::error::CheckpointError;
 use crate::format::TensorEntry;
 use crate::hf::{Folder, Form, Names};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// A parameter that is there.
 pub(super) struct Entry {
     pub key: String,
-    /// What stands before the key in a checkpoint.
+    /// The text before the key in a checkpoint.
     pub prefix: String,
     pub dtype: DType,
     pub shape: Vec<usize>,
@@ -35,7 +35,7 @@ impl Entry {
 pub(super) struct Source {
     pub kind: Kind,
     pub entries: Vec<Entry>,
-    /// What a checkpoint says besides, and of which step it is.
+    /// The metadata of a checkpoint, and its step.
     pub metadata: Map<String, Value>,
     pub step: u64,
     content: Content,
@@ -53,7 +53,7 @@ impl Source {
         path: &Path,
         names: Option<&Names>,
     ) -> Result<Self, ConvertError> {
-        match kind::of_source(storage, path)? {
+        match detect::of_source(storage, path)? {
             Kind::Checkpoint => checkpoint(storage, path),
             Kind::Hf => folder(Folder::open_on(&**storage, path)?, names),
             Kind::Mpk => Ok(record(Kind::Mpk, open_mpk(&**storage, path)?)),

@@ -66,7 +66,7 @@ fn convert<'a>(
     conversion.run()
 }
 
-/// What is at a path: types, shapes and elements of all parameters.
+/// The content of a path: types, shapes and elements of all parameters.
 fn content(storage: &MemoryStorage, path: &str, kind: Kind, names: Option<&Names>) -> Content {
     let shared: Arc<dyn Storage> = Arc::new(storage.clone());
     let source = super::source::Source::open(&shared, Path::new(path), names).unwrap();

@@ -8,9 +8,9 @@ use std::marker::PhantomData;
 
 /// No tensor has more dims, and no grid of pieces.
 pub(crate) const DIMS_MAX: usize = 64;
-/// What the metadata of a manifest may take in memory.
+/// The most memory that the metadata of a manifest may take.
 const METADATA_BYTES: usize = 48 << 20;
-/// What a value takes while the list that it is in grows, and what an object takes besides.
+/// Memory of a value while the list that it is in grows, and of an object besides.
 const VALUE_BYTES: usize = 96;
 const OBJECT_BYTES: usize = 640;
 

@@ -1,4 +1,4 @@
-//! What must hold for the numbers of a manifest, before anything is read by them.
+//! Demands on the numbers of a manifest, which must hold before anything is read by them.
 
 use super::overlap::{Tangled, overlapping};
 use super::{
@@ -9,7 +9,7 @@ use crate::region::Region;
 use std::path::{Component, Path};
 
 /// Where a piece lies: file, first byte, the byte after the last, and its tensor.
-type Place = (usize, u64, u64, usize);
+type PieceAt = (usize, u64, u64, usize);
 
 impl Manifest {
     /// Checks that every number makes sense, and that the pieces make up the tensors.
@@ -26,7 +26,7 @@ impl Manifest {
         }
         self.check_files()?;
         let num_pieces = self.tensors.iter().map(|tensor| tensor.pieces.len());
-        let mut places: Vec<Place> = Vec::with_capacity(num_pieces.sum());
+        let mut places: Vec<PieceAt> = Vec::with_capacity(num_pieces.sum());
         let (mut last, mut total) = ("", 0u64);
         for (index, tensor) in self.tensors.iter().enumerate() {
             let key = tensor.key.as_str();
@@ -86,7 +86,7 @@ impl Manifest {
         &self,
         tensor: &TensorEntry,
         index: usize,
-        places: &mut Vec<Place>,
+        places: &mut Vec<PieceAt>,
     ) -> Result<u64, ManifestError> {
         let key = || tensor.key.clone();
         let dtype = tensor.dtype().ok_or_else(|| ManifestError::DType {
@@ -185,7 +185,7 @@ impl Manifest {
     }
 }
 
-/// Whether `name` is the plain name of a safetensors file, on every system.
+/// Returns whether `name` is the plain name of a safetensors file, on every system.
 pub(crate) fn is_file_name(name: &str) -> bool {
     let is_bad = |c: char| matches!(c, '/' | '\\' | ':') || c.is_control();
     let mut components = Path::new(name).components();

@@ -23,9 +23,9 @@ pub enum ManifestError {
     /// It was changed after it was written.
     #[error("its checksum is {found} instead of {expected}: it was changed after it was written")]
     Checksum {
-        /// What it says of itself.
+        /// The checksum that it has for itself.
         expected: Checksum,
-        /// That of its bytes.
+        /// The checksum of its bytes.
         found: Checksum,
     },
     /// It is not the JSON of a manifest.
@@ -34,7 +34,7 @@ pub enum ManifestError {
     /// Blocks of no bytes, of too many, or of parts of elements.
     #[error("blocks are of {found} bytes instead of a multiple of 8 up to {max}")]
     BlockBytes {
-        /// What it says.
+        /// The number in it.
         found: usize,
         /// How many they may have.
         max: usize,
@@ -42,7 +42,7 @@ pub enum ManifestError {
     /// A file that may be outside of the directory, or is none of safetensors.
     #[error("the file `{name}` is not the plain name of a safetensors file")]
     FileName {
-        /// What it says.
+        /// The name in it.
         name: String,
     },
     /// A file is listed twice.
@@ -78,7 +78,7 @@ pub enum ManifestError {
     DType {
         /// The tensor.
         key: String,
-        /// What it says.
+        /// The type in it.
         dtype: String,
     },
     /// Factors whose products are not the shape.
@@ -96,7 +96,7 @@ pub enum ManifestError {
     Region {
         /// The tensor.
         key: String,
-        /// What is wrong.
+        /// The fault.
         source: RegionError,
     },
     /// A piece without elements.

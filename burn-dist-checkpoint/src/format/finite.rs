@@ -4,7 +4,7 @@ use burn_dist_mesh::DType;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// That tensors have values that are not finite.
+/// A warning that tensors have values that are not finite.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NonFinite {
     /// The first tensor that has some, by its key.
@@ -13,7 +13,7 @@ pub struct NonFinite {
     pub elements: u64,
 }
 
-/// As text: `12 NaN or infinite values, first in model.output.weight`.
+/// Text form: `12 NaN or infinite values, first in model.output.weight`.
 impl fmt::Display for NonFinite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let s = if self.elements == 1 { "" } else { "s" };
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
     use half::{bf16, f16};
 
-    /// Of each type that has such values: some of them, with finite ones around, the largest among them.
+    /// Samples of each type that has such values: some of them, with finite ones around, the largest among them.
     fn samples() -> Vec<(DType, Vec<u8>)> {
         const SPECIAL: [f64; 3] = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY];
         let f64s = [

@@ -26,7 +26,7 @@ pub enum HeaderError {
         "its header would be of {length} bytes, of at most {HEADER_BYTES_MAX}, and the file has {file_bytes}"
     )]
     Length {
-        /// What the file says.
+        /// The length in the file.
         length: u64,
         /// Its size.
         file_bytes: u64,
@@ -57,10 +57,10 @@ pub(crate) struct Entry {
     pub data_offsets: [u64; 2],
 }
 
-/// What the header of a file says.
+/// The header of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Header {
-    /// As far as they are of this format: see [`Header::metadata_of`].
+    /// The metadata that are of this format: see [`Header::metadata_of`].
     pub metadata: BTreeMap<String, String>,
     /// Sorted by name, each there once.
     tensors: Vec<(String, Entry)>,
@@ -68,7 +68,7 @@ pub(crate) struct Header {
 
 /// Where the metadata are among the tensors.
 const METADATA: &str = "__metadata__";
-/// What the files of a save say of themselves.
+/// The names of the metadata of a save's files.
 const KEYS: [&str; 4] = ["format", "version", "save_id", "writer"];
 
 impl Header {

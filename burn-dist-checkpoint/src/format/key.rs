@@ -2,7 +2,7 @@
 
 use crate::region::Region;
 
-/// Whether `key` can name a tensor: a path without brackets, which mark pieces, and control characters.
+/// Returns whether `key` can name a tensor: a path without brackets, which mark pieces, and control characters.
 pub(crate) fn is_key(key: &str) -> bool {
     let is_bad = |c: char| c == '[' || c == ']' || c.is_control();
     !key.is_empty() && key != "__metadata__" && !key.contains(is_bad)

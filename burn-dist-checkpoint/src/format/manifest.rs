@@ -14,7 +14,7 @@ pub(crate) const MANIFEST_BYTES_MAX: usize = 1 << 30;
 /// The entry of the metadata that the commit makes.
 const NON_FINITE: &str = "non-finite";
 
-/// What a checkpoint holds, and where.
+/// The content of a checkpoint, and where it is.
 ///
 /// One that was read is [checked](Manifest::check): pieces lie in their files, share no byte, and make up their
 /// tensors.
@@ -27,7 +27,7 @@ pub struct Manifest {
     pub block_bytes: usize,
     /// The mesh that it was saved on.
     pub mesh: MeshShape,
-    /// What the user has to say: step, schedule, position in the data. The entry `non-finite` is the commit's: see
+    /// The metadata of the user: step, schedule, position in the data. The entry `non-finite` is the commit's: see
     /// [`Manifest::non_finite`].
     #[serde(deserialize_with = "bounded::metadata")]
     pub metadata: Map<String, Value>,
@@ -199,7 +199,7 @@ impl Manifest {
         }
     }
 
-    /// Whether a file that starts so may be a manifest.
+    /// Returns whether a file that starts so may be a manifest.
     pub(crate) fn is_start(bytes: &[u8]) -> bool {
         bytes.starts_with(format_prefix().as_bytes())
     }

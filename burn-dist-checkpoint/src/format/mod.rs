@@ -1,4 +1,4 @@
-//! What the files of a checkpoint say: the manifest, headers of safetensors files, keys, checksums.
+//! Formats of the files of a checkpoint: the manifest, headers of safetensors files, keys, checksums.
 //!
 //! `docs/checkpoint-format.md` specifies all of it byte by byte.
 
@@ -34,7 +34,7 @@ pub(crate) use manifest::{MANIFEST_BYTES_MAX, local_shape};
 
 /// The name of the manifest in the directory of a checkpoint.
 pub const MANIFEST: &str = "manifest.json";
-/// What manifests and files call their format.
+/// The name of the format in manifests and files.
 pub(crate) const FORMAT: &str = "burn-dist-checkpoint";
 
 /// Returns the name of the file that writer `index` of `count` makes.

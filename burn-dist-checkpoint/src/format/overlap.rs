@@ -1,4 +1,4 @@
-//! Whether pieces of a tensor overlap.
+//! Overlaps of the pieces of a tensor.
 //!
 //! The grid is cut in two at an edge of a piece, again and again, until few pieces are left in a part. A piece that
 //! lies on both sides of a cut goes on in both parts. Grids of pieces, which is what meshes make, have cuts that go
@@ -14,7 +14,7 @@ const FEW: usize = 8;
 const WORK: u64 = 32;
 const WORK_MIN: u64 = 1 << 24;
 
-/// That the limit was reached.
+/// The limit was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tangled;
 
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_that_lie_crosswise_are_looked_through_or_given_up() {
+    fn pieces_that_lie_crosswise_are_looked_through_up_to_a_limit() {
         // Bars along each of three dims, each at places of its own.
         let side = 40;
         let mut pieces = Vec::new();

@@ -12,7 +12,7 @@
 //! then is removed; and where several files follow one, its removal is what makes the new model visible.
 
 use super::folder::read_index;
-use super::write::PARTIAL;
+use super::shards::PARTIAL;
 use super::{FolderProblem, FolderWriter, INDEX, SINGLE, shards};
 use crate::error::{CheckpointError, io_error};
 use crate::format::is_file_name;
@@ -123,7 +123,7 @@ impl FolderWriter {
     }
 }
 
-/// What is given up is removed, as far as the file system allows.
+/// An unfinished folder is removed, as far as the file system allows.
 impl Drop for FolderWriter {
     fn drop(&mut self) {
         self.file = None;

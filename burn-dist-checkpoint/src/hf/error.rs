@@ -2,7 +2,7 @@
 
 use crate::format::HeaderError;
 
-/// What is wrong with a file of a folder.
+/// A fault of a file of a folder.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum FolderProblem {
@@ -20,7 +20,7 @@ pub enum FolderProblem {
     /// It names a file that may be outside of the folder, or is none of safetensors.
     #[error("`{name}` is not the plain name of a safetensors file")]
     FileName {
-        /// What it says.
+        /// The name in it.
         name: String,
     },
     /// It says that a tensor is where it is not.
@@ -59,7 +59,7 @@ pub enum FolderProblem {
     TensorBytes {
         /// The tensor.
         tensor: String,
-        /// What the file calls its type.
+        /// The name of the type in the file.
         dtype: String,
         /// Its shape.
         shape: Vec<usize>,
@@ -80,15 +80,15 @@ pub enum FolderProblem {
         /// The name.
         name: String,
     },
-    /// Tensors are given in another order than the writer has them.
+    /// Tensors come in another order than the writer has them.
     #[error("{found} is written where {expected} has to come: ask the writer for the order")]
     Order {
         /// Which is next; or none.
         expected: String,
-        /// Which was given.
+        /// The tensor that came.
         found: String,
     },
-    /// Tensors were not given, or not all of their bytes.
+    /// Tensors did not come, or not all of their bytes.
     #[error("{missing} bytes of {tensor} were not written")]
     Incomplete {
         /// The tensor.

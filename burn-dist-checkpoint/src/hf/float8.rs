@@ -10,13 +10,11 @@
 //! `"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}`. The last blocks of sizes that are
 //! no multiples of 128 are smaller.
 
+use super::header::FLOAT8;
 use super::{Folder, Form, NumBytes};
 use crate::error::CheckpointError;
 use crate::load::Request;
 use burn_dist_mesh::DType;
-
-/// What safetensors calls the type: 4 bits of exponent, 3 of mantissa.
-pub(crate) const FLOAT8: &str = "F8_E4M3";
 
 /// The sides of the blocks of a [`Float8`] tensor.
 pub const FLOAT8_BLOCK: usize = 128;
@@ -65,12 +63,12 @@ impl Float8 {
 }
 
 impl Folder {
-    /// Whether a tensor has floats of 8 bits (`F8_E4M3`).
+    /// Returns whether a tensor has floats of 8 bits (`F8_E4M3`).
     pub fn is_float8(&self, name: &str) -> bool {
         self.dtype_name(name) == FLOAT8
     }
 
-    /// As [`Folder::read`], of the bits of floats of 8 bits. The request is for [`DType::U8`].
+    /// Reads as [`Folder::read`] does, of the bits of floats of 8 bits. The request is for [`DType::U8`].
     ///
     /// # Errors
     /// As [`Folder::read`]; [`CheckpointError::Keys`] if the tensor has elements of another type.

@@ -97,7 +97,7 @@ impl Folder {
         Self::open_on(&Disk, path)
     }
 
-    /// As [`Folder::open`], on any storage.
+    /// Does what [`Folder::open`] does, on any storage.
     ///
     /// # Errors
     /// Those of [`Folder::open`].
@@ -149,7 +149,7 @@ impl Folder {
         }))
     }
 
-    /// As [`Folder::compare`]; differences that matter are an error.
+    /// Compares as [`Folder::compare`] does; differences that matter are an error.
     ///
     /// # Errors
     /// [`CheckpointError::Keys`].

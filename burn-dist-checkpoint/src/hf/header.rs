@@ -1,13 +1,15 @@
 //! The tensors of a safetensors file, once its header makes sense.
 
 use super::FolderProblem;
-use super::float8::FLOAT8;
 use crate::error::{CheckpointError, io_error};
 use crate::format::{Header, PREFIX_BYTES, dtype_of_safetensors};
 use crate::region::Region;
 use crate::storage::ReadFile;
 use crate::stored::Stored;
 use std::path::Path;
+
+/// The name of the type in safetensors: 4 bits of exponent, 3 of mantissa.
+pub(crate) const FLOAT8: &str = "F8_E4M3";
 
 /// Reads the header of a file, which is to be number `index`: every tensor lies in it, and they share no byte.
 pub(super) fn read(

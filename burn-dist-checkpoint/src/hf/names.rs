@@ -14,9 +14,9 @@ const IGNORED: &str = "ignored";
 
 /// Which parameter is which tensor, and how the tensor holds it.
 ///
-/// As text, it is TOML: a row for each kind of parameter, with the path of the parameter, the name of the tensor, and
+/// The text form is TOML: a row for each kind of parameter, with the path of the parameter, the name of the tensor, and
 /// the [`Form`] if it is not `same`. `*` stands for any one name between points, in the same order on both sides. The
-/// width of rotary heads is a number, or a name for one that is given when the text is read. `ignored` lists tensors
+/// width of rotary heads is a number, or a name for one that is passed when the text is read. `ignored` lists tensors
 /// that are no parameters.
 ///
 /// ```
@@ -56,13 +56,13 @@ struct Row {
 pub struct NamesError {
     /// The line, counted from 1.
     pub line: usize,
-    /// What is wrong there.
+    /// The fault there.
     pub problem: NamesProblem,
 }
 
 burn_dist_mesh::debug_by_message!(NamesError);
 
-/// What is wrong with a line of a text of names.
+/// A fault of a line of a text of names.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NamesProblem {
@@ -78,7 +78,7 @@ pub enum NamesProblem {
     /// A form that there is not.
     #[error("there is no form `{0}`: write same, transposed, or rotary(64) with an even number")]
     Form(String),
-    /// The name of a width that was not given.
+    /// The name of a width that was not passed.
     #[error("the width `{0}` was not given, or is not even")]
     Width(String),
     /// Not as many gaps on both sides.
@@ -104,7 +104,7 @@ pub enum NamesProblem {
     Overlap {
         /// The pattern of this line.
         own: String,
-        /// That of the other.
+        /// The line of the other.
         other: String,
         /// The other line.
         line: usize,
@@ -152,7 +152,7 @@ impl Names {
         self.rows.iter().find_map(find)
     }
 
-    /// Whether a tensor is known to be no parameter.
+    /// Returns whether a tensor is known to be no parameter.
     pub fn is_ignored(&self, tensor: &str) -> bool {
         let fits = |pattern: &Pattern| pattern.gaps(tensor).is_some();
         self.ignored.iter().any(fits)
@@ -278,7 +278,7 @@ fn line_of(text: &str, byte: usize) -> usize {
     1 + before.filter(|byte| *byte == b'\n').count()
 }
 
-/// As text that is read back as the same names.
+/// Text that is read back as the same names.
 impl fmt::Display for Names {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for row in &self.rows {

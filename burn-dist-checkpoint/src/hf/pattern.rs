@@ -42,7 +42,7 @@ impl Pattern {
         names.collect::<Vec<_>>().join(".")
     }
 
-    /// Whether there is a path of both.
+    /// Returns whether there is a path of both.
     pub(super) fn overlaps(&self, other: &Self) -> bool {
         let mut pairs = self.0.iter().zip(&other.0);
         self.0.len() == other.0.len() && pairs.all(|(a, b)| fits(a, b) || fits(b, a))
@@ -53,7 +53,7 @@ fn fits(own: &str, name: &str) -> bool {
     own == GAP && !name.is_empty() || own == name
 }
 
-/// As it was read.
+/// The text that it was read from.
 impl std::fmt::Display for Pattern {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0.join("."))

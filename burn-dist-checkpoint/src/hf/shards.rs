@@ -3,6 +3,9 @@
 use super::{INDEX, SINGLE};
 use std::collections::BTreeSet;
 
+/// Ends the names of files that are being written.
+pub(super) const PARTIAL: &str = ".partial";
+
 /// Returns the number of tensors of each file, such that as many as fit into `limit` bytes are together.
 pub(super) fn split(sizes: impl Iterator<Item = u64>, limit: Option<u64>) -> Vec<usize> {
     let (mut counts, mut bytes) = (vec![0], 0u64);
@@ -40,7 +43,7 @@ pub(super) fn names(count: usize, taken: &BTreeSet<String>) -> Vec<String> {
     free.unwrap_or_default()
 }
 
-/// Whether a file is one of tensors that this or Hugging Face's library has made.
+/// Returns whether a file is one of tensors that this or Hugging Face's library has made.
 pub(super) fn is_shard(name: &str) -> bool {
     let is_number = |text: &str| text.len() == 5 && text.bytes().all(|c| c.is_ascii_digit());
     let inside = name.strip_prefix("model");
@@ -59,7 +62,7 @@ pub(super) fn is_shard(name: &str) -> bool {
     is_number(count) && is_number(index) && is_round
 }
 
-/// Whether a file beside the tensors may have this name.
+/// Returns whether a file beside the tensors may have this name.
 pub(super) fn is_other_name(name: &str) -> bool {
     let is_bad = |c: char| matches!(c, '/' | '\\' | ':') || c.is_control();
     !name.is_empty()
@@ -68,5 +71,5 @@ pub(super) fn is_other_name(name: &str) -> bool {
         && name != SINGLE
         && name != INDEX
         && !is_shard(name)
-        && !name.ends_with(super::write::PARTIAL)
+        && !name.ends_with(PARTIAL)
 }

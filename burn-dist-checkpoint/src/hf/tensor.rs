@@ -1,4 +1,4 @@
-//! What is said of a tensor before it is written.
+//! Descriptions of tensors before they are written.
 
 use crate::error::CheckpointError;
 use crate::format::safetensors_name;
@@ -15,7 +15,7 @@ pub struct Tensor {
     pub dtype: DType,
     /// Its own shape: [`Form::stored_shape`](super::Form::stored_shape) of that of its parameter.
     pub shape: Vec<usize>,
-    /// Whether its elements, bytes by their type, are the bits of floats (`F8_E4M3`).
+    /// True if its elements, bytes by their type, are the bits of floats (`F8_E4M3`).
     pub float8: bool,
 }
 

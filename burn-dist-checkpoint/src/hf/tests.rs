@@ -46,7 +46,7 @@ impl Parameter {
         Tensor::new(&self.name, self.dtype, self.form.stored_shape(&self.shape))
     }
 
-    /// The bytes of the tensor, by another way than the code's: columns one after the other, each head sorted anew.
+    /// The bytes of the tensor, made otherwise than by the code: columns one after the other, each head sorted anew.
     fn stored(&self) -> Vec<u8> {
         let size = self.dtype.size();
         let (inputs, outputs) = match self.shape[..] {

@@ -1,6 +1,7 @@
 //! Writing a folder: its tensors one after the other, and the files beside them.
 
-use super::float8::FLOAT8;
+use super::header::FLOAT8;
+use super::shards::PARTIAL;
 use super::tensor::{Tensor, check_names, num_bytes};
 use super::{FolderProblem, Form, SINGLE, shards};
 use crate::error::{CheckpointError, io_error};
@@ -11,8 +12,6 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Ends the names of files that are being written.
-pub(super) const PARTIAL: &str = ".partial";
 /// Shorter writes are collected.
 const BUFFER_BYTES: usize = if cfg!(test) { 32 } else { 1 << 18 };
 /// A parameter is turned by so many bytes.
@@ -32,9 +31,9 @@ pub struct FolderWriter {
     pub(super) files: Vec<(String, usize)>,
     /// Files that were there before.
     pub(super) found: BTreeSet<String>,
-    /// Those beside the tensors.
+    /// The files beside the tensors.
     pub(super) others: Vec<String>,
-    /// What is removed if the model is given up.
+    /// The files that are removed if the model is not finished.
     pub(super) rubbish: Vec<String>,
     /// The tensor that is written next, and how many bytes of it are left.
     pub(super) position: usize,
@@ -61,7 +60,7 @@ impl FolderWriter {
         Self::create_on(Arc::new(Disk), path, tensors, limit)
     }
 
-    /// As [`FolderWriter::create`], on any storage.
+    /// Does what [`FolderWriter::create`] does, on any storage.
     ///
     /// # Errors
     /// Those of [`FolderWriter::create`].
@@ -118,7 +117,7 @@ impl FolderWriter {
     ///
     /// # Errors
     /// [`CheckpointError::Folder`] with [`FolderProblem::Order`], [`CheckpointError::Bytes`] and
-    /// [`CheckpointError::Io`], also of a full disk. After an error the model has to be given up.
+    /// [`CheckpointError::Io`], also of a full disk. After an error the model cannot be finished.
     pub fn write(&mut self, name: &str, bytes: &[u8]) -> Result<(), CheckpointError> {
         if bytes.is_empty() {
             return Ok(());
@@ -309,7 +308,7 @@ impl FolderWriter {
         Ok(partial)
     }
 
-    /// Whether a file of this name has these bytes.
+    /// Returns whether a file of this name has these bytes.
     fn is_same(&self, name: &str, bytes: &[u8]) -> bool {
         let Some(file) = self.found.get(name).map(|name| self.path.join(name)) else {
             return false;

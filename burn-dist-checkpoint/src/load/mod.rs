@@ -2,6 +2,7 @@
 
 mod checkpoint;
 mod file;
+mod loading;
 mod plan;
 mod read;
 mod report;
@@ -9,7 +10,8 @@ mod request;
 #[cfg(test)]
 mod tests;
 
-pub use checkpoint::{Checkpoint, Loaded, Options};
+pub use checkpoint::Checkpoint;
+pub use loading::{Loaded, Options};
 pub use report::{KeyReport, Match, Mismatch};
 pub use request::{Convert, Request};
 

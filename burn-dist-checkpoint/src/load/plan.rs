@@ -7,7 +7,7 @@ use std::ops::Range;
 
 /// From this size on, bytes are read straight into the buffer they go to.
 const DIRECT_BYTES: usize = 1 << 18;
-/// What goes through memory of the reader is read by at most so many bytes.
+/// The most bytes of one read that goes through memory of the reader.
 pub(super) const SCRATCH_BYTES: usize = 4 << 20;
 
 /// Consecutive elements of a request, and their part of its buffer.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Bytes are read and verified by so many, while they are in the processor's cache.
 const CHUNK_BYTES: usize = 1 << 18;
-/// What is read at once where nothing is verified.
+/// Bytes that are read at once where nothing is verified.
 const UNVERIFIED_GRANULE: usize = 1 << 12;
 
 /// Bytes that nobody needs are read too where that saves a read.
@@ -26,7 +26,7 @@ pub(crate) struct Reader<'a> {
     bytes_read: AtomicU64,
 }
 
-/// What a thread keeps from one read to the next.
+/// Memory that a thread keeps from one read to the next.
 #[derive(Default)]
 pub(crate) struct Scratch {
     buffer: Vec<u8>,

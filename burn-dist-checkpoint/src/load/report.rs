@@ -1,4 +1,4 @@
-//! What is asked for against what there is.
+//! Tensors that are asked for against those that there are.
 
 use crate::format::Manifest;
 use burn_dist_mesh::DType;
@@ -24,7 +24,7 @@ pub struct KeyReport {
     pub missing: Vec<String>,
     /// In the checkpoint, and not asked for.
     pub unexpected: Vec<String>,
-    /// Of another shape or type.
+    /// Tensors of another shape or type.
     pub mismatched: Vec<Mismatch>,
 }
 
@@ -35,7 +35,7 @@ pub struct Mismatch {
     pub key: String,
     /// The shape that is asked for.
     pub wanted_shape: Vec<usize>,
-    /// That of the checkpoint.
+    /// The shape in the checkpoint.
     pub found_shape: Vec<usize>,
     /// The type that is asked for.
     pub wanted_dtype: DType,
@@ -43,7 +43,7 @@ pub struct Mismatch {
     pub found_dtype: String,
 }
 
-/// What there is of a tensor.
+/// A tensor that there is.
 pub(crate) struct Found<'a> {
     pub shape: &'a [usize],
     pub dtype: Option<DType>,
@@ -99,18 +99,18 @@ impl KeyReport {
         report
     }
 
-    /// Whether there is no difference.
+    /// Returns whether there is no difference.
     pub fn is_empty(&self) -> bool {
         self.missing.is_empty() && self.unexpected.is_empty() && self.mismatched.is_empty()
     }
 
-    /// Whether a tensor that is asked for is there as it is asked for.
+    /// Returns whether a tensor that is asked for is there as it is asked for.
     pub fn fits(&self, key: &str) -> bool {
         let is_other = |other: &Mismatch| other.key == key;
         !self.missing.iter().any(|missing| missing == key) && !self.mismatched.iter().any(is_other)
     }
 
-    /// Whether its differences are none that `wanted` makes errors.
+    /// Returns whether its differences are none that `wanted` makes errors.
     pub fn is_fine(&self, wanted: Match) -> bool {
         match wanted {
             Match::Exact => self.is_empty(),

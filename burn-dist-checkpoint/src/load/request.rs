@@ -1,4 +1,4 @@
-//! What is asked for: some elements of a tensor, and the buffer they go to.
+//! Requests: some elements of a tensor, and the buffer they go to.
 
 use crate::error::CheckpointError;
 use crate::region::Region;

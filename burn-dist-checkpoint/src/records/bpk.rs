@@ -26,20 +26,20 @@ pub(crate) const MAGIC: [u8; 4] = *b"NRUB";
 const VERSION: u16 = 1;
 const HEADER_BYTES: usize = 10;
 const ALIGNMENT: u64 = 256;
-/// What Burn reads at most: of the description, of a tensor, tensors, and of the file.
+/// The most that Burn reads: of the description, of a tensor, tensors, and of the file.
 const DESCRIPTION_BYTES: u64 = 100 << 20;
 const TENSOR_BYTES: u64 = 10 << 30;
 const TENSORS: usize = 100_000;
 const FILE_BYTES: u64 = 100 << 30;
 
-/// What is read of the description; what else it says is passed over.
+/// The fields that are read of the description; others are passed over.
 #[derive(Deserialize)]
 struct Found {
     #[serde(deserialize_with = "tensors")]
     tensors: Vec<(String, Descriptor)>,
 }
 
-/// What is written.
+/// The description, as it is written.
 #[derive(Serialize)]
 struct Description {
     tensors: BTreeMap<String, Descriptor>,

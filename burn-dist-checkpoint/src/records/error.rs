@@ -1,6 +1,6 @@
 //! Why a record cannot be used.
 
-/// What is wrong with a record, or with what is to be one.
+/// A fault of a record, or of what is to be one.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordProblem {
@@ -13,7 +13,7 @@ pub enum RecordProblem {
     /// A value of another kind than a record has there.
     #[error("there is no {expected} at byte {at}")]
     Kind {
-        /// What a record has there.
+        /// The value that a record has there.
         expected: &'static str,
         /// Where.
         at: u64,
@@ -73,7 +73,7 @@ pub enum RecordProblem {
     DType {
         /// The parameter.
         key: String,
-        /// What the record says.
+        /// The type in the record.
         found: String,
     },
     /// A parameter has other bytes than its shape and type need, or they are not in the file.

@@ -30,7 +30,7 @@ pub(crate) const FLOATS: [(&str, &[usize], Range<u16>); 6] = [
     ("scale", &[3], 27..30),
 ];
 
-/// What the samples hold, in that order.
+/// The content of the samples, in that order.
 pub(crate) fn parameters(float: DType, int: DType) -> Vec<(Parameter, Vec<u8>)> {
     let value = |n: u16| f32::from(n) * 0.25 - 3.0;
     let floats = FLOATS.iter().map(|(key, shape, range)| {

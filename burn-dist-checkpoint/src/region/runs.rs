@@ -15,8 +15,15 @@ pub(crate) struct Runs {
     pub count: usize,
 }
 
+impl Region {
+    /// Returns the elements as runs.
+    pub(crate) fn runs(&self) -> Runs {
+        Runs::new(self)
+    }
+}
+
 impl Runs {
-    pub(super) fn new(region: &Region) -> Self {
+    fn new(region: &Region) -> Self {
         if region.numel() == 0 {
             return Self {
                 outer: Vec::new(),

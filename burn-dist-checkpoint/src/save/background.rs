@@ -6,7 +6,7 @@ use std::fmt::Display;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-/// What a second save does while one is under way.
+/// The behaviour of a second save while one is in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Busy {
     /// It waits for the end of the first.
@@ -17,15 +17,15 @@ pub enum Busy {
 
 /// Saves on a thread of its own, one save at a time.
 ///
-/// When it is dropped it waits for the save that is under way: a program that ends loses no checkpoint.
+/// When it is dropped it waits for the save that is in progress: a program that ends loses no checkpoint.
 #[derive(Default)]
 pub struct Saver {
     current: Option<Arc<State>>,
 }
 
-/// A save that is under way, or has ended.
+/// A save that is in progress, or has ended.
 ///
-/// Who does not ask for its error finds it in the log.
+/// Its error is in the log, for those who do not ask for it.
 #[must_use = "whether the save succeeds is known by `wait`"]
 pub struct Saving<T, E = CheckpointError> {
     thread: JoinHandle<Result<T, E>>,
@@ -75,7 +75,7 @@ impl Drop for End {
 }
 
 impl Saver {
-    /// Creates one without a save under way.
+    /// Creates one without a save in progress.
     pub fn new() -> Self {
         Self::default()
     }
@@ -83,7 +83,7 @@ impl Saver {
     /// Starts `save` on a thread. It owns what it writes: handles or copies that training does not change.
     ///
     /// # Errors
-    /// [`CheckpointError::Busy`] if a save is under way and `busy` says so, [`CheckpointError::Io`] if there is no
+    /// [`CheckpointError::Busy`] if a save is in progress and `busy` says so, [`CheckpointError::Io`] if there is no
     /// thread.
     pub fn start<T, E>(
         &mut self,
@@ -124,7 +124,7 @@ impl Saver {
         Ok(Saving { thread, state })
     }
 
-    /// Waits for the save that is under way, if there is one.
+    /// Waits for the save that is in progress, if there is one.
     pub fn wait(&self) {
         if let Some(current) = &self.current {
             current.wait();
@@ -144,7 +144,7 @@ impl<T, E: From<CheckpointError>> Saving<T, E> {
         self.state.inner().progress
     }
 
-    /// Whether it has ended, well or not.
+    /// Returns whether it has ended, well or not.
     pub fn has_ended(&self) -> bool {
         self.state.inner().has_ended
     }

@@ -1,4 +1,4 @@
-//! What ranks hold of a tensor, and which of its holders writes it.
+//! Blocks that ranks hold of a tensor, and which of its holders writes each.
 
 use super::{Share, Tensor};
 use crate::error::CheckpointError;

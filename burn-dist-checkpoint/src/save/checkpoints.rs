@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-/// Marks directories that are no checkpoints: saves under way, given up or interrupted, and what is being removed.
+/// Marks directories that are no checkpoints: saves in progress, abandoned or interrupted, and what is being removed.
 pub(super) const TEMPORARY: &str = ".tmp-";
 const STEP: &str = "step-";
 
@@ -73,15 +73,15 @@ impl Checkpoints {
     }
 }
 
-/// What a program has in a directory. Clones of [`Checkpoints`] share it.
+/// A program's own state of a directory. Clones of [`Checkpoints`] share it.
 #[derive(Default)]
 pub(super) struct Own {
     pub(super) lock: Option<Lock>,
-    /// Directories that it has given up and not removed yet.
+    /// Directories that it has abandoned and not removed yet.
     pub(super) given_up: BTreeSet<String>,
 }
 
-/// That this program saves to a directory.
+/// The claim of this program to save to a directory.
 pub(super) enum Lock {
     /// Dropping it gives the directory back.
     Held { _guard: Box<dyn Send + Sync> },

@@ -14,7 +14,7 @@ use super::{FileWriter, Part, Progress, SavePlan, Share};
 use crate::error::{CheckpointError, PartsProblem, io_error};
 use crate::format::{Checksum, MANIFEST, Manifest, NonFinite, SaveId};
 use crate::save::checkpoints::{Checkpoints, step_name, temporary_name};
-use crate::save::find::Place;
+use crate::save::find::StepState;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 
@@ -47,8 +47,8 @@ impl<'a> Save<'a> {
         let target = root.join(&name);
         if checkpoints.steps()?.contains(&step) {
             // Every process may find it so; one of them renames it.
-            match checkpoints.place(step) {
-                Ok(Place::Torn(_)) => checkpoints.set_aside(step).map(drop)?,
+            match checkpoints.state(step) {
+                Ok(StepState::Torn(_)) => checkpoints.set_aside(step).map(drop)?,
                 _ => return Err(CheckpointError::Exists { path: target }),
             }
         }
@@ -64,13 +64,13 @@ impl<'a> Save<'a> {
     }
 
     /// Writes the file of one writer and syncs it. `source` gives every share by [`FileWriter::write`], at once or bit
-    /// by bit; `progress` is told after at most 1 MiB.
+    /// by bit; `progress` is called after at most 1 MiB.
     ///
     /// Writers of one process may run on threads of their own. Who gets an error gives the save up:
     /// [`Save::abandon`].
     ///
     /// # Errors
-    /// [`CheckpointError::Io`], also of a full disk; [`CheckpointError::Bytes`] if a share is given more or less than
+    /// [`CheckpointError::Io`], also of a full disk; [`CheckpointError::Bytes`] if a share gets more or less than
     /// it has; [`CheckpointError::Header`]; those of `source`.
     pub fn write(
         &self,
@@ -159,7 +159,7 @@ impl<'a> Save<'a> {
     }
 }
 
-/// Returns the checksums of every writer, if each of them has given its part.
+/// Returns the checksums of every writer, if each of them has handed over its part.
 fn join(manifest: &Manifest, parts: Vec<Part>) -> Result<Vec<Vec<Checksum>>, PartsProblem> {
     let writers = manifest.files.len();
     let mut found: Vec<Option<Vec<Checksum>>> = vec![None; writers];

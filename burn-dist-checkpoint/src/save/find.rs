@@ -9,12 +9,12 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// What a directory has to go on from.
+/// The checkpoint of a directory to go on from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Newest {
     /// The step of the newest checkpoint, if there is any.
     pub step: Option<u64>,
-    /// What later steps have instead of one: the last first.
+    /// The reasons why later steps have none: the last first.
     pub passed_over: Vec<PassedOver>,
 }
 
@@ -25,11 +25,11 @@ pub struct PassedOver {
     pub step: u64,
     /// The directory.
     pub path: PathBuf,
-    /// What it lacks.
+    /// The part that it lacks.
     pub lacks: String,
 }
 
-/// As text: `run/step-0000000060 is no checkpoint: it has no manifest`.
+/// Text form: `run/step-0000000060 is no checkpoint: it has no manifest`.
 impl fmt::Display for PassedOver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (path, lacks) = (self.path.display(), &self.lacks);
@@ -37,8 +37,8 @@ impl fmt::Display for PassedOver {
     }
 }
 
-/// What is found under the name of a step.
-pub(super) enum Place {
+/// The content of the directory of a step.
+pub(super) enum StepState {
     /// All files of a checkpoint, whose manifest can be read.
     Whole(Checkpoint),
     /// Less than a checkpoint.
@@ -46,7 +46,7 @@ pub(super) enum Place {
 }
 
 impl Checkpoints {
-    /// Returns the step of the newest checkpoint, and what was passed over on the way to it: directories without a
+    /// Returns the step of the newest checkpoint, and what was passed over before it: directories without a
     /// manifest or with a part of one, and such that lack a file or the end of one.
     ///
     /// A checkpoint that is all there and cannot be read is not passed over: to go on from an earlier one is for people
@@ -57,7 +57,7 @@ impl Checkpoints {
     pub fn newest(&self) -> Result<Newest, CheckpointError> {
         let mut newest = Newest::default();
         for step in self.steps()?.into_iter().rev() {
-            if let Ok(Place::Torn(lacks)) = self.place(step) {
+            if let Ok(StepState::Torn(lacks)) = self.state(step) {
                 let path = self.root().join(step_name(step));
                 newest.passed_over.push(PassedOver { step, path, lacks });
                 continue;
@@ -68,7 +68,7 @@ impl Checkpoints {
         Ok(newest)
     }
 
-    /// Opens the newest checkpoint, if there is any. What is passed over on the way to it is logged: [`Self::newest`].
+    /// Opens the newest checkpoint, if there is any. Whatever is passed over before it is logged: [`Self::newest`].
     ///
     /// # Errors
     /// Those of [`Checkpoint::open`].
@@ -91,8 +91,8 @@ impl Checkpoints {
     pub fn good_before(&self, step: u64) -> Result<Option<u64>, CheckpointError> {
         let steps = self.steps()?.into_iter().rev();
         let mut earlier = steps.filter(|earlier| *earlier < step);
-        Ok(earlier.find(|step| match self.place(*step) {
-            Ok(Place::Whole(checkpoint)) => checkpoint.manifest().non_finite().is_none(),
+        Ok(earlier.find(|step| match self.state(*step) {
+            Ok(StepState::Whole(checkpoint)) => checkpoint.manifest().non_finite().is_none(),
             _ => false,
         }))
     }
@@ -101,13 +101,13 @@ impl Checkpoints {
     ///
     /// # Errors
     /// Those of [`Checkpoint::open`], of what is there and is no manifest that can be read.
-    pub(super) fn place(&self, step: u64) -> Result<Place, CheckpointError> {
-        let torn = |lacks: &str| Ok(Place::Torn(lacks.to_owned()));
+    pub(super) fn state(&self, step: u64) -> Result<StepState, CheckpointError> {
+        let torn = |lacks: &str| Ok(StepState::Torn(lacks.to_owned()));
         let path = self.root().join(step_name(step)).join(MANIFEST);
         match self.open(step) {
             Ok(checkpoint) => Ok(match checkpoint.lacks() {
-                Some(lacks) => Place::Torn(lacks),
-                None => Place::Whole(checkpoint),
+                Some(lacks) => StepState::Torn(lacks),
+                None => StepState::Whole(checkpoint),
             }),
             Err(CheckpointError::Missing { .. }) => torn("it has no manifest"),
             Err(CheckpointError::Io { source, .. })
@@ -139,7 +139,7 @@ mod tests {
     use std::path::Path;
     use std::sync::Arc;
 
-    /// What a directory of a step can be without being a checkpoint, and what is said of it.
+    /// A state of a step's directory that is no checkpoint, and how it is described.
     type Torn = (fn(&MemoryStorage, &Path), &'static str);
 
     const TORN: [Torn; 6] = [
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_checkpoint_is_passed_over_kept_and_gets_out_of_the_way() {
+    fn what_is_no_checkpoint_is_passed_over_kept_and_set_aside() {
         for (tear, said) in TORN {
             let storage = MemoryStorage::new();
             let run = Checkpoints::on(Arc::new(storage.clone()), "run");

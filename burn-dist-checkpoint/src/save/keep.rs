@@ -1,7 +1,7 @@
 //! Which checkpoints of a run are kept.
 
 use super::checkpoints::Checkpoints;
-use super::find::Place;
+use super::find::StepState;
 use crate::error::CheckpointError;
 use std::num::{NonZeroU64, NonZeroUsize};
 
@@ -15,7 +15,7 @@ pub struct Keep {
     pub every: Option<NonZeroU64>,
 }
 
-/// What a step counts as when others are removed.
+/// The standing of a step when others are removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
     /// A checkpoint all of whose values are finite.
@@ -65,12 +65,12 @@ impl Checkpoints {
     /// # Errors
     /// [`CheckpointError::Taken`]; [`CheckpointError::Io`], of the first that could not be removed.
     pub fn prune(&self, keep: Keep) -> Result<Vec<u64>, CheckpointError> {
-        let standing = |step| match self.place(step) {
-            Ok(Place::Whole(checkpoint)) => match checkpoint.manifest().non_finite() {
+        let standing = |step| match self.state(step) {
+            Ok(StepState::Whole(checkpoint)) => match checkpoint.manifest().non_finite() {
                 None => Standing::Finite,
                 Some(_) => Standing::NonFinite,
             },
-            Ok(Place::Torn(_)) | Err(_) => Standing::Unknown,
+            Ok(StepState::Torn(_)) | Err(_) => Standing::Unknown,
         };
         self.lock()?;
         let superfluous = keep.superfluous(&self.steps()?, standing);

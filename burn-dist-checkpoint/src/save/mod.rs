@@ -8,6 +8,7 @@ mod find;
 mod keep;
 mod own;
 mod plan;
+mod share;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -17,5 +18,6 @@ pub use checkpoints::Checkpoints;
 pub use commit::Save;
 pub use find::{Newest, PassedOver};
 pub use keep::Keep;
-pub use plan::{SavePlan, Share, Tensor};
+pub use plan::SavePlan;
+pub use share::{Share, Tensor};
 pub use writer::{FileWriter, Part, Progress};

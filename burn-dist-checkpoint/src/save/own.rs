@@ -1,4 +1,4 @@
-//! What is a program's own in a directory of checkpoints: a lock, while it saves there, and what it removes.
+//! A program's own in a directory of checkpoints: a lock, while it saves there, and what it removes.
 //!
 //! ```text
 //! ROOT/checkpoints.lock                     who saves here: one program, all of whose processes write
@@ -7,8 +7,8 @@
 //! ROOT/aside-step-0000000100                what was in the way of a save of this step
 //! ```
 //!
-//! What programs have left that ended is removed when the lock is taken; afterwards, a program removes what it has
-//! itself given up. Nothing else with such a name is touched.
+//! Leftovers of programs that ended are removed when the lock is taken; afterwards, a program removes what it has
+//! itself abandoned. Nothing else with such a name is touched.
 
 use super::checkpoints::{Checkpoints, Lock, Own, TEMPORARY, step_name, step_of, temporary_name};
 use crate::error::{CheckpointError, io_error};
@@ -19,14 +19,14 @@ use std::sync::{MutexGuard, PoisonError};
 
 const LOCK: &str = "checkpoints.lock";
 const ASIDE: &str = "aside-";
-/// What a name of [`TEMPORARY`] ends with, if it is of a checkpoint that is being removed.
+/// The end of a name of [`TEMPORARY`], if it is of a checkpoint that is being removed.
 const REMOVED: &str = "removed";
 
 impl Checkpoints {
     /// Takes the directory for this program, and makes it if need be, until this and all of its clones are dropped or
     /// the program ends, however it does. What ended programs have left of saves is removed; what cannot be is logged.
     ///
-    /// Of the processes of a program one calls it, before any of them saves. [`Self::prune`], [`Self::remove`] and
+    /// One of the processes of a program calls it, before any of them saves. [`Self::prune`], [`Self::remove`] and
     /// [`Self::set_aside_after`] do it themselves. Whoever reads needs no lock. On a file system without locks a
     /// warning is logged, and nobody is kept out.
     ///
@@ -166,7 +166,7 @@ fn first(outcome: &mut Result<(), CheckpointError>, error: CheckpointError) {
     }
 }
 
-/// Whether a name is one that saves and removals give: of others' directories nothing is known.
+/// Returns whether a name is one of saves and removals: of others' directories nothing is known.
 fn is_own(name: &str) -> bool {
     let parts = name.strip_prefix(TEMPORARY);
     let parts = parts.and_then(|rest| rest.rsplit_once('-'));

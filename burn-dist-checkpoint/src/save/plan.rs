@@ -1,41 +1,14 @@
-//! Who writes what: a pure function of tensors, mesh and writers.
+//! The parts that each writer writes: a pure function of tensors, mesh and writers.
 
 use super::block::blocks_of;
+use super::{Share, Tensor};
 use crate::error::CheckpointError;
 use crate::format::{FileEntry, Manifest, PieceEntry, TensorEntry, checksum, local_shape};
-use crate::format::{Header, SaveId, block_bytes, file_name, is_key, piece_name, safetensors_name};
-use crate::region::Region;
-use burn_dist_mesh::{DType, MeshShape, Rank};
+use crate::format::{Header, SaveId, block_bytes, file_name, is_key, safetensors_name};
+use burn_dist_mesh::MeshShape;
 use burn_dist_plan::layout::Layout;
-use std::ops::Range;
 
-/// A tensor that is to be saved.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tensor {
-    /// Its path in the model or the optimizer.
-    pub key: String,
-    /// The type of its elements.
-    pub dtype: DType,
-    /// Who holds which part of it.
-    pub layout: Layout,
-    /// The pipeline stage that it is on; if there is none, ranks of all stages hold it.
-    pub stage: Option<usize>,
-}
-
-impl Tensor {
-    /// Creates one that every stage holds.
-    pub fn new(key: impl Into<String>, dtype: DType, layout: Layout) -> Self {
-        let (key, stage) = (key.into(), None);
-        Self {
-            key,
-            dtype,
-            layout,
-            stage,
-        }
-    }
-}
-
-/// Who writes what.
+/// The parts that each writer writes.
 ///
 /// The same on every process that gives the same tensors, mesh and writers. Every element is written once: of the
 /// writers that hold a block, one takes it, the one that has least so far; large blocks are split among them.
@@ -46,23 +19,6 @@ pub struct SavePlan {
     tensors: Vec<Tensor>,
     /// For each writer, in the order of its file.
     shares: Vec<Vec<Share>>,
-}
-
-/// A piece that a writer writes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Share {
-    /// Index of the tensor.
-    pub(super) tensor: usize,
-    /// The key of the tensor.
-    pub key: String,
-    /// The type of its elements.
-    pub dtype: DType,
-    /// A rank of the writer that holds it.
-    pub rank: Rank,
-    /// The elements.
-    pub region: Region,
-    /// Which bytes these are in the block that the rank holds under the tensor's layout, row-major.
-    pub bytes: Range<usize>,
 }
 
 impl SavePlan {
@@ -190,14 +146,6 @@ impl SavePlan {
             files,
             tensors,
         })
-    }
-}
-
-impl Share {
-    /// Returns its name and type in a safetensors file.
-    fn entry(&self) -> (String, &'static str) {
-        let dtype = safetensors_name(self.dtype).expect("the plan has no quantized tensors");
-        (piece_name(&self.key, &self.region), dtype)
     }
 }
 

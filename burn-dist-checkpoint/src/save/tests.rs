@@ -207,7 +207,7 @@ fn parts_of_other_saves_and_plans_are_refused() {
 }
 
 #[test]
-fn a_share_that_is_given_too_much_or_too_little_is_an_error() {
+fn a_share_that_gets_too_much_or_too_little_is_an_error() {
     let state = State::example();
     for wrong in [-1isize, 1] {
         let checkpoints = Checkpoints::on(Arc::new(MemoryStorage::new()), "run");

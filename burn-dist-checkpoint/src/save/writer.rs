@@ -1,4 +1,4 @@
-//! One writer's file: its header, and the pieces one after the other, with checksums on the way.
+//! One writer's file: its header, and the pieces one after the other, with their checksums.
 
 use super::{SavePlan, Share};
 use crate::error::{CheckpointError, io_error};
@@ -22,14 +22,14 @@ pub struct Progress {
     pub bytes_total: u64,
 }
 
-/// What the commit has to know of a writer's file.
+/// The facts that the commit needs of a writer's file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
     pub(crate) save_id: SaveId,
     pub(crate) writer: usize,
     /// Tells whether all processes planned alike.
     pub(crate) header_checksum: Checksum,
-    /// Of the blocks of all pieces, in the order of the file.
+    /// The checksums of the blocks of all pieces, in the order of the file.
     #[serde(with = "crate::format::checksum_list")]
     pub(crate) checksums: Vec<Checksum>,
     /// Which of the values are not finite.
@@ -41,11 +41,11 @@ pub struct FileWriter<'a> {
     path: PathBuf,
     file: Box<dyn WriteFile>,
     hasher: BlockHasher,
-    /// Of the current share.
+    /// The tally of the current share.
     tally: Tally,
     /// Small pieces that are yet to be written.
     buffer: Vec<u8>,
-    /// Bytes that the current share has, and those that it was given.
+    /// Bytes that the current share has, and those that it got.
     share_bytes: usize,
     given_bytes: usize,
     done: Progress,

@@ -104,7 +104,7 @@ impl Storage for Disk {
     }
 }
 
-/// Who says in the file to have it.
+/// Returns the program that has it, by what the file says.
 fn holder(file: &mut File) -> String {
     let mut text = String::new();
     // Where a lock keeps readers out too, nobody can say.
@@ -115,7 +115,7 @@ fn holder(file: &mut File) -> String {
     }
 }
 
-/// Whether a symbolic link is what it leads to.
+/// The meaning of a symbolic link: itself, or what it leads to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Links {
     Followed,

@@ -10,7 +10,7 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What of the things that were not synced is there after a crash.
+/// The changes that were not synced and are there after a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Survives {
     /// Nothing.
@@ -54,7 +54,7 @@ enum Node {
 struct Dir {
     entries: BTreeMap<String, usize>,
     durable: BTreeMap<String, usize>,
-    /// What was done since the last sync.
+    /// The changes since the last sync.
     pending: Vec<Change>,
 }
 
@@ -90,7 +90,7 @@ impl MemoryStorage {
         state.crash_at = Some(state.num_calls + call);
     }
 
-    /// Whether it has crashed.
+    /// Returns whether it has crashed.
     pub fn has_crashed(&self) -> bool {
         self.state().has_crashed
     }

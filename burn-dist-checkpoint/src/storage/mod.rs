@@ -11,8 +11,8 @@ use std::path::Path;
 
 /// Files and directories.
 ///
-/// What is not synced may be lost or torn when the machine stops. The feature `faults` has storage that does so, for
-/// tests.
+/// Changes that are not synced may be lost or torn when the machine stops. The feature `faults` has storage that does so,
+/// for tests.
 pub trait Storage: Send + Sync {
     /// Creates a directory and those above it, whose names are then kept whatever happens to the machine. One that is
     /// there is left as it is.
@@ -31,7 +31,7 @@ pub trait Storage: Send + Sync {
     /// [`io::ErrorKind::InvalidInput`] if this is no ordinary file (a symbolic link, say), and those of the file
     /// system.
     fn open(&self, path: &Path) -> io::Result<Box<dyn ReadFile>>;
-    /// As [`Storage::open`], and follows symbolic links: folders of others are made of them.
+    /// Opens as [`Storage::open`] does, and follows symbolic links: folders of others are made of them.
     ///
     /// # Errors
     /// [`io::ErrorKind::InvalidInput`] if what they lead to is no ordinary file, and those of the file system.

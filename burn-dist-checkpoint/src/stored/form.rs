@@ -49,8 +49,8 @@ impl Form {
         }
     }
 
-    /// Whether a parameter of this shape can have the form: any can be held alike, the others are for matrices and
-    /// vectors, of whole heads if they are rotary.
+    /// Returns whether a parameter of this shape can have the form: any can be held alike, the others are for matrices
+    /// and vectors, of whole heads if they are rotary.
     pub fn fits(self, shape: &[usize]) -> bool {
         match (self, shape) {
             (Self::Same, _) | (Self::Transposed, [_] | [_, _]) => true,
@@ -120,7 +120,7 @@ impl Form {
     }
 }
 
-/// As text: `same`, `transposed`, `rotary(64)`.
+/// Text form: `same`, `transposed`, `rotary(64)`.
 impl fmt::Display for Form {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

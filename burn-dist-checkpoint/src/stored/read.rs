@@ -6,7 +6,7 @@ use crate::load::Convert;
 use crate::storage::ReadFile;
 use std::path::Path;
 
-/// What goes through memory of the reader is read by at most so many bytes, and as so many pieces.
+/// The most bytes of one read that goes through memory of the reader, and the most pieces.
 const SCRATCH_BYTES: usize = if cfg!(test) { 64 } else { 4 << 20 };
 const PIECES: usize = 1 << 16;
 /// From this size on, bytes are read straight into the buffer they go to.
@@ -26,11 +26,11 @@ pub(super) struct Batch<'a> {
     pub target: &'a mut [u8],
     pub target_size: usize,
     pub convert: Option<&'a Convert<'a>>,
-    /// What is read together: `from` is a byte of the scratch memory.
+    /// The pieces that are read together: `from` is a byte of the scratch memory.
     pieces: Vec<Piece>,
     /// How much of the scratch memory was read.
     filled: usize,
-    /// What is to be read next: where it starts and ends in the file.
+    /// The range that is to be read next: where it starts and ends in the file.
     start: u64,
     end: u64,
     scratch: Vec<u8>,

@@ -17,9 +17,9 @@ pub(crate) struct Stored {
     /// Index of the file, and the first byte there.
     pub file: usize,
     pub offset: u64,
-    /// Of its elements; none if it is of a type that there is not here.
+    /// The type of its elements; none if it is one that there is not here.
     pub dtype: Option<DType>,
-    /// What the file calls that.
+    /// The name of that in the file.
     pub dtype_name: String,
     pub shape: Vec<usize>,
 }
@@ -37,9 +37,9 @@ impl Stored {
 /// Bytes of a read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NumBytes {
-    /// Of the elements that were asked for, as they are in the files.
+    /// Bytes of the elements that were asked for, as they are in the files.
     pub needed: u64,
-    /// That were read for them.
+    /// Bytes that were read for them.
     pub read: u64,
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct Tensors {
     pub tensors: BTreeMap<String, Stored>,
 }
 
-/// What the region of a parameter may fail with while it is taken apart.
+/// The failures while the region of a parameter is taken apart.
 enum Failure {
     Region(RegionError),
     Read(CheckpointError),
@@ -85,7 +85,7 @@ impl Tensors {
         self.read_as(form, request, stored.and_then(|stored| stored.dtype))
     }
 
-    /// As [`Tensors::read`], as if the elements had this type.
+    /// Reads as [`Tensors::read`] does, as if the elements had this type.
     pub(crate) fn read_as(
         &self,
         form: Form,

@@ -106,7 +106,7 @@ fn strange() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// What is done to one place of a manifest.
+/// A change of one place of a manifest.
 #[derive(Clone, Debug)]
 enum Change {
     Replace(Value),

@@ -10,7 +10,7 @@ use std::path::Path;
 
 /// Writes every tensor, whole and under its key, to one safetensors file, and syncs it.
 ///
-/// What is left after an error is the start of a file.
+/// After an error, the start of a file is left.
 ///
 /// # Errors
 /// [`CheckpointError::Io`], also if the file is there; [`CheckpointError::Header`]; those of reading, damaged blocks

@@ -1,4 +1,4 @@
-//! What differs between two checkpoints, whatever pieces they are in.
+//! Differences of two checkpoints, whatever pieces they are in.
 
 use super::stream::{Stream, chunk, element_bytes, whole};
 use crate::error::CheckpointError;
@@ -6,7 +6,7 @@ use crate::format::TensorEntry;
 use crate::load::Checkpoint;
 use std::fmt;
 
-/// What differs between two checkpoints.
+/// The differences of two checkpoints.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Difference {
     /// Tensors that only the first has.
@@ -35,7 +35,7 @@ pub struct Changed {
 }
 
 impl Difference {
-    /// Whether the two hold the same.
+    /// Returns whether the two hold the same.
     pub fn is_empty(&self) -> bool {
         let Self {
             only_first,

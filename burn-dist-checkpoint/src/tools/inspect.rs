@@ -1,4 +1,4 @@
-//! What a checkpoint holds, as text: from the manifest alone.
+//! The content of a checkpoint as text: from the manifest alone.
 
 use crate::format::{Manifest, TensorEntry};
 use crate::load::Checkpoint;

@@ -1,4 +1,4 @@
-//! What people do with a checkpoint: look at it, verify it, compare two, make one file or other pieces of it.
+//! Tools for people: they look at a checkpoint, verify it, compare two, make one file or other pieces of it.
 //!
 //! Memory stays bounded, whatever the size of a tensor.
 

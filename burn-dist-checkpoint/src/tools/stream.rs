@@ -5,7 +5,7 @@ use crate::format::TensorEntry;
 use crate::load::{Checkpoint, Job, Reader, Scratch};
 use crate::region::Region;
 
-/// As much of a tensor is in memory at once; less in tests, whose tensors are small.
+/// So much of a tensor is in memory at once; less in tests, whose tensors are small.
 const CHUNK_BYTES: usize = if cfg!(test) { 64 } else { 32 << 20 };
 
 /// Reads from one checkpoint with verified checksums.

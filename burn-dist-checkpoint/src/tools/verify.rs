@@ -1,4 +1,4 @@
-//! Whether every file, header and block of a checkpoint is as the manifest says.
+//! Verification of every file, header and block of a checkpoint against the manifest.
 
 use crate::error::{CheckpointError, FileProblem, io_error};
 use crate::format::{Header, MANIFEST, TensorEntry, checksum, piece_name, safetensors_name};
@@ -10,7 +10,7 @@ use std::path::Path;
 /// Read at once, in whole blocks.
 const CHUNK_BYTES: usize = 4 << 20;
 
-/// What was verified, and what is wrong.
+/// The counts of a verification, and what is wrong.
 #[derive(Debug, Default)]
 pub struct Verified {
     /// Files that are as the manifest says.

@@ -15,7 +15,7 @@ pub(crate) enum Access<'a> {
     Reads {
         /// Which.
         slot: Slot,
-        /// Whether it is empty afterwards.
+        /// True if it is empty afterwards.
         takes: bool,
     },
     /// Fills it.

@@ -19,12 +19,12 @@ pub(crate) struct Chunked<O> {
     pub chunks: Arc<MeshShape>,
     /// The operations in their order. Layouts of what is cut are split over the axis of chunks too.
     pub steps: Vec<LocalStep<O>>,
-    /// Whether what is gathered is needed as a whole besides.
+    /// True if what is gathered is needed as a whole besides.
     pub keeps_whole: bool,
 }
 
 impl<O: Op> Chunked<O> {
-    /// Whether chunks are gathered, rather than scattered.
+    /// Returns whether chunks are gathered, rather than scattered.
     pub(crate) fn gathers(&self) -> bool {
         matches!(self.moved.step.kind, StepKind::AllGather { .. })
     }

@@ -53,7 +53,7 @@ impl Cut {
         layout
     }
 
-    /// Whether the chunks together are a block of `layout`.
+    /// Returns whether the chunks together are a block of `layout`.
     pub(crate) fn is_of(&self, layout: &Layout, mesh: &MeshShape) -> bool {
         simplify(self.together(), mesh).dims == simplify(layout.clone(), mesh).dims
     }

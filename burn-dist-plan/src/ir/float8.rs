@@ -54,7 +54,7 @@ pub enum Product {
 pub struct Float8Store {
     /// As bytes, or as f32 where it has no tensors of bytes.
     pub dtype: DType,
-    /// Whether its products want operands by rows and by columns.
+    /// True if its products want operands by rows and by columns.
     pub turns: bool,
 }
 
@@ -69,7 +69,7 @@ pub enum Float8Op {
     Scale {
         /// The format.
         format: Fp8,
-        /// Whether it is rounded down to a power of two.
+        /// True if it is rounded down to a power of two.
         power_of_two: bool,
     },
     /// `x * scale` in 8 bits: to nearest, even of two, and no further than the largest finite value.
@@ -78,7 +78,7 @@ pub enum Float8Op {
         of: ScaleOf,
         /// The format.
         format: Fp8,
-        /// Whether a tensor at rest is quantised where it rests.
+        /// True if a tensor at rest is quantised where it rests.
         at_rest: bool,
         /// How bytes lie, on devices where products want them so.
         ways: Ways,
@@ -102,7 +102,7 @@ pub enum Float8Op {
         scales: [ScaleOf; 2],
         /// The format of each operand.
         formats: [Fp8; 2],
-        /// Whether scales are rounded down to powers of two.
+        /// True if scales are rounded down to powers of two.
         power_of_two: bool,
     },
 }
@@ -270,7 +270,7 @@ impl Float8Op {
         }
     }
 
-    /// Whether it is a product of operands in 8 bits.
+    /// Returns whether it is a product of operands in 8 bits.
     pub fn is_product(&self) -> bool {
         matches!(self, Self::Product { .. } | Self::ProductOfRank { .. })
     }

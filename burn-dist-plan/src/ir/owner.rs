@@ -10,7 +10,7 @@ use crate::policy::{Policy, ShardStrategy};
 pub(crate) struct Owner {
     /// Its policy.
     pub policy: Arc<Policy>,
-    /// Whether it stays whole, whatever the policy says of shard axes.
+    /// True if it stays whole, whatever the policy says of shard axes.
     pub is_whole: bool,
 }
 

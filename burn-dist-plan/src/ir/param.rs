@@ -43,7 +43,7 @@ pub enum Style {
 }
 
 impl Style {
-    /// Whether the style splits weights over its axis.
+    /// Returns whether the style splits weights over its axis.
     pub fn splits(self) -> bool {
         matches!(
             self,
@@ -128,7 +128,7 @@ pub struct ParamSpec {
     pub unit: Option<String>,
     /// How that unit is trained.
     pub policy: Arc<Policy>,
-    /// Whether it rests in pieces over the axes made for that (FSDP), as its policy says.
+    /// True if it rests in pieces over the axes made for that (FSDP), as its policy says.
     pub at_rest: bool,
     /// The stage that it belongs to, on a mesh with a pipeline axis.
     pub stage: Option<Stage>,

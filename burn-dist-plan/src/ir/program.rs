@@ -106,7 +106,7 @@ impl<O: Op> ProgramStep<O> {
         }
     }
 
-    /// Whether it may shift blocks between ranks.
+    /// Returns whether it may shift blocks between ranks.
     pub(crate) fn may_shift(&self) -> bool {
         match self {
             Self::Local(step) => step.op.traits().shifts,

@@ -41,7 +41,7 @@ impl Role {
         }
     }
 
-    /// Whether what comes from outside as such may turn out to be what an optimizer keeps.
+    /// Returns whether what comes from outside as such may turn out to be what an optimizer keeps.
     pub(crate) fn may_be_state(&self) -> bool {
         matches!(
             self,

@@ -26,7 +26,7 @@ pub enum Task<O> {
         value: ValueIndex,
         /// Where to.
         slot: Slot,
-        /// Whether nothing needs it afterwards.
+        /// True if nothing needs it afterwards.
         take: bool,
         /// Size of the rank's part.
         bytes: u64,
@@ -34,7 +34,7 @@ pub enum Task<O> {
         shape: Vec<usize>,
         /// Element type.
         dtype: DType,
-        /// Whether it lives on the host, and stays there until it is brought back.
+        /// True if it lives on the host, and stays there until it is brought back.
         host: bool,
     },
     /// Takes the rank's part of a host tensor.
@@ -65,7 +65,7 @@ pub enum Task<O> {
         slot: Slot,
         /// As which value.
         value: ValueIndex,
-        /// Whether the slot is empty afterwards.
+        /// True if the slot is empty afterwards.
         take: bool,
         /// Size of the rank's part.
         bytes: u64,
@@ -73,7 +73,7 @@ pub enum Task<O> {
         shape: Vec<usize>,
         /// Element type.
         dtype: DType,
-        /// Whether it is kept on the host.
+        /// True if it is kept on the host.
         host: bool,
     },
     /// Hands `slot` to the host as part of read number `read`.
@@ -86,7 +86,7 @@ pub enum Task<O> {
         shape: Vec<usize>,
         /// Element type.
         dtype: DType,
-        /// Whether the slot is empty afterwards.
+        /// True if the slot is empty afterwards.
         take: bool,
     },
     /// Moves a slot to the host store.
@@ -129,7 +129,7 @@ pub struct TransferTask {
     pub record: u32,
     /// Index into [`RankPlan::paths`] of the module that makes it.
     pub path: u32,
-    /// Whether the slot is empty once it is sent.
+    /// True if the slot is empty once it is sent.
     pub take: bool,
 }
 
@@ -225,7 +225,7 @@ pub struct CollectiveTask {
     pub record: u32,
     /// Index into [`RankPlan::paths`] of the module it serves.
     pub path: u32,
-    /// Whether `from` is empty afterwards.
+    /// True if `from` is empty afterwards.
     pub take: bool,
 }
 
@@ -332,7 +332,7 @@ pub struct CollectiveRecord {
     pub bytes: u64,
     /// Ranks that take part.
     pub members: usize,
-    /// Whether they are on several nodes.
+    /// True if they are on several nodes.
     pub spans_nodes: bool,
     /// Number of the launch it is part of, if it is started together with others.
     pub launch: Option<u32>,

@@ -17,7 +17,7 @@ pub struct Tensor<'a> {
     pub shape: &'a [usize],
     /// Element type.
     pub dtype: DType,
-    /// Whether nothing uses it afterwards: the operation may overwrite it.
+    /// True if nothing uses it afterwards: the operation may overwrite it.
     pub last_use: bool,
 }
 
@@ -35,7 +35,7 @@ pub struct Wire {
     pub id: TensorIndex,
     /// Element type.
     pub dtype: DType,
-    /// Whether nothing uses it afterwards.
+    /// True if nothing uses it afterwards.
     pub last_use: bool,
 }
 

@@ -101,35 +101,35 @@ pub struct Traits {
     pub layer: Option<Layer>,
     /// What tells whose gradient is whose.
     pub adjoint: Option<Adjoint>,
-    /// Whether it makes ones: if it makes one element, a backward begins there.
+    /// True if it makes ones: if it makes one element, a backward begins there.
     pub makes_ones: bool,
-    /// Whether it makes the gradient of what a layer is linear in: its weight or its bias.
+    /// True if it makes the gradient of what a layer is linear in: its weight or its bias.
     pub makes_weight_gradient: bool,
-    /// Whether it is the same values in another type.
+    /// True if it is the same values in another type.
     pub is_cast: bool,
-    /// Whether it is such a cast to 8 bits, with a scale.
+    /// True if it is such a cast to 8 bits, with a scale.
     pub quantizes: bool,
-    /// Whether it finds out what a cast of its input needs to know: that is no use of a parameter by its unit.
+    /// True if it finds out what a cast of its input needs to know: that is no use of a parameter by its unit.
     pub measures: bool,
     /// The input that is in f32 whatever type it computes in: what another operation found out over many elements.
     pub statistic_input: Option<usize>,
     /// The output that is in f32 whatever type it computes in.
     pub statistic_output: Option<usize>,
-    /// Whether its steps may shift blocks between ranks.
+    /// True if its steps may shift blocks between ranks.
     pub shifts: bool,
-    /// Whether it draws random numbers.
+    /// True if it draws random numbers.
     pub is_random: bool,
-    /// Whether its result looks at the memory of its first input.
+    /// True if its result looks at the memory of its first input.
     pub is_view: bool,
     /// True if it swaps the last two dims.
     pub turns: bool,
     /// True if it adds up the elements along some dims, which stay with size one.
     pub adds_up: bool,
-    /// Whether it writes the second input over a part of the first.
+    /// True if it writes the second input over a part of the first.
     pub assigns: bool,
-    /// Whether its result is a maximum over a dim: what it is taken from is about to be exponentiated.
+    /// True if its result is a maximum over a dim: what it is taken from is about to be exponentiated.
     pub is_maximum: bool,
-    /// Whether it takes its second input from its first.
+    /// True if it takes its second input from its first.
     pub is_difference: bool,
     /// See [`FloatClass`].
     pub float_class: FloatClass,

@@ -54,7 +54,7 @@ pub(crate) struct Value {
     pub origin: Option<Origin>,
     /// The rows of data that has fewer of them than there are parts: a view of it is no batch.
     pub few_rows: Option<usize>,
-    /// Whether an operation used it together with something whose layout is decided.
+    /// True if an operation used it together with something whose layout is decided.
     pub met: bool,
     pub tag: Option<Arc<ParamSpec>>,
     /// Where it rests, if it belongs to the update of a parameter that rests in pieces: as that parameter.
@@ -63,7 +63,7 @@ pub(crate) struct Value {
     pub owner: Owner,
     /// Operations that use it, ascending.
     pub uses: Vec<OpIndex>,
-    /// Whether it lives on after the window or is read by the host.
+    /// True if it lives on after the window or is read by the host.
     pub survives: bool,
 }
 

@@ -82,7 +82,7 @@ pub struct Window<O> {
     pub ops: Vec<O>,
     /// Values from outside.
     pub inputs: Vec<Input>,
-    /// Whether each value is gone at the end of the window.
+    /// True if each value is gone at the end of the window.
     pub dies: Vec<bool>,
     /// Values the host reads at the end of the window.
     pub reads: Vec<ValueIndex>,

@@ -164,7 +164,7 @@ impl<'a> Hierarchy<'a> {
         Some((inside, self.links.on(names(), true)?))
     }
 
-    /// Whether composing a collective whose undivided block has so many bytes saves time.
+    /// Returns whether composing a collective whose undivided block has so many bytes saves time.
     fn pays(&self, kind: Kind, split: Split, bytes: u64, axes: &[AxisIndex]) -> bool {
         if let Some(least) = self.bytes_min {
             return bytes >= least;
@@ -382,7 +382,7 @@ fn stage_ns(level: &Level, split: Split, bytes: u64, links: Option<(Link, Link)>
     }
 }
 
-/// Whether every rank has a part of the same shape.
+/// Returns whether every rank has a part of the same shape.
 fn is_even(layout: &Layout, mesh: &MeshShape) -> bool {
     let factors = layout.dims.iter().flat_map(|dim| &dim.factors);
     factors

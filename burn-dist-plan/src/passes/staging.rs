@@ -131,7 +131,7 @@ struct Staged<'a, O> {
     /// The stage of each slot and of each step.
     of_slot: Vec<Option<u32>>,
     of_step: Vec<Option<u32>>,
-    /// Whether each step stands at an operation that every stage makes wherever it needs it, and is another one: what a
+    /// True if each step stands at an operation that every stage makes wherever it needs it, and is another one: what a
     /// backward makes again of a forward.
     with_need: Vec<bool>,
     /// Coordinates besides its own that need each slot.

@@ -34,9 +34,9 @@ pub(crate) struct Model {
     pub microbatches: usize,
     /// A layer to whose result the first activation is added.
     pub skip: Option<usize>,
-    /// Whether the last layer has the weight of the first.
+    /// True if the last layer has the weight of the first.
     pub tied: bool,
-    /// Whether each microbatch has data of its own, and the losses are added up.
+    /// True if each microbatch has data of its own, and the losses are added up.
     pub apart: bool,
     /// A schedule without a name.
     pub choice: Option<ScheduleChoice>,

@@ -22,7 +22,7 @@ use names::{Arrows, arrows};
 const FILES_IN_CIRCLES: &[(&str, usize)] = &[
     ("burn-dist", 5),
     ("burn-dist-021", 4),
-    ("burn-dist-checkpoint", 15),
+    ("burn-dist-checkpoint", 0),
     ("burn-dist-comm", 11),
     ("burn-dist-cubecl", 6),
     ("burn-dist-door", 0),

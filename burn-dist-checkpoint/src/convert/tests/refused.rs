@@ -1,4 +1,4 @@
-//! What cannot be converted, and conversions that are interrupted.
+//! Sources that cannot be converted, and conversions that are interrupted.
 
 use super::{KINDS, content, convert, expected, samples, with_floats, write};
 use crate::convert::source::Source;
@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 #[test]
-fn what_cannot_be_converted_is_said() {
+fn errors_name_what_cannot_be_converted() {
     let storage = samples();
     write(&storage, "bad/text", b"hello, here is a text");
     write(&storage, "bad/empty", b"");

@@ -86,7 +86,7 @@ fn a_crash_at_any_call_leaves_one_model_whole() {
     }
 }
 
-/// Whether a folder has the values of a model.
+/// Returns whether a folder has the values of a model.
 fn is_of(folder: &crate::hf::Folder, model: &[Parameter]) -> bool {
     let parameter = &model[0];
     let mut bytes = vec![0; parameter.bytes.len()];

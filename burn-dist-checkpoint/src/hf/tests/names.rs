@@ -3,7 +3,7 @@
 use crate::hf::{Form, Names, NamesProblem};
 use proptest::prelude::*;
 
-/// Those of a Llama, as the example has them.
+/// The names of a Llama, as the example has them.
 pub(super) const LLAMA: &str = r#"
 # Parameter = tensor, form
 tok_embeddings.weight = "model.embed_tokens.weight"
@@ -71,7 +71,7 @@ fn names_lead_there_and_back() {
 }
 
 #[test]
-fn what_makes_no_sense_is_said_with_its_line() {
+fn errors_name_the_line_that_makes_no_sense() {
     let error = |text: &str| Names::parse(text, &[("odd", 7)]).unwrap_err();
     let problem = |text: &str, line| {
         let found = error(text);

@@ -205,7 +205,7 @@ fn only_what_is_needed_is_read() {
 }
 
 #[test]
-fn what_does_not_fit_is_said() {
+fn errors_name_what_does_not_fit() {
     let storage = MemoryStorage::new();
     save(&storage, &model(1), None, &[]).unwrap();
     let folder = open(&storage).unwrap();

@@ -61,7 +61,7 @@ impl LocalView<'_> {
         (!split.is_whole()).then_some(split)
     }
 
-    /// Whether this rank holds no term of a split sum, so that its part of the result is zero.
+    /// Returns whether this rank holds no term of a split sum, so that its part of the result is zero.
     ///
     /// # Panics
     /// If a maximum, minimum or product is split such that a rank holds no element of it: there is no value to give.
@@ -90,7 +90,7 @@ impl LocalView<'_> {
         false
     }
 
-    /// Whether the rank is the first one along all of `axes`.
+    /// Returns whether the rank is the first one along all of `axes`.
     pub fn is_first(&self, axes: impl IntoIterator<Item = AxisIndex>) -> bool {
         axes.into_iter()
             .all(|axis| self.mesh.coord(self.rank, axis) == 0)

@@ -29,7 +29,7 @@ pub struct Shift {
 }
 
 impl Shift {
-    /// Whether ranks that say this and `other` speak of the same shift.
+    /// Returns whether ranks that say this and `other` speak of the same shift.
     pub(crate) fn is_of(&self, other: &Self) -> bool {
         let said = |shift: &Self| (shift.dtype, shift.come, shift.by);
         said(self) == said(other) && self.axes == other.axes && self.layout == other.layout

@@ -173,7 +173,7 @@ impl<'a> Pass<'a> {
         Arc::new(mesh.expect("a mesh of as many chunks as there are ranks along an axis"))
     }
 
-    /// Whether it takes less time in chunks.
+    /// Returns whether it takes less time in chunks.
     fn pays<O: Op>(&self, program: &Program<O>, chunked: &Chunked<O>) -> bool {
         let bytes = |slot: Slot| {
             let info = &program.slots[slot as usize];

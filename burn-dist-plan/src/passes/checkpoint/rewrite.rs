@@ -127,7 +127,7 @@ impl Section {
     }
 }
 
-/// Whether a step takes in a value from outside, which happens once.
+/// Returns whether a step takes in a value from outside, which happens once.
 fn enters<O: Op>(step: &ProgramStep<O>) -> bool {
     matches!(step, ProgramStep::Load { .. } | ProgramStep::Upload { .. })
 }

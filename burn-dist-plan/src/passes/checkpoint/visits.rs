@@ -17,7 +17,7 @@ pub(super) struct Segment {
     /// First step, and the first step of the next segment.
     pub start: StepIndex,
     pub end: StepIndex,
-    /// Whether it works forward: it needs nothing that an earlier visit of its unit made.
+    /// True if it works forward: it needs nothing that an earlier visit of its unit made.
     pub forward: bool,
     /// Number of times the program went from backward to forward before: the microbatch, in a program that accumulates
     /// gradients.

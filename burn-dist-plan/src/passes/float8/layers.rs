@@ -32,7 +32,7 @@ pub struct Float8Layer {
 pub(super) struct LayerProduct {
     pub product: Product,
     pub spec: Arc<ParamSpec>,
-    /// Whether its weight is quantised where it rests.
+    /// True if its weight is quantised where it rests.
     pub gathers: bool,
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct Layers {
 }
 
 impl Layers {
-    /// Whether anything is computed in float8.
+    /// Returns whether anything is computed in float8.
     pub(crate) fn has_products(&self) -> bool {
         self.products.iter().any(Option::is_some)
     }
@@ -202,15 +202,15 @@ fn skipped<O: Op>(op: &O, spec: &ParamSpec, is_head: impl Fn() -> bool) -> Optio
 
 /// Which layers are the last of a model: their results lead to no other product, their backward comes from none.
 struct Heads {
-    /// Whether each value leads to a product in the forward.
+    /// True if each value leads to a product in the forward.
     leads: Vec<bool>,
-    /// Whether each value comes from a product.
+    /// True if each value comes from a product.
     comes: Vec<bool>,
     /// The weights of layers whose forward is in the window.
     forward: HashSet<String>,
 }
 
-/// Whether an operation is a product, of a linear layer or not: a head may be tied to an embedding.
+/// Returns whether an operation is a product, of a linear layer or not: a head may be tied to an embedding.
 fn is_product<O: Op>(op: &O) -> bool {
     op.traits().work != Work::Other || product(op).is_some()
 }

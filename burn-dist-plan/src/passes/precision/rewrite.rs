@@ -84,12 +84,12 @@ struct Value {
     /// The type it has.
     dtype: DType,
     role: Role,
-    /// Whether it must have the type it was recorded with: see [`Facts::lasting`].
+    /// True if it must have the type it was recorded with: see [`Facts::lasting`].
     is_master: bool,
     is_maximum: bool,
-    /// Whether it comes, in the forward or backward, from products in 16 bits.
+    /// True if it comes, in the forward or backward, from products in 16 bits.
     is_low_born: bool,
-    /// Whether it is a parameter that is multiplied or moved.
+    /// True if it is a parameter that is multiplied or moved.
     is_computed_with: bool,
     /// The unit in whose visit it is made.
     unit: Option<u32>,
@@ -155,7 +155,7 @@ fn common(mut dtypes: impl Iterator<Item = DType>) -> Option<DType> {
     dtypes.all(|dtype| dtype == first).then_some(first)
 }
 
-/// Whether the result of an operation has the elements of its operands at the same places.
+/// Returns whether the result of an operation has the elements of its operands at the same places.
 fn is_elementwise<O: Op>(op: &O) -> bool {
     !op.traits().is_cast && matches!(op.rule(), OpRule::Factors(rule) if rule.elementwise)
 }

@@ -20,10 +20,10 @@ pub struct AxisRedundancy {
     pub(crate) is_product: bool,
     #[serde(skip)]
     pub(crate) is_model: bool,
-    /// Whether rows of data are split over it.
+    /// True if rows of data are split over it.
     #[serde(skip)]
     pub(crate) is_data: bool,
-    /// Whether the work of some product is split over it.
+    /// True if the work of some product is split over it.
     #[serde(skip)]
     pub(crate) is_split: bool,
 }
@@ -43,7 +43,7 @@ pub struct Redundancy {
     /// The rows of data, if they are fewer than the ranks that would each have rows of their own, and these.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub few_rows: Option<FewRows>,
-    /// Whether there are rows of data at all.
+    /// True if there are rows of data at all.
     #[serde(skip)]
     pub(crate) has_rows: bool,
 }

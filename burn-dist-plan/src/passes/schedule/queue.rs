@@ -24,7 +24,7 @@ use crate::ir::{Move, Op, ProgramStep, Slot};
 pub(super) struct Reductions {
     pub group: u32,
     pub moves: Vec<Move>,
-    /// Whether they are the last ones of gradients.
+    /// True if they are the last ones of gradients.
     pub is_last: bool,
     pub then: Vec<Reductions>,
 }

@@ -317,7 +317,7 @@ struct Ref {
     step: u32,
     /// The copy that it belongs to; 0 of what is as recorded.
     copy: u32,
-    /// Whether it follows the copies: then it takes what the last of them has made.
+    /// True if it follows the copies: then it takes what the last of them has made.
     follows: bool,
 }
 
