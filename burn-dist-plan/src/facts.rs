@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use crate::ir::{Entry, InputState, Mark, Op, Origin, ParamSpec, Phase, Role, ValueIndex, Window};
 use crate::policy::Policy;
+use crate::pool::Pool;
 use crate::rule::{OpRule, PartialRule};
 
 mod adjoint;
@@ -58,6 +59,8 @@ pub struct Facts {
     /// The first of the values of its shape that each value is tied to: one is made of the other elementwise, or they
     /// meet so, or both are tied to a third.
     pub tied_to: Vec<ValueIndex>,
+    /// The rule of each operation.
+    pub rules: Vec<Arc<OpRule>>,
     /// Of each operation.
     pub phases: Vec<Phase>,
     /// Number of the microbatch that each operation works on: of the loss it leads to, or comes from.
@@ -146,8 +149,8 @@ struct Finder<'a, O> {
     window: &'a Window<O>,
     /// For each operation, if it is elementwise.
     elementwise: Vec<Option<Elementwise>>,
-    /// For each operation whether it works on pieces of its operands: `Some(true)` if it is elementwise.
-    on_pieces: Vec<Option<bool>>,
+    /// The rule of each operation.
+    rules: Vec<Arc<OpRule>>,
     /// What each value is a reshape of.
     reshape_of: Vec<Option<ValueIndex>>,
     /// What each cast is a cast of.
@@ -169,7 +172,7 @@ impl<'a, O: Op> Finder<'a, O> {
         let mut this = Self {
             window,
             elementwise: Vec::with_capacity(window.ops.len()),
-            on_pieces: Vec::with_capacity(window.ops.len()),
+            rules: Vec::with_capacity(window.ops.len()),
             reshape_of: vec![None; num_values],
             cast_of: HashMap::new(),
             quantized: HashMap::new(),
@@ -177,6 +180,7 @@ impl<'a, O: Op> Finder<'a, O> {
             backward: vec![0; num_values],
             of_gradients: vec![false; num_values],
         };
+        let mut pool = Pool::default();
         for op in &window.ops {
             let traits = op.traits();
             for (is_of, found) in [
@@ -187,25 +191,11 @@ impl<'a, O: Op> Finder<'a, O> {
                     found.extend(op.outputs().map(|out| (out.id, from.id)));
                 }
             }
-            let rule = match op.rule() {
-                OpRule::Factors(rule) => rule,
-                rule => {
-                    if let (OpRule::Reshape, Some(out), Some(input)) =
-                        (rule, op.outputs().next(), op.inputs().next())
-                    {
-                        this.reshape_of[out.id as usize] = Some(input.id);
-                    }
-                    this.elementwise.push(None);
-                    this.on_pieces.push(None);
-                    continue;
-                }
-            };
-            this.on_pieces
-                .push(rule.on_pieces().then_some(rule.elementwise));
+            let rule = pool.share(op.rule());
             let mut outputs = op.outputs();
             let first = outputs.next().filter(|_| outputs.next().is_none());
-            this.elementwise.push(match first {
-                Some(out) if rule.elementwise => Some(Elementwise {
+            this.elementwise.push(match (rule.as_ref(), first) {
+                (OpRule::Factors(rule), Some(out)) if rule.elementwise => Some(Elementwise {
                     out: out.id,
                     inputs: op
                         .inputs()
@@ -213,8 +203,13 @@ impl<'a, O: Op> Finder<'a, O> {
                         .collect(),
                     adds: rule.partial == PartialRule::JointLinear,
                 }),
+                (OpRule::Reshape, Some(out)) => {
+                    this.reshape_of[out.id as usize] = op.inputs().next().map(|input| input.id);
+                    None
+                }
                 _ => None,
             });
+            this.rules.push(rule);
         }
         this
     }
@@ -432,7 +427,11 @@ impl<'a, O: Op> Finder<'a, O> {
     /// elementwise ones with a result of its shape, and the sum of all elements.
     fn used_on_pieces(&self) -> Vec<bool> {
         let mut alone = vec![true; self.window.dies.len()];
-        for (op, on_pieces) in self.window.ops.iter().zip(&self.on_pieces) {
+        for (op, rule) in self.window.ops.iter().zip(&self.rules) {
+            let on_pieces = match rule.as_ref() {
+                OpRule::Factors(rule) => rule.on_pieces().then_some(rule.elementwise),
+                _ => None,
+            };
             for input in op.inputs() {
                 let enough = match on_pieces {
                     None => false,
@@ -581,6 +580,7 @@ impl<'a, O: Op> Finder<'a, O> {
             gradient_of: self.gradient_of(),
             tied_to: self.tied_to(),
             reshape_of: self.reshape_of,
+            rules: self.rules,
             phases: phases.phases,
             microbatches: phases.microbatches,
             ones: phases.ones,

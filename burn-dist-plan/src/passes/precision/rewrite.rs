@@ -104,6 +104,7 @@ impl Value {
 
 struct Rewrite<'a, O> {
     window: &'a Window<O>,
+    facts: &'a Facts,
     visits: &'a Visits,
     /// What each parameter asks for.
     of_param: HashMap<ValueIndex, Precision>,
@@ -155,15 +156,10 @@ fn common(mut dtypes: impl Iterator<Item = DType>) -> Option<DType> {
     dtypes.all(|dtype| dtype == first).then_some(first)
 }
 
-/// Returns whether the result of an operation has the elements of its operands at the same places.
-fn is_elementwise<O: Op>(op: &O) -> bool {
-    !op.traits().is_cast && matches!(op.rule(), OpRule::Factors(rule) if rule.elementwise)
-}
-
 impl<'a, O: Op> Rewrite<'a, O> {
     fn new(
         window: &'a Window<O>,
-        facts: &Facts,
+        facts: &'a Facts,
         visits: &'a Visits,
         of_param: HashMap<ValueIndex, Precision>,
     ) -> Self {
@@ -225,6 +221,7 @@ impl<'a, O: Op> Rewrite<'a, O> {
         }
         Self {
             window,
+            facts,
             visits,
             of_param,
             of_unit,
@@ -238,6 +235,13 @@ impl<'a, O: Op> Rewrite<'a, O> {
 
     fn value(&self, value: ValueIndex) -> &Value {
         &self.values[value as usize]
+    }
+
+    /// Whether the result of an operation has the elements of its operands at the same places.
+    fn is_elementwise(&self, index: usize) -> bool {
+        let is_cast = self.window.ops[index].traits().is_cast;
+        let rule = self.facts.rules[index].as_ref();
+        !is_cast && matches!(rule, OpRule::Factors(rule) if rule.elementwise)
     }
 
     fn add(&mut self, like: ValueIndex, dtype: DType) -> ValueIndex {
@@ -392,7 +396,7 @@ impl<'a, O: Op> Rewrite<'a, O> {
             .outputs
             .iter()
             .any(|out| self.values[out.id as usize].is_master);
-        let target = match class == FloatClass::Follow && is_master && is_elementwise(op) {
+        let target = match class == FloatClass::Follow && is_master && self.is_elementwise(index) {
             true => DType::F32,
             false => self.target(class, &floats, unit),
         };

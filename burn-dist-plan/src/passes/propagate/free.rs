@@ -127,14 +127,15 @@ impl<O: Op> Propagator<'_, O> {
     }
 
     /// Returns the layout that a value has any part of which every rank can take, if nothing else decides.
-    pub(super) fn own_layout(&self, value: ValueIndex) -> Option<Layout> {
+    pub(super) fn own_layout(&self, value: ValueIndex) -> Option<Arc<Layout>> {
         let info = self.value(value);
         if info.is_free() {
-            return Some(info.preferred.as_ref().clone());
+            return Some(info.preferred.clone());
         }
         let mut versions = info.versions_at(self.now);
         let is_whole = versions.any(|version| version.layout.is_replicated());
-        (is_whole && info.origin == Some(Origin::Data)).then(|| self.batch(&info.shape))
+        let is_data = is_whole && info.origin == Some(Origin::Data);
+        is_data.then(|| self.batch(&info.shape).into())
     }
 
     /// Returns the layout of the first decided value that a value is tied to. What is at rest says nothing of others.

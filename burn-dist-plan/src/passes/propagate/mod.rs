@@ -10,7 +10,7 @@
 //! | `versions`, `moves` | the layouts in which a value exists, getting it in another one, where partial values go |
 //! | `free` | constants, random values and host data: placed by their use |
 //! | `module`, `owners` | what parameters ask for, and which parameter or unit a value belongs to |
-//! | `operands`, `pool` | the data all of that works on |
+//! | `operands` | the tensors of an operation |
 //!
 //! Models repeat their layers, so operations repeat but for names. Equal views are split alike: each is split once.
 
@@ -22,7 +22,6 @@ mod offers;
 mod operands;
 mod options;
 mod owners;
-mod pool;
 mod split;
 mod step;
 #[cfg(test)]
@@ -43,11 +42,11 @@ use crate::ir::{
 };
 use crate::layout::{Layout, of_batch};
 use crate::mesh::{DType, MeshShape};
+use crate::pool::Pool;
 use crate::rule::{Assignment, FactorKind, OpRule, Rule};
 use crate::{PlanError, PlanOptions};
 use moves::Moves;
 use operands::Tensors;
-use pool::Pool;
 use split::Split;
 use view::OpView;
 
@@ -196,11 +195,16 @@ impl<'a, O: Op> Propagator<'a, O> {
             path: None,
             now: 0,
         };
+        // Many values are of the update of one parameter.
+        let mut homes: FxHashMap<*const ParamSpec, Option<Arc<Layout>>> = FxHashMap::default();
         for (value, param) in facts.update_of.iter().enumerate() {
             this.values[value].tag = facts.roles[value].parameter().cloned();
             this.values[value].home = param.as_ref().and_then(|param| {
-                let home = param.home(this.mesh);
-                (!param.at_rest || !home.at_rest.is_empty()).then(|| Arc::new(home))
+                let known = homes.entry(Arc::as_ptr(param));
+                let home = || Some(param.home(mesh));
+                let rests = |home: &Layout| !param.at_rest || !home.at_rest.is_empty();
+                let home = known.or_insert_with(|| home().filter(rests).map(Arc::new));
+                home.clone()
             });
         }
         for input in &window.inputs {

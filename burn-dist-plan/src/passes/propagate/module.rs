@@ -71,8 +71,8 @@ impl<O: Op> Propagator<'_, O> {
             return Some(table.home(self.mesh)).filter(|home| !home.at_rest.is_empty());
         }
         let gradient = traits.makes_weight_gradient && self.state.facts.of_layer[out as usize];
-        let rest = made.at_rest_over(self.mesh, &self.rest_axes(out));
-        (gradient && made.at_rest.is_empty()).then_some(rest)
+        let rest = || made.at_rest_over(self.mesh, &self.rest_axes(out));
+        (gradient && made.at_rest.is_empty()).then(rest)
     }
 
     /// Brings what an operation has made to where it rests, and keeps nothing else of it: a gradient that every rank

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::pool::Pool;
 use super::view::OperandView;
 use crate::cost::{Network, work_ns};
 use crate::layout::redistribute::Step;
 use crate::layout::{Layout, LayoutError, redistribute};
 use crate::mesh::{AxisIndex, MeshShape};
+use crate::pool::Pool;
 
 /// From a layout to another one, of elements of so many bytes.
 type Ends = (Arc<Layout>, Arc<Layout>, usize);

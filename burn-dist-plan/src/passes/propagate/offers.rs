@@ -70,7 +70,7 @@ impl Offers {
                     from = from.without_axes(&gone);
                     from.partial = partial;
                 }
-                let Some(to) = from.reshape(mesh, &view.result.shape) else {
+                let Some(to) = from.reshape(mesh, &view.hints.shape) else {
                     continue;
                 };
                 let to = simplify(to, mesh);
@@ -94,7 +94,7 @@ impl Offers {
         if splits.is_empty() {
             let whole = view.hints.sources.iter().map(Layout::shape).take(1);
             let whole = whole.map(|shape| Layout::replicated(&shape));
-            let made = Layout::replicated(&view.result.shape);
+            let made = Layout::replicated(&view.hints.shape);
             splits.push(Offer {
                 split: Split::of_layouts(whole, [made]),
                 moved: 0,

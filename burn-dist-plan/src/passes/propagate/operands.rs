@@ -1,7 +1,5 @@
 //! What an operation reads and makes.
 
-use std::sync::Arc;
-
 use crate::ir::{Op, Tensor};
 
 /// The tensors of an operation.
@@ -17,9 +15,7 @@ pub(super) fn tensors<O: Op>(op: &O) -> Tensors<'_> {
     }
 }
 
-pub(super) fn module_path(param: &str) -> Arc<str> {
-    match param.rsplit_once('.') {
-        Some((module, _)) => module.into(),
-        None => param.into(),
-    }
+/// Returns the path of the module that a parameter is of.
+pub(super) fn module_path(param: &str) -> &str {
+    param.rsplit_once('.').map_or(param, |(module, _)| module)
 }

@@ -26,13 +26,19 @@ impl<'a, O: Op> Propagator<'a, O> {
 
     /// Returns the rule of an operation; some take sums, not terms of sums.
     pub(super) fn rule(&mut self, index: OpIndex) -> Arc<OpRule> {
-        let mut rule = self.op(index).rule();
-        if let OpRule::Factors(factors) = &mut rule
-            && self.state.reduces_first.get(index as usize) == Some(&true)
-        {
-            factors.partial = PartialRule::Resolve;
+        let rule = &self.state.facts.rules[index as usize];
+        match rule.as_ref() {
+            OpRule::Factors(factors)
+                if self.state.reduces_first.get(index as usize) == Some(&true) =>
+            {
+                let resolved = Rule {
+                    partial: PartialRule::Resolve,
+                    ..factors.clone()
+                };
+                self.pools.rules.share(OpRule::Factors(resolved))
+            }
+            _ => rule.clone(),
         }
-        self.pools.rules.share(rule)
     }
 
     /// Plans an operation.
@@ -43,7 +49,10 @@ impl<'a, O: Op> Propagator<'a, O> {
         let specs = tensors.inputs.iter();
         let mut specs = specs.filter_map(|input| self.value(input.id).tag.as_ref());
         if let Some(spec) = specs.next_back() {
-            self.path = Some(module_path(&spec.path));
+            let path = module_path(&spec.path);
+            if self.path.as_deref() != Some(path) {
+                self.path = Some(path.into());
+            }
         }
         if let Some(mark) = op.mark() {
             return self.mark(mark, &tensors);
@@ -126,7 +135,6 @@ impl<'a, O: Op> Propagator<'a, O> {
             inputs: inputs.map(|input| self.operand(input.id)).collect(),
             result: ResultView {
                 dtypes: tensors.outputs.iter().map(|out| out.dtype).collect(),
-                shape: out.shape.to_vec(),
                 tied: self.tied_layout(out.id),
                 is_backward: self.state.facts.backward[out.id as usize],
                 accumulation: policy.accumulation,
@@ -175,8 +183,8 @@ impl<'a, O: Op> Propagator<'a, O> {
             home: home.clone(),
             batch: is_data.then(|| self.preferred(op, rule, tensors, origin)),
             joins_rows: is_data && traits.joins == Some(0),
-            sources: Vec::new(),
             flops: flops(op, shared).into(),
+            ..Hints::default()
         };
         let mut split = self.choose(self.view(shared, tensors, hints));
         let kept = split.assignment.as_ref().map_or(&[][..], |of| &of.kept);
@@ -271,6 +279,7 @@ impl<'a, O: Op> Propagator<'a, O> {
         }
         let hints = Hints {
             sources: self.sources(input.id),
+            shape: tensors.outputs[0].shape.to_vec(),
             ..Hints::default()
         };
         let split = self.choose(self.view(rule, tensors, hints));

@@ -23,7 +23,7 @@ pub(super) struct OperandView {
     /// The layout that it takes once its terms are added up, if all its versions have terms.
     pub resolved: Option<Layout>,
     /// The layout that it takes if nothing else decides, if it is not decided.
-    pub own: Option<Layout>,
+    pub own: Option<Arc<Layout>>,
     /// The axes that the style of a parameter splits it over, if it is one or a view of one.
     pub pinned: Vec<AxisIndex>,
 }
@@ -33,8 +33,6 @@ pub(super) struct OperandView {
 pub(super) struct ResultView {
     /// The element type of each output.
     pub dtypes: Vec<DType>,
-    /// The shape of the first.
-    pub shape: Vec<usize>,
     /// The layout of a value that it is tied to.
     pub tied: Option<Arc<Layout>>,
     /// True if the backward makes it.
@@ -58,6 +56,8 @@ pub(super) struct Hints {
     pub joins_rows: bool,
     /// The layouts that a reshape may start from.
     pub sources: Vec<Layout>,
+    /// The shape that it leads to.
+    pub shape: Vec<usize>,
     /// Floating-point operations of the whole.
     pub flops: Flops,
 }

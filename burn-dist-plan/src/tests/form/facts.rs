@@ -150,6 +150,8 @@ impl Form for Facts {
             microbatches,
             ones,
             after_backward,
+            // What operations say themselves.
+            rules: _,
         } = self;
         let values = (0..roles.len()).map(|at| OfValue {
             role: roles[at].clone(),
@@ -193,6 +195,7 @@ impl Form for Facts {
             microbatches: ops.iter().map(|of| of.microbatch).collect(),
             after_backward: ops.iter().map(|of| of.after_backward).collect(),
             ones,
+            rules: Vec::new(),
         })
     }
 }

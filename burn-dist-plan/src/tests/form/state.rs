@@ -149,9 +149,17 @@ pub(crate) fn parse<'a, O: Op + Form>(
         Ok(made) => Ok(Planner {
             context,
             state: State {
-                window: Cow::Owned(made.window),
                 reduces_first: made.reduces_first,
-                facts: made.facts,
+                facts: Facts {
+                    rules: made
+                        .window
+                        .ops
+                        .iter()
+                        .map(|op| Arc::new(op.rule()))
+                        .collect(),
+                    ..made.facts
+                },
+                window: Cow::Owned(made.window),
                 visits: made.visits,
                 policies: made.policies,
                 programs: made.programs,

@@ -27,7 +27,7 @@ fn operand(text: &str, mesh: &MeshShape) -> OperandView {
     let has_terms = layouts.iter().all(|layout| layout.has_partial());
     OperandView {
         dtype: DType::F32,
-        own: is_free.then(|| layouts[0].as_ref().clone()),
+        own: is_free.then(|| layouts[0].clone()),
         resolved: has_terms.then(|| layouts[0].resolved()),
         pinned: match word {
             "pinned" => layouts[0].axes_used(),
@@ -65,7 +65,6 @@ fn view(rule: &str, operands: &[&str], mesh: &MeshShape) -> OpView {
         inputs: operands.collect(),
         result: ResultView {
             dtypes: vec![DType::F32],
-            shape: square.to_vec(),
             tied: None,
             is_backward: false,
             accumulation: Accumulation::default(),
