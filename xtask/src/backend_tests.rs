@@ -64,7 +64,12 @@ const LEFT_OUT: [(&str, &[&str]); 1] = [(
 )];
 
 /// Fields of data that are functions in 0.22.1: files, and the texts before and after.
-const RENAMED: [(&str, &str, &str); 5] = [
+const RENAMED: [(&str, &str, &str); 7] = [
+    (
+        "tensor/bool/ops/init.rs",
+        "(data.dtype, ",
+        "(data.dtype(), ",
+    ),
     (
         "tensor/float/module/adaptive_avgpool3d.rs",
         "output_data.shape,",
@@ -84,6 +89,11 @@ const RENAMED: [(&str, &str, &str); 5] = [
         "tensor/float/quantization/ops/quantize.rs",
         "data.dtype ",
         "data.dtype() ",
+    ),
+    (
+        "tensor/float/quantization/scheme.rs",
+        "to_data().dtype,",
+        "to_data().dtype(),",
     ),
     (
         "tensor/float/quantization/ops/quantize.rs",
