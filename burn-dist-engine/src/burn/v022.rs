@@ -305,10 +305,14 @@ pub(crate) fn reducible<T>(tensor: T, _: Option<usize>) -> T {
 /// Parts of tests that differ.
 #[cfg(test)]
 pub(crate) mod test {
-    use burn_backend::Shape;
     use burn_backend::quantization::{QuantScheme, QuantStore};
+    use burn_backend::{DType, Shape};
     use burn_flex::Flex;
-    use burn_ir::{OperationIr, QuantizationParametersIr, TensorIr, TensorStatus};
+    use burn_ir::{
+        BaseOperationIr, BinaryOpIr, FloatOperationIr, MatmulOpIr, ModuleOperationIr,
+        NumericOperationIr, OperationIr, QuantizationParametersIr, ReduceDimOpIr, ShapeOpIr,
+        SwapDimsOpIr, TensorId, TensorIr, TensorStatus,
+    };
     use burn_router::TensorInterpreter;
 
     use super::data::*;
@@ -339,13 +343,121 @@ pub(crate) mod test {
         padding.map(|at_end| (at_end, at_end))
     }
 
+    /// Operations in the order in which a program records them.
+    struct Recording {
+        ops: Vec<OperationIr>,
+        last_id: u64,
+    }
+
+    impl Recording {
+        fn record(&mut self, make: impl FnOnce(TensorId) -> OperationIr) -> TensorIr {
+            self.last_id += 1;
+            let op = make(TensorId::new(self.last_id));
+            let out = op.outputs().next().cloned().expect("a result");
+            self.ops.push(op);
+            let status = TensorStatus::ReadOnly;
+            TensorIr { status, ..out }
+        }
+
+        fn reshape(&mut self, input: &TensorIr, dims: Vec<usize>) -> TensorIr {
+            let (input, shape) = (input.clone(), Shape::from(dims));
+            self.record(|id| {
+                OperationIr::BaseFloat(BaseOperationIr::Reshape(ShapeOpIr::reshape(
+                    input,
+                    shape,
+                    || id,
+                )))
+            })
+        }
+
+        /// A weight with `ndim` dims.
+        fn weight(&mut self, weight: &TensorIr, ndim: usize) -> TensorIr {
+            let ones = std::iter::repeat_n(1, ndim - weight.shape.num_dims());
+            let dims = ones.chain(weight.shape.iter().copied()).collect();
+            self.reshape(weight, dims)
+        }
+
+        fn turn(&mut self, input: TensorIr) -> TensorIr {
+            let last = input.shape.num_dims() - 1;
+            self.record(|id| {
+                OperationIr::BaseFloat(BaseOperationIr::SwapDims(SwapDimsOpIr::create(
+                    input,
+                    last - 1,
+                    last,
+                    || id,
+                )))
+            })
+        }
+
+        fn product(&mut self, lhs: TensorIr, rhs: TensorIr) -> TensorIr {
+            self.record(|id| {
+                let dtype = lhs.dtype;
+                let product = MatmulOpIr::create(lhs, rhs, || id);
+                OperationIr::Float(dtype, FloatOperationIr::Matmul(product))
+            })
+        }
+
+        fn number(
+            &mut self,
+            dtype: DType,
+            make: impl FnOnce(TensorId) -> NumericOperationIr,
+        ) -> TensorIr {
+            self.record(|id| OperationIr::NumericFloat(dtype, make(id)))
+        }
+    }
+
+    /// Returns what a program records for an operation: for a layer, the products that dispatch makes of it.
+    fn recorded(op: &OperationIr) -> Vec<OperationIr> {
+        let ids = op
+            .inputs()
+            .chain(op.outputs())
+            .map(|tensor| tensor.id.value());
+        let mut recording = Recording {
+            ops: Vec::new(),
+            last_id: ids.max().unwrap_or(0),
+        };
+        match op {
+            OperationIr::Module(ModuleOperationIr::Linear(op)) => {
+                let ndim = op.x.shape.num_dims();
+                let weight = recording.weight(&op.weight, ndim);
+                let product = recording.product(op.x.clone(), weight);
+                if let Some(bias) = &op.bias {
+                    let bias = recording.weight(bias, ndim);
+                    recording.number(product.dtype, |id| {
+                        NumericOperationIr::Add(BinaryOpIr::create(product, bias, || id))
+                    });
+                }
+            }
+            OperationIr::Module(ModuleOperationIr::LinearXBackward(op)) => {
+                let weight = recording.weight(&op.weight, op.output_grad.shape.num_dims());
+                let weight = recording.turn(weight);
+                recording.product(op.output_grad.clone(), weight);
+            }
+            OperationIr::Module(ModuleOperationIr::LinearWeightBackward(op)) => {
+                let x = recording.turn(op.x.clone());
+                let mut sum = recording.product(x, op.output_grad.clone());
+                for dim in 0..sum.shape.num_dims() - 2 {
+                    sum = recording.number(sum.dtype, |id| {
+                        NumericOperationIr::SumDim(ReduceDimOpIr::create(sum, dim, 1, || id))
+                    });
+                }
+                recording.reshape(&sum, op.out.shape.to_vec());
+            }
+            _ => recording.ops.push(op.clone()),
+        }
+        recording.ops
+    }
+
     /// Returns what burn-router's interpreter makes of data.
     pub(crate) fn interpreted(op: &OperationIr, data: &[TensorData]) -> Vec<TensorData> {
         let mut interpreter = TensorInterpreter::<Flex>::new(Default::default());
         for (tensor, data) in op.inputs().zip(data) {
             interpreter.register_tensor_data_id(tensor.id, data.clone());
         }
-        interpreter.register_op(op.clone());
+        let recorded = recorded(op);
+        for op in &recorded {
+            interpreter.register_op(op.clone());
+        }
         let mut read = |out: &TensorIr| {
             let status = TensorStatus::ReadOnly;
             let out = TensorIr {
@@ -354,7 +466,8 @@ pub(crate) mod test {
             };
             burn_std::future::block_on(interpreter.read_tensor_async(out)).unwrap()
         };
-        op.outputs().map(&mut read).collect()
+        let last = recorded.last().into_iter();
+        last.flat_map(|op| op.outputs()).map(&mut read).collect()
     }
 
     /// Rules written out, by the names of operations that this line alone has.
