@@ -11,6 +11,7 @@ use crate::workspace::{packages, program_files, read, sources, workspace};
 /// The folders (and files) that only compute, and what of their crate each may use besides itself.
 const PURE: &[(&str, &[&str])] = &[
     ("burn-dist-plan/src/bytes.rs", &[]),
+    ("burn-dist-plan/src/pool.rs", &[]),
     (
         "burn-dist-plan/src/layout",
         &["cost::Network", "cost::work_ns", "mesh"],
@@ -62,7 +63,9 @@ const BELOW_IR: &[&str] = &[
     "storage",
 ];
 /// What facts may use.
-const BELOW_FACTS: &[&str] = &["error", "facts", "ir", "layout", "mesh", "policy", "rule"];
+const BELOW_FACTS: &[&str] = &[
+    "error", "facts", "ir", "layout", "mesh", "policy", "pool", "rule",
+];
 /// The crates that only compute.
 const PURE_CRATES: &[&str] = &["burn-dist-mesh", "burn-dist-plan"];
 /// The files of other crates that only compute, with what lies in their folder.
