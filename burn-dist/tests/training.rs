@@ -327,7 +327,6 @@ fn a_state_in_another_type_than_that_of_burns_device_is_refused() {
         device,
         model,
         optimizer,
-        ..
     } = new();
     let checkpoints = Checkpointer::at(folder.path(), &device).expect("a folder");
     let saved = checkpoints.open(1).expect("it was saved");
