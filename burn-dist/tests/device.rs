@@ -7,7 +7,9 @@ use std::sync::{Barrier, Mutex};
 use burn::module::{Module, Param};
 use burn::nn::{Linear, LinearConfig, Relu};
 use burn::optim::{AdamConfig, GradientsParams};
-use burn::tensor::{Device, Distribution, IndexingUpdateOp, Int, Tensor, TensorData, Tolerance};
+use burn::tensor::{
+    Bool, Device, Distribution, IndexingUpdateOp, Int, Tensor, TensorData, Tolerance,
+};
 use burn_dist::DeviceMesh;
 
 one_thread::one_thread!();
@@ -320,5 +322,23 @@ fn devices_are_printed_with_mesh_and_ranks() {
             text.contains("fsdp=2,tp=2") && !text.contains("NdArray"),
             "{text}"
         );
+    }
+}
+
+/// Quantized values that are none stay quantized: there are no zeros for them.
+#[test]
+fn nothing_is_taken_of_quantized_values() {
+    let taken = |device: &Device, takes: bool| {
+        let x = Tensor::<1>::from_data([1.0, 7.0, 2.0, 3.0], device);
+        let x = x.quantize_dynamic(&device.settings().quantization.scheme);
+        let mask = Tensor::<1, Bool>::from_data([takes, false, takes, false], device);
+        x.mask_select(mask).into_data()
+    };
+    for text in ["", "fsdp=2", "dp=3"] {
+        let device = mesh(text).device();
+        for takes in [true, false] {
+            let (found, expected) = (taken(&device, takes), taken(&Device::flex(), takes));
+            assert_eq!(found, expected, "{text}, {takes}");
+        }
     }
 }

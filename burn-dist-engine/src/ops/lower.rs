@@ -6,6 +6,7 @@
 //! A scalar of the operation is copied as it is, since it may stand for a slot; scalars made here are literals. Every
 //! tensor is read-only, last uses are found by a later pass.
 
+use burn_backend::DType;
 use burn_dist_plan::op::{LocalView, Steps};
 use burn_ir::*;
 
@@ -51,7 +52,14 @@ impl<'a> Local<'a> {
         let nothing = outputs
             .iter()
             .all(|output| output.shape.num_elements() == 0);
-        if !outputs.is_empty() && (nothing || self.has_no_terms() || self.sums_nothing()) {
+        // Quantized values have scales, which zeros have not.
+        let have_zeros = outputs
+            .iter()
+            .all(|output| !matches!(output.dtype, DType::QFloat(_)));
+        if !outputs.is_empty()
+            && have_zeros
+            && (nothing || self.has_no_terms() || self.sums_nothing())
+        {
             outputs.into_iter().for_each(|output| emit.zeros(output));
             return;
         }
