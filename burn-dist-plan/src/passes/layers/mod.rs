@@ -52,6 +52,8 @@ struct Finder<'a, O> {
     made_by: Vec<Option<usize>>,
     /// The first operation that reads each value, and how many do.
     readers: Vec<(usize, u32)>,
+    /// True for a value that lives on after the window, or that the host reads.
+    is_kept: Vec<bool>,
     /// The first of the reshapes of one value to one shape.
     first: Vec<ValueIndex>,
 }
@@ -65,8 +67,12 @@ impl<'a, O: Op> Finder<'a, O> {
             shapes: vec![&[]; num_values],
             made_by: vec![None; num_values],
             readers: vec![(usize::MAX, 0); num_values],
+            is_kept: window.dies.iter().map(|dies| !dies).collect(),
             first: (0..num_values as ValueIndex).collect(),
         };
+        for read in &window.reads {
+            this.is_kept[*read as usize] = true;
+        }
         for input in &window.inputs {
             this.shapes[input.value as usize] = &input.shape;
         }
@@ -228,8 +234,7 @@ impl<'a, O: Op> Finder<'a, O> {
         let (mut at, mut parts) = (out, vec![index]);
         while self.shape(at).len() > 2 {
             let (reader, count) = self.readers[at as usize];
-            let is_kept = !self.window.dies[at as usize] || self.window.reads.contains(&at);
-            if count != 1 || is_kept {
+            if count != 1 || self.is_kept[at as usize] {
                 return None;
             }
             let op = &self.window.ops[reader];
