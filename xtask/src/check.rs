@@ -319,10 +319,13 @@ fn tensorboard() -> Result<(), String> {
         ]))
 }
 
-/// Tests kernels on Burn's current line, and programs on Burn 0.21, which run the kernels of that line.
+/// Tests kernels on Burn's current line, and programs on both lines.
 fn vulkan() -> Result<(), String> {
     let kernels = ["-p", "burn-dist-cubecl", "--features", "wgpu"];
-    let programs = ["-p", "promises-021", "--features", "wgpu", "--test", "wgpu"];
     cargo(&[&["test"], &kernels[..]].concat())?;
-    cargo(&[&["test"], &programs[..]].concat())
+    for package in ["promises", "promises-021"] {
+        let program = ["-p", package, "--features", "wgpu", "--test", "wgpu"];
+        cargo(&[&["test"], &program[..]].concat())?;
+    }
+    Ok(())
 }
