@@ -1,11 +1,11 @@
 //! Custom operations, recorded.
 
 use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
-use burn_dist_door::{Call, Dist, MeshTensor, Registered, RouterClient};
+use burn_dist_door::{Call, Dist, MeshDevice, MeshTensor, Registered, RouterClient};
 use burn_ir::{BackendIr, TensorIr};
 use burn_router::RouterTensor;
 
-use super::any::{AnyRecorder, with};
+use super::any::{AnyRecorder, client, with};
 use super::{OnRanks, Ranks};
 use crate::ops::Recorded;
 use crate::ops::custom::{
@@ -29,6 +29,11 @@ impl<O: WithKernels> Callable<O> for Registered {
     fn kernel(recorder: &dyn AnyRecorder) -> Result<AnyKernel, CustomError> {
         O::kernels().find(recorder.backend())
     }
+}
+
+/// Returns whether the ranks of a mesh have a kernel for an operation.
+pub fn has_kernel<E: Callable<O>, O: CustomOp>(device: &MeshDevice) -> bool {
+    with(&client::<E>(device), |recorder| E::kernel(recorder).is_ok())
 }
 
 /// Records an operation on the mesh of its inputs, and returns its results.

@@ -22,7 +22,7 @@ mod tests;
 pub use annotate::{from_local, from_process_local, layout_of, local_of, redistribute};
 pub use any::OnRanks;
 pub use burn_dist_door::{MeshDevice, MeshTensor};
-pub use custom::{Callable, call};
+pub use custom::{Callable, call, has_kernel};
 pub use device::{DeviceMesh, DeviceMeshBuilder, local_ranks};
 pub use hold::Hold;
 pub use hold::hold;

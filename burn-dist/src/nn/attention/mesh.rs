@@ -20,7 +20,8 @@ use crate::mesh::ReduceOp;
 use crate::ops::custom::{
     CustomOp, CustomSteps, CustomTensor, Execute, Kernels, TensorInfo, WithKernels,
 };
-use crate::record::call;
+use crate::record::{call, has_kernel};
+use crate::{MeshDevice, Registered};
 
 /// Attention.
 #[derive(Clone, Debug, PartialEq, Hash)]
@@ -352,6 +353,11 @@ impl WithKernels for AttentionBackward {
     fn kernels() -> Kernels<Self> {
         Kernels::of::<Flex>()
     }
+}
+
+/// Returns whether the ranks of a mesh attend in one operation.
+pub(super) fn attends(device: &MeshDevice) -> bool {
+    has_kernel::<Registered, Attention>(device)
 }
 
 /// On a mesh, the kernels run on what each rank holds.

@@ -401,8 +401,8 @@ enum Attends {
 
 impl Attends {
     fn on(device: &Device) -> Option<Self> {
-        if mesh_device(device).is_some() {
-            return Some(Self::Mesh);
+        if let Some(device) = mesh_device(device) {
+            return mesh::attends(device).then_some(Self::Mesh);
         }
         (*device == Device::flex()).then_some(Self::Flex)
     }
