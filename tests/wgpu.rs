@@ -89,7 +89,7 @@ fn a_decoder_trains_as_on_flex() {
     }
 }
 
-/// In 8 bits both compute the same: values, scales and products have the bits of the host's reference.
+/// Rounding to 8 bits hides what values differ in, unless one lies next to a boundary: losses are as close as without.
 #[test]
 fn float8_trains_as_on_ranks_of_flex() {
     let of = |mesh: &DeviceMesh| {
@@ -106,11 +106,7 @@ fn float8_trains_as_on_ranks_of_flex() {
     for axes in ["dp=1", "fsdp=2"] {
         let flex = DeviceMesh::parse(axes).expect("a mesh");
         let (found, expected) = (of(&mesh(axes)), of(&flex));
-        // A value that is rounded to another of the 8-bit ones is off by 2^-4, and few are: next to boundaries.
-        let close = found.iter().zip(&expected);
-        let close = close.map(|(a, b)| ((a - b) / b).abs());
-        let most = close.fold(0.0_f32, f32::max);
-        assert!(most <= 0.01, "{axes}: {found:?}, on Flex {expected:?}");
+        assert_close(&found, &expected, axes);
     }
 }
 

@@ -15,13 +15,12 @@ use super::{
     AttentionBackend, AttentionGradients, AttentionInputs, AttentionMade, Dropped, Origin, Places,
     Scores,
 };
-use crate::Dist;
 use crate::mesh::ReduceOp;
 use crate::ops::custom::{
     CustomOp, CustomSteps, CustomTensor, Execute, Kernels, TensorInfo, WithKernels,
 };
 use crate::record::{call, has_kernel};
-use crate::{MeshDevice, Registered};
+use crate::{Dist, MeshDevice, Registered};
 
 /// Attention.
 #[derive(Clone, Debug, PartialEq, Hash)]
