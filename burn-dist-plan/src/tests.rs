@@ -14,9 +14,9 @@ use proptest::prelude::*;
 
 use crate::ir::{Mark, Task};
 use crate::layout::{Factor, Layout, LayoutText, Partial};
-use crate::mesh::{MeshShape, Nodes, ReduceOp, Topology};
+use crate::mesh::{MeshShape, Nodes, ReduceOp};
 use crate::plan::Plan;
-use crate::toy::{Astray, Builder, Kind, Toy, options, planned, whole};
+use crate::toy::{Astray, Builder, Kind, Toy, nodes_of, options, planned, whole};
 use crate::{
     ActivationCheckpoint, Float, PASSES, PlanOptions, Policy, Precision, plan, text_after,
 };
@@ -499,13 +499,11 @@ proptest! {
             precision,
             ..Policy::default()
         });
-        let ranks = b.mesh.num_ranks();
-        let nodes = Nodes::Each(per_node).topology(ranks, &[]);
         let options = PlanOptions {
             scatter_bytes_min: scatter << 20,
             defer,
             everyone_reads,
-            topology: nodes.unwrap_or_else(|_| Topology::single(ranks)),
+            topology: nodes_of(&b.mesh, per_node),
             hierarchy_bytes_min: Some(0),
             ..options(&b.mesh)
         };

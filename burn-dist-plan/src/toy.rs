@@ -11,7 +11,7 @@ pub(crate) use ring::Astray;
 use std::cell::Cell;
 use std::ops::Range;
 
-pub(crate) use builder::{Builder, options};
+pub(crate) use builder::{Builder, nodes_of, options};
 pub(crate) use interpret::{planned, whole};
 
 use crate::ir::op::{Traits, Wire};

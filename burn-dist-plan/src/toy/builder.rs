@@ -9,8 +9,15 @@ use crate::ir::{
     Window,
 };
 use crate::layout::Layout;
-use crate::mesh::{BoolStore, DType, MeshShape, Topology};
+use crate::mesh::{BoolStore, DType, MeshShape, Nodes, Topology};
 use crate::{PlanOptions, Policy};
+
+/// Returns the topology with so many ranks on each node; one node if they do not divide the ranks.
+pub(crate) fn nodes_of(mesh: &MeshShape, per_node: usize) -> Topology {
+    let ranks = mesh.num_ranks();
+    let nodes = Nodes::Each(per_node).topology(ranks, &[]);
+    nodes.unwrap_or_else(|_| Topology::single(ranks))
+}
 
 /// Returns options that ask for nothing, for all ranks of `mesh`.
 pub(crate) fn options(mesh: &MeshShape) -> PlanOptions {
@@ -165,6 +172,20 @@ impl Builder {
             at_rest: true,
             stage: None,
         }
+    }
+
+    /// Adds a weight of the unit `mlp` with a dim that is split over tp, if the mesh has that axis.
+    pub(crate) fn split_weight(
+        &mut self,
+        path: &str,
+        shape: [usize; 2],
+        dim: usize,
+    ) -> TensorIndex {
+        let mut spec = Self::spec(path, &shape, Some("mlp"));
+        if let Ok(tp) = self.mesh.axis("tp") {
+            spec.layout.dims[dim].factors[0].axes = vec![tp];
+        }
+        self.param(spec)
     }
 
     /// Adds an operation whose result has the shape `shape`.

@@ -26,9 +26,7 @@ impl Case {
             sizes,
         }
     }
-}
 
-impl Case {
     fn async_tp(self) -> AsyncTp {
         match self.asks_async_tp {
             true => AsyncTp::On,
@@ -78,6 +76,31 @@ fn tokens(state: &mut u64, [batch, seq, _]: [usize; 3], vocab: usize) -> [Vec<i3
         both[1].extend(&row[1..]);
     }
     both
+}
+
+/// The program of a line, by its own mesh and its `Training`.
+macro_rules! program {
+    ($explain_after:expr) => {
+        fn builder(case: Case) -> DeviceMeshBuilder {
+            DeviceMesh::builder().axes(&case.mesh.parse().expect("axes"))
+        }
+
+        pub(super) fn losses(case: Case, steps: usize) -> Vec<f32> {
+            let mesh = builder(case).build().expect("a mesh");
+            let mut training = Training::new(case, &mesh);
+            (0..steps).map(|_| training.step()).collect()
+        }
+
+        pub(super) fn explained(case: Case, pass: &str) -> Explanation {
+            let mesh = builder(case).dry_run().build().expect("a mesh");
+            let mut training = Training::new(case, &mesh);
+            training.step();
+            let device = training.device.clone();
+            let (_, explanation) =
+                $explain_after(&device, pass, || training.step()).expect("a pass");
+            explanation
+        }
+    };
 }
 
 mod current {
@@ -148,25 +171,7 @@ mod current {
         }
     }
 
-    fn builder(case: Case) -> DeviceMeshBuilder {
-        DeviceMesh::builder().axes(&case.mesh.parse().expect("axes"))
-    }
-
-    pub(super) fn losses(case: Case, steps: usize) -> Vec<f32> {
-        let mesh = builder(case).build().expect("a mesh");
-        let mut training = Training::new(case, &mesh);
-        (0..steps).map(|_| training.step()).collect()
-    }
-
-    pub(super) fn explained(case: Case, pass: &str) -> Explanation {
-        let mesh = builder(case).dry_run().build().expect("a mesh");
-        let mut training = Training::new(case, &mesh);
-        training.step();
-        let device = training.device.clone();
-        let (_, explanation) =
-            burn_dist::explain_after(&device, pass, || training.step()).expect("a pass");
-        explanation
-    }
+    program!(burn_dist::explain_after);
 }
 
 mod before {
@@ -232,24 +237,5 @@ mod before {
         }
     }
 
-    fn builder(case: Case) -> DeviceMeshBuilder {
-        DeviceMesh::builder().axes(&case.mesh.parse().expect("axes"))
-    }
-
-    pub(super) fn losses(case: Case, steps: usize) -> Vec<f32> {
-        let mesh = builder(case).build().expect("a mesh");
-        let mut training = Training::new(case, &mesh);
-        (0..steps).map(|_| training.step()).collect()
-    }
-
-    pub(super) fn explained(case: Case, pass: &str) -> Explanation {
-        let mesh = builder(case).dry_run().build().expect("a mesh");
-        let mut training = Training::new(case, &mesh);
-        training.step();
-        let device = training.device.clone();
-        let (_, explanation) =
-            burn_dist_021::explain_after::<B, _>(&device, pass, || training.step())
-                .expect("a pass");
-        explanation
-    }
+    program!(burn_dist_021::explain_after::<B, _>);
 }

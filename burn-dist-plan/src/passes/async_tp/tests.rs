@@ -14,16 +14,9 @@ use crate::{plan, text_after};
 /// batch and sequence as one dim between.
 fn feed_forward(mesh: &str, [batch, rows]: [usize; 2], flat: bool, async_tp: AsyncTp) -> Builder {
     let mut b = Builder::new(mesh);
-    let weight = |b: &mut Builder, name: &str, shape: [usize; 2], split: usize| {
-        let mut spec = Builder::spec(name, &shape, Some("mlp"));
-        if let Ok(tp) = b.mesh.axis("tp") {
-            spec.layout.dims[split].factors[0].axes = vec![tp];
-        }
-        b.param(spec)
-    };
-    let gate = weight(&mut b, "gate", [6, 8], 1);
-    let up = weight(&mut b, "up", [6, 8], 1);
-    let down = weight(&mut b, "down", [8, 6], 0);
+    let gate = b.split_weight("gate", [6, 8], 1);
+    let up = b.split_weight("up", [6, 8], 1);
+    let down = b.split_weight("down", [8, 6], 0);
     let data = b.data(&[batch, rows, 6]);
     let x = by_sequence(&mut b, data);
     let tokens = [batch * rows, 6];

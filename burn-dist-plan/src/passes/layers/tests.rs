@@ -84,17 +84,10 @@ impl Layered {
 /// that are compared: the new weights, the gradient of the data, the loss.
 fn feed_forward(mesh: &str, form: Form, [batch, rows]: Sizes) -> (Builder, Vec<TensorIndex>) {
     let mut b = Builder::new(mesh);
-    let weight = |b: &mut Builder, name: &str, shape: [usize; 2], split: usize| {
-        let mut spec = Builder::spec(&format!("{name}.weight"), &shape, Some("mlp"));
-        if let Ok(tp) = b.mesh.axis("tp") {
-            spec.layout.dims[split].factors[0].axes = vec![tp];
-        }
-        b.param(spec)
-    };
-    let gate = weight(&mut b, "gate", [16, 32], 1);
-    let up = weight(&mut b, "up", [16, 32], 1);
-    let down = weight(&mut b, "down", [32, 16], 0);
-    let head = weight(&mut b, "head", [16, 16], 1);
+    let gate = b.split_weight("gate.weight", [16, 32], 1);
+    let up = b.split_weight("up.weight", [16, 32], 1);
+    let down = b.split_weight("down.weight", [32, 16], 0);
+    let head = b.split_weight("head.weight", [16, 16], 1);
     let data = b.data(&[batch, rows, 16]);
     let x = by_sequence(&mut b, data);
     let saved = Vec::new();

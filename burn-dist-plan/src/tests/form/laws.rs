@@ -4,11 +4,10 @@ use proptest::prelude::*;
 
 use super::state::Made;
 use super::{parse, print};
-use crate::mesh::{Nodes, Topology};
 use crate::planner::{Planner, finish};
 use crate::tests::pipelines::{Model, Norm};
 use crate::tests::{MESHES, random_program, three_layers};
-use crate::toy::{Builder, Toy, options};
+use crate::toy::{Builder, Toy, nodes_of, options};
 use crate::{Float, PASSES, PlanOptions, Policy, Precision, ScheduleKind, plan};
 
 /// Checks the law of a window: the text after each pass is read as what it was written of, and the next pass goes on
@@ -66,11 +65,9 @@ proptest! {
             precision,
             ..Policy::default()
         });
-        let ranks = b.mesh.num_ranks();
-        let nodes = Nodes::Each(per_node).topology(ranks, &[]);
         let options = PlanOptions {
             defer,
-            topology: nodes.unwrap_or_else(|_| Topology::single(ranks)),
+            topology: nodes_of(&b.mesh, per_node),
             hierarchy_bytes_min: Some(0),
             ..options(&b.mesh)
         };
