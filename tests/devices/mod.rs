@@ -1,0 +1,130 @@
+//! What ranks on GPUs promise, against plain Flex.
+
+use burn::module::{Module, ModuleMapper, Param};
+use burn::optim::{AdamWConfig, GradientsParams};
+use burn::tensor::{Device, Tensor, TensorData};
+use burn_dist::nn::{AttentionOptions, attention};
+use burn_dist::{DeviceMesh, Float8, Parallelize, ParallelizeWith, Scaling};
+use minimal::{Decoder, LEARNING_RATE, batch};
+
+const STEPS: usize = 3;
+
+/// How far losses may be apart, relative. Sums of products are taken in another order, which moves a sum of `n` terms by
+/// `n` units of 2^-24 at most: `n` is 256 in the longest, and a value comes through some 20 sums on its path through two
+/// layers (four products, two norms and a softmax each), a norm, the head and the loss. Functions of GPUs are off by less
+/// than the longest of these sums. The steps of AdamW take signs of gradients that are all but zero otherwise, and such
+/// elements hardly move the loss.
+const TOLERANCE: f32 = 20.0 * 256.0 / (1 << 24) as f32;
+
+/// Weights to start from that no backend computes.
+struct Fill(usize);
+
+impl ModuleMapper for Fill {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        self.0 += 1;
+        let salt = self.0;
+        param.map(|tensor| {
+            let shape = tensor.shape();
+            let is_scale = shape.num_dims() == 1;
+            let value = |i: usize| match is_scale {
+                true => 1.0,
+                false => (((i * 37 + salt * 101) % 97) as f32 / 97.0 - 0.5) * 0.4,
+            };
+            let values: Vec<f32> = (0..shape.num_elements()).map(value).collect();
+            Tensor::from_data(TensorData::new(values, shape), &tensor.device()).require_grad()
+        })
+    }
+}
+
+/// Opens a mesh on the devices that are tested.
+pub(crate) type Open = fn(&str) -> DeviceMesh;
+
+/// Returns the losses of some steps.
+fn train(device: &Device, prepare: impl FnOnce(Decoder) -> Decoder) -> Vec<f32> {
+    let device = device.clone().autodiff();
+    let mut model = prepare(Decoder::new(&device).map(&mut Fill(0)));
+    let mut optimizer = AdamWConfig::new().init();
+    let step = |step| {
+        let [bytes, next] = batch(step, &device);
+        let loss = model.loss(bytes, next);
+        let gradients = GradientsParams::from_grads(loss.backward(), &model);
+        model = optimizer.step(LEARNING_RATE, model.clone(), gradients);
+        loss.into_scalar::<f32>()
+    };
+    (0..STEPS).map(step).collect()
+}
+
+fn assert_close(found: &[f32], expected: &[f32], what: &str) {
+    let close = |(a, b): (&f32, &f32)| ((a - b) / b).abs() <= TOLERANCE;
+    assert!(
+        found.len() == expected.len() && found.iter().zip(expected).all(close),
+        "{what}: {found:?}, on Flex {expected:?}"
+    );
+}
+
+/// A decoder trains as on Flex, and the same each time.
+pub(crate) fn a_decoder_trains(mesh: Open) {
+    let expected = train(&Device::flex(), |model| model);
+    for axes in ["dp=1", "fsdp=2", "tp=2", "dp=2"] {
+        let mesh = mesh(axes);
+        let run = || {
+            train(&mesh.device(), |model| {
+                model.parallelize(&mesh).expect("it fits")
+            })
+        };
+        let losses = run();
+        assert_close(&losses, &expected, axes);
+        assert_eq!(losses, run(), "{axes}: a second run differs");
+    }
+}
+
+/// Float8 trains as on ranks of Flex.
+///
+/// Rounding to 8 bits hides what values differ in, unless one lies next to a boundary: losses are as close as without.
+pub(crate) fn float8_trains(mesh: Open) {
+    let of = |mesh: &DeviceMesh| {
+        let (losses, plans) = burn_dist::explain(&mesh.device(), || {
+            train(&mesh.device(), |model| {
+                let plan = model.plan().float8(Float8::new(Scaling::Tensorwise));
+                model.parallelize_with(mesh, &plan).expect("it fits")
+            })
+        });
+        let taken = plans.float8.iter().filter(|layer| layer.skipped.is_none());
+        assert_eq!(taken.count(), 14, "{plans}");
+        losses
+    };
+    for axes in ["dp=1", "fsdp=2"] {
+        let flex = DeviceMesh::parse(axes).expect("a mesh");
+        let (found, expected) = (of(&mesh(axes)), of(&flex));
+        assert_close(&found, &expected, axes);
+    }
+}
+
+/// Attention as one operation, forward and backward, is that of Flex.
+pub(crate) fn attention_is_that_of_flex(mesh: Open) {
+    const SHAPE: [usize; 4] = [2, 4, 8, 16];
+    let run = |device: &Device| {
+        let device = device.clone().autodiff();
+        let input = |salt: usize| {
+            let value = |i: usize| ((i * 31 + salt * 57) % 89) as f32 / 89.0 - 0.5;
+            let values: Vec<f32> = (0..SHAPE.iter().product()).map(value).collect();
+            Tensor::<4>::from_data(TensorData::new(values, SHAPE), &device).require_grad()
+        };
+        let inputs = [0, 1, 2].map(input);
+        let [q, k, v] = inputs.clone();
+        let out = attention(q, k, v, AttentionOptions::causal());
+        let weights = input(3).detach();
+        let gradients = (out.clone() * weights).sum().backward();
+        let of = inputs.map(|input| input.grad(&gradients).expect("a gradient"));
+        let tensors = std::iter::once(out.inner()).chain(of);
+        tensors.map(|tensor| tensor.into_data()).collect::<Vec<_>>()
+    };
+    let expected = run(&Device::flex());
+    for axes in ["dp=1", "dp=2", "tp=2"] {
+        for (found, expected) in run(&mesh(axes).device()).iter().zip(&expected) {
+            // Sums of 16 products and of 8 weights, one after the other, of values below 1.
+            let tolerance = burn::tensor::Tolerance::absolute(TOLERANCE);
+            found.assert_approx_eq::<f32>(expected, tolerance);
+        }
+    }
+}
