@@ -1,8 +1,10 @@
 //! Against NCCL and CUDA's driver themselves, on the GPUs of this machine.
 //!
 //! ```text
-//! cargo test -p burn-dist-comm --features cuda nccl::real -- --ignored
+//! cargo test -p burn-dist-gpu --features cuda real -- --ignored
 //! ```
+//!
+//! Where there is one GPU, all ranks are on it: NCCL allows that with `NCCL_MULTI_RANK_GPU_ENABLE=1`, from 2.28 on.
 
 use super::api::{Address, Fold, Gpu, Op};
 use super::groups::{Channels, Launched};
@@ -27,7 +29,14 @@ const SOON: Duration = Duration::from_secs(15);
 const COUNT: usize = 5;
 const BYTES: usize = 4 * COUNT;
 
-/// Ranks with a GPU each.
+/// The GPU of a rank: its own, if there are as many.
+fn gpu_of(rank: usize) -> Arc<driver::Device> {
+    cudarc::driver::result::init().expect("CUDA's driver");
+    let gpus = cudarc::driver::result::device::get_count().expect("a number of GPUs");
+    driver::open(rank % gpus as usize).expect("a GPU")
+}
+
+/// Ranks with a GPU each, if there are as many.
 fn ranks(num: usize) -> Vec<(LocalComm, Arc<dyn Gpu>, Channels)> {
     let options = LocalOptions {
         timeout: PATIENT,
@@ -35,8 +44,8 @@ fn ranks(num: usize) -> Vec<(LocalComm, Arc<dyn Gpu>, Channels)> {
     };
     let hosts = LocalHub::connect(num, options).expect("a world");
     let nccl = ffi::nccl().unwrap_or_else(|error| panic!("{error}"));
-    let with_gpu = |(device, host)| {
-        let gpu: Arc<dyn Gpu> = driver::open(device).expect("a GPU per rank");
+    let with_gpu = |(rank, host)| {
+        let gpu: Arc<dyn Gpu> = gpu_of(rank);
         let channels = Channels::new(nccl.clone(), gpu.clone(), PATIENT);
         (host, gpu, channels)
     };
@@ -273,8 +282,8 @@ fn a_rank_that_allocates_and_comes_late_is_waited_for() {
 #[test]
 #[ignore = "needs two NVIDIA GPUs with access to each other's memory, and a driver for CUDA 12.5 or later"]
 fn gpus_copy_from_each_other() {
-    let with_copies = |(device, (host, gpu, channels)): (usize, (LocalComm, _, Channels))| {
-        let driver = driver::open(device).expect("a GPU per rank");
+    let with_copies = |(rank, (host, gpu, channels)): (usize, (LocalComm, _, Channels))| {
+        let driver = gpu_of(rank);
         let copies = crate::peer::driver::copies(&driver).expect("what it reads");
         let signals = crate::streams::driver::signals(&driver).expect("a driver with everything");
         let channels = channels.copying(copies).ordered(signals);
