@@ -32,8 +32,14 @@ one_thread::one_thread!();
 const SUITE: harness::Suite = harness::Suite {
     meshes: &["", "dp=2", "fsdp=2,tp=2"],
     plain: "fsdp=2,tp=2",
-    exceptions: &[],
+    exceptions: &[("matmul_f64", "CubeCL multiplies no matrices of f64")],
     slack: 10.0,
+    // CubeCL rounds the factors of products to tf32, by 2^-11 of each: what is added up here, some 5 products of numbers
+    // up to 1, once or twice, is off by up to 5 * 2 * 2^-11 = 500 * 1e-5 in each.
+    products: (
+        &["cov", "matmul_chain", "rotary", "second_use_after_read"],
+        1000.0,
+    ),
     target: "-p promises-021 --features cuda --test cuda -- --ignored",
 };
 

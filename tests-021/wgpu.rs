@@ -62,6 +62,7 @@ const SUITE: harness::Suite = harness::Suite {
         ),
     ],
     slack: 10.0,
+    products: (&[], 10.0),
     target: "-p promises-021 --features wgpu --test wgpu",
 };
 

@@ -4,34 +4,40 @@
 //! cargo test -p promises --features cuda --test cuda -- --ignored
 //! ```
 
-use burn_dist::DeviceMesh;
+use burn_dist::DeviceMeshBuilder;
 use burn_dist::backend::Cuda;
 
 mod devices;
+use devices::Devices;
 
 one_thread::one_thread!();
 
-fn mesh(axes: &str) -> DeviceMesh {
-    let mesh = DeviceMesh::builder().axes(&axes.parse().expect("axes"));
-    mesh.backend::<Cuda>()
-        .build()
-        .expect("a device: install NVIDIA's driver and the CUDA toolkit (NVRTC)")
-}
+const DEVICES: Devices = Devices {
+    on: DeviceMeshBuilder::backend::<Cuda>,
+    hint: "a device: install NVIDIA's driver and the CUDA toolkit (NVRTC)",
+    tolerance: devices::TF32,
+};
 
 #[test]
 #[ignore = "needs an NVIDIA GPU: run with --ignored"]
 fn a_decoder_trains_as_on_flex() {
-    devices::a_decoder_trains(mesh);
+    devices::a_decoder_trains(DEVICES);
 }
 
 #[test]
 #[ignore = "needs an NVIDIA GPU: run with --ignored"]
 fn float8_trains_as_on_ranks_of_flex() {
-    devices::float8_trains(mesh);
+    devices::float8_trains(DEVICES);
 }
 
 #[test]
 #[ignore = "needs an NVIDIA GPU: run with --ignored"]
 fn attention_is_that_of_flex() {
-    devices::attention_is_that_of_flex(mesh);
+    devices::attention_is_that_of_flex(DEVICES);
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: run with --ignored"]
+fn parts_may_have_no_elements() {
+    devices::parts_without_elements(DEVICES);
 }

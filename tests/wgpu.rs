@@ -4,31 +4,36 @@
 //! cargo test -p promises --features wgpu --test wgpu
 //! ```
 
-use burn_dist::DeviceMesh;
+use burn_dist::DeviceMeshBuilder;
 use burn_dist::backend::Wgpu;
 
 mod devices;
+use devices::Devices;
 
 one_thread::one_thread!();
 
-fn mesh(axes: &str) -> DeviceMesh {
-    let mesh = DeviceMesh::builder().axes(&axes.parse().expect("axes"));
-    mesh.backend::<Wgpu>().build().expect(
-        "a device: `apt-get install mesa-vulkan-drivers` brings lavapipe, which needs no GPU",
-    )
-}
+const DEVICES: Devices = Devices {
+    on: DeviceMeshBuilder::backend::<Wgpu>,
+    hint: "a device: `apt-get install mesa-vulkan-drivers` brings lavapipe, which needs no GPU",
+    tolerance: devices::F32,
+};
 
 #[test]
 fn a_decoder_trains_as_on_flex() {
-    devices::a_decoder_trains(mesh);
+    devices::a_decoder_trains(DEVICES);
 }
 
 #[test]
 fn float8_trains_as_on_ranks_of_flex() {
-    devices::float8_trains(mesh);
+    devices::float8_trains(DEVICES);
 }
 
 #[test]
 fn attention_is_that_of_flex() {
-    devices::attention_is_that_of_flex(mesh);
+    devices::attention_is_that_of_flex(DEVICES);
+}
+
+#[test]
+fn parts_may_have_no_elements() {
+    devices::parts_without_elements(DEVICES);
 }

@@ -142,60 +142,80 @@ const SCALES: [[Scales; 2]; 6] = [
     [Scales::TileOfColumn, Scales::TileOfColumn],
 ];
 
-/// Every engine, all that it supports: sizes that fill tiles, end inside of them, and of one tile and many.
-#[test]
-#[ignore = "needs an NVIDIA GPU: run with --ignored"]
-fn engines_compute_the_reference() {
+/// An engine, all that it supports: sizes that fill tiles, end inside of them, and of one tile and many.
+fn computes_the_reference(engine: &str) {
     let (client, device) = gpu();
     let mut wrong = Vec::new();
-    for name in engines().names() {
-        let mut num_computed = 0;
-        for (m, n, k) in [
-            (256, 128, 128),
-            (16, 16, 16),
-            (304, 272, 400),
-            (1040, 144, 1168),
-        ] {
-            for formats in FORMATS {
-                for scales in SCALES {
-                    for (out, bias) in [
-                        (Out::BF16, true),
-                        (Out::F16, false),
-                        (Out::F32, false),
-                        (Out::F32, true),
-                    ] {
-                        let product = Product {
-                            m,
-                            n,
-                            k,
-                            formats,
-                            scales,
-                            out,
-                            bias,
-                        };
-                        let operands = Operands::pseudo_random(product);
-                        let call = upload(&client, &operands);
-                        let Ok(made) = engines().run_with(name, &device, &product, &call) else {
-                            continue;
-                        };
-                        num_computed += 1;
-                        let checked = match client.read_one(made) {
-                            Ok(found) => operands.check(&found, Sums::TensorCores),
-                            Err(error) => Err(format!("{error:?}")),
-                        };
-                        wrong.extend(checked.err().map(|error| format!("{name}: {error}")));
-                    }
+    let mut num_computed = 0;
+    for (m, n, k) in [
+        (256, 128, 128),
+        (16, 16, 16),
+        (304, 272, 400),
+        (1040, 144, 1168),
+    ] {
+        for formats in FORMATS {
+            for scales in SCALES {
+                let mut reference = None;
+                for (out, bias) in [
+                    (Out::BF16, true),
+                    (Out::F16, false),
+                    (Out::F32, false),
+                    (Out::F32, true),
+                ] {
+                    let product = Product {
+                        m,
+                        n,
+                        k,
+                        formats,
+                        scales,
+                        out,
+                        bias,
+                    };
+                    let operands = Operands::pseudo_random(product);
+                    let call = upload(&client, &operands);
+                    let Ok(made) = engines().run_with(engine, &device, &product, &call) else {
+                        continue;
+                    };
+                    num_computed += 1;
+                    let reference = reference.get_or_insert_with(|| operands.reference());
+                    let checked = match client.read_one(made) {
+                        Ok(found) => operands.check_with(reference, &found, Sums::TensorCores),
+                        Err(error) => Err(format!("{error:?}")),
+                    };
+                    wrong.extend(checked.err());
                 }
             }
         }
-        println!("{name}: {num_computed} products");
     }
+    println!("{engine}: {num_computed} products");
     assert!(
         wrong.is_empty(),
-        "{} products:\n{}",
+        "{} of {num_computed} products:\n{}",
         wrong.len(),
         wrong.join("\n")
     );
+}
+
+macro_rules! engines_compute_the_reference {
+    ($($engine:ident)*) => {
+        $(
+            #[test]
+            #[ignore = "needs an NVIDIA GPU: run with --ignored"]
+            fn $engine() {
+                super::computes_the_reference(stringify!($engine));
+            }
+        )*
+
+        #[test]
+        fn every_engine_is_tested() {
+            let tested = [$(stringify!($engine)),*];
+            assert_eq!(super::engines().names(), tested);
+        }
+    };
+}
+
+mod engines_compute_the_reference {
+    engines_compute_the_reference! { wgmma cublaslt mma cubecl }
 }
 
 /// An error that changes from run to run is a race.

@@ -89,63 +89,117 @@ impl Operands {
     /// # Errors
     /// Says where it is further from the reference than rounding explains.
     pub fn check(&self, found: &[u8], sums: Sums) -> Result<(), String> {
+        self.check_with(&self.reference(), found, sums)
+    }
+
+    /// Returns the product before its bias, of which results of any type and any bias are made; on all processors.
+    pub fn reference(&self) -> Reference {
         let Product {
-            m,
-            n,
-            k,
-            formats,
-            scales,
-            out,
-            ..
+            m, n, k, formats, ..
         } = self.product;
-        if found.len() != m * n * out.bytes() {
-            return Err(format!(
-                "{} bytes instead of {}",
-                found.len(),
-                m * n * out.bytes()
-            ));
-        }
         let decoded = [0, 1].map(|side: usize| -> Vec<f64> {
             let values = self.values[side].iter();
             values
                 .map(|bits| f64::from(decode(formats[side], *bits)))
                 .collect()
         });
-        let blocks = k.div_ceil(BLOCK);
-        for row in 0..m {
-            for column in 0..n {
-                let (mut sum, mut magnitude) = (0.0, 0.0);
-                for block in 0..blocks {
-                    let a_scale = self.scales[0][at(scales[0], m, k, row, block)];
-                    let b_scale = self.scales[1][at(scales[1], n, k, column, block)];
-                    let scale = f64::from(a_scale) * f64::from(b_scale);
-                    for inner in block * BLOCK..k.min((block + 1) * BLOCK) {
-                        let term =
-                            decoded[0][row * k + inner] * decoded[1][column * k + inner] / scale;
-                        sum += term;
-                        magnitude += term.abs();
+        let mut elements = vec![Element::default(); m * n];
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let rows = m.div_ceil(threads).max(1);
+        std::thread::scope(|scope| {
+            for (chunk, elements) in elements.chunks_mut((rows * n).max(1)).enumerate() {
+                let decoded = &decoded;
+                scope.spawn(move || {
+                    for (at, element) in elements.iter_mut().enumerate() {
+                        let [a, b] = [chunk * rows + at / n, at % n];
+                        let values = [&decoded[0][a * k..][..k], &decoded[1][b * k..][..k]];
+                        *element = self.element([a, b], values);
                     }
-                }
-                if let Some(bias) = self.bias.get(column) {
-                    sum += f64::from(*bias);
-                    magnitude += f64::from(bias.abs());
-                }
-                let bound = sums.error(k) * magnitude;
-                let bound = bound + out.rounding(sum.abs() + bound);
-                let index = (row * n + column) * out.bytes();
-                let value = f64::from(out.value(&found[index..index + out.bytes()]));
-                let error = (value - sum).abs();
-                // NaN is no less than anything.
-                if error.is_nan() || error > bound {
-                    return Err(format!(
-                        "[{row}, {column}] of {}: {value:e} instead of {sum:e}, further than {bound:e}",
-                        self.product
-                    ));
-                }
+                });
+            }
+        });
+        Reference(elements)
+    }
+
+    /// Adds up one element, of values of a row and of a column.
+    fn element(&self, [row, column]: [usize; 2], values: [&[f64]; 2]) -> Element {
+        let Product {
+            m, n, k, scales, ..
+        } = self.product;
+        let mut of = Element::default();
+        let pairs = values[0].chunks(BLOCK).zip(values[1].chunks(BLOCK));
+        for (block, (a, b)) in pairs.enumerate() {
+            let a_scale = self.scales[0][at(scales[0], m, k, row, block)];
+            let b_scale = self.scales[1][at(scales[1], n, k, column, block)];
+            let scale = f64::from(a_scale) * f64::from(b_scale);
+            for (a, b) in a.iter().zip(b) {
+                let term = a * b / scale;
+                of.sum += term;
+                of.magnitude += term.abs();
+            }
+        }
+        of
+    }
+
+    /// Compares a result with the reference of operands with the same values and scales, as [`Operands::check`] does.
+    ///
+    /// # Errors
+    /// As [`Operands::check`].
+    pub fn check_with(
+        &self,
+        reference: &Reference,
+        found: &[u8],
+        sums: Sums,
+    ) -> Result<(), String> {
+        let Product { m, n, k, out, .. } = self.product;
+        if found.len() != m * n * out.bytes() || reference.0.len() != m * n {
+            return Err(format!(
+                "{} bytes instead of {}",
+                found.len(),
+                m * n * out.bytes()
+            ));
+        }
+        for (at, (element, found)) in reference
+            .0
+            .iter()
+            .zip(found.chunks(out.bytes()))
+            .enumerate()
+        {
+            let Element {
+                mut sum,
+                mut magnitude,
+            } = *element;
+            let [row, column] = [at / n, at % n];
+            if let Some(bias) = self.bias.get(column) {
+                sum += f64::from(*bias);
+                magnitude += f64::from(bias.abs());
+            }
+            let bound = sums.error(k) * magnitude;
+            let bound = bound + out.rounding(sum.abs() + bound);
+            let value = f64::from(out.value(found));
+            let error = (value - sum).abs();
+            // NaN is no less than anything.
+            if error.is_nan() || error > bound {
+                return Err(format!(
+                    "[{row}, {column}] of {}: {value:e} instead of {sum:e}, further than {bound:e}",
+                    self.product
+                ));
             }
         }
         Ok(())
     }
+}
+
+/// A product on the host, before its bias.
+#[derive(Clone, Debug)]
+pub struct Reference(Vec<Element>);
+
+/// An element of a product.
+#[derive(Clone, Copy, Debug, Default)]
+struct Element {
+    sum: f64,
+    /// The sum of its terms' magnitudes.
+    magnitude: f64,
 }
 
 /// Returns which scale a row has in a block of what is added up.
