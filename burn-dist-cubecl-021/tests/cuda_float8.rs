@@ -143,7 +143,7 @@ const SCALES: [[Scales; 2]; 6] = [
 ];
 
 /// An engine, all that it supports: sizes that fill tiles, end inside of them, and of one tile and many.
-fn computes_the_reference(engine: &str) {
+fn computes_the_reference(engine: &'static str) {
     let (client, device) = gpu();
     let mut wrong = Vec::new();
     let mut num_computed = 0;
