@@ -6,9 +6,10 @@
 //!
 //! Where there is one GPU, all ranks are on it: NCCL allows that with `NCCL_MULTI_RANK_GPU_ENABLE=1`, from 2.28 on.
 
-use super::api::{Address, Fold, Gpu, Op};
 use super::groups::{Channels, Launched};
+use super::op::{Fold, Op};
 use super::{driver, ffi};
+use crate::device::{Address, Gpu};
 use burn_dist_comm::{
     Call, Collective, CommError, Communicator, Group, LocalComm, LocalHub, LocalOptions, Strided,
     World,
