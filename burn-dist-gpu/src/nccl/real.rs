@@ -4,7 +4,7 @@
 //! cargo test -p burn-dist-gpu --features cuda real -- --ignored
 //! ```
 //!
-//! Where there is one GPU, all ranks are on it: NCCL allows that with `NCCL_MULTI_RANK_GPU_ENABLE=1`, from 2.28 on.
+//! Where there is one GPU, all ranks are on it: copies work there too, NCCL refuses it.
 
 use super::groups::{Channels, Launched};
 use super::op::{Fold, Op};
@@ -281,7 +281,7 @@ fn a_rank_that_allocates_and_comes_late_is_waited_for() {
 
 /// Shifts between GPUs that copy, on streams that the device orders: NCCL is not called.
 #[test]
-#[ignore = "needs two NVIDIA GPUs with access to each other's memory, and a driver for CUDA 12.5 or later"]
+#[ignore = "needs an NVIDIA GPU, or two with access to each other's memory, and a driver for CUDA 12.5 or later"]
 fn gpus_copy_from_each_other() {
     let with_copies = |(rank, (host, gpu, channels)): (usize, (LocalComm, _, Channels))| {
         let driver = gpu_of(rank);

@@ -10,6 +10,12 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use anyhow::{Context, anyhow, bail};
 use burn::tensor::Device;
 use burn_dist::Fault;
+#[cfg(feature = "cuda")]
+use burn_dist::backend::CudaDevice;
+#[cfg(feature = "wgpu")]
+use burn_dist::backend::WgpuDevice;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+use burn_dist::backend::{self, CubeDevice};
 use burn_dist::checkpoint::{CheckpointError, StateError};
 use burn_dist::clock::Simulation;
 use burn_dist::explanation::Ask;
@@ -277,12 +283,25 @@ impl Mesh {
             .gpu_transport(forward.gpu_transport.into())
             .nodes(forward.axes.ranks_per_node.clone().unwrap_or_default())
             .account_memory(true);
+        #[cfg(any(feature = "cuda", feature = "wgpu"))]
+        let ranks = forward.axes.mesh.as_ref().map_or(1, MeshShape::num_ranks);
         builder = match forward.backend {
             Backend::Flex => builder,
+            // Both are one backend, and the device says which.
             #[cfg(feature = "wgpu")]
-            Backend::Wgpu => builder.backend::<burn_dist::backend::Wgpu>(),
+            Backend::Wgpu => builder.backend::<backend::Wgpu>().devices(&vec![
+                CubeDevice::from(
+                    WgpuDevice::default()
+                );
+                ranks
+            ]),
             #[cfg(feature = "cuda")]
-            Backend::Cuda => builder.backend::<burn_dist::backend::Cuda>(),
+            Backend::Cuda => builder.backend::<backend::Cuda>().devices(&vec![
+                CubeDevice::from(
+                    CudaDevice::default()
+                );
+                ranks
+            ]),
         };
         if let Some(hardware) = &args.hardware {
             builder = builder.hardware(hardware);
