@@ -3,6 +3,7 @@
 mod backend_tests;
 mod check;
 mod features;
+mod gpu;
 mod kernels;
 #[cfg(unix)]
 mod trials;
@@ -28,6 +29,12 @@ cargo xtask kernels [ARGUMENTS OF TESTS]
   Compiles every kernel in CUDA for the GPUs it is meant for and checks its machine code, and runs kernels emulated on
   the host. Needs Python's pip, a C++ compiler, and PyPI once; no GPU.
 
+cargo xtask gpu FOLDER [--without-llvm]
+
+  Builds all that is to run on NVIDIA GPUs, and packs it into FOLDER (300 MB) with a script for a machine where nothing
+  can be built or downloaded: it runs tests, products in float8, and training beside PyTorch, and writes a report (under
+  25 minutes). Needs no GPU; --without-llvm builds CubeCL without the LLVM that its build script downloads.
+
 cargo xtask backend-tests PATH [tensor] [autodiff] [tensor_f16] [autodiff_f16]
 
   Builds Burn's own tests of backends from a checkout of Burn at PATH, runs them on plain Flex and on meshes of one to
@@ -49,6 +56,7 @@ fn main() -> ExitCode {
     let done = match arguments.split_first() {
         Some((command, steps)) if command == "check" => check::check(steps),
         Some((command, rest)) if command == "backend-tests" => backend_tests::backend_tests(rest),
+        Some((command, rest)) if command == "gpu" => gpu::gpu(rest),
         Some((command, rest)) if command == "kernels" => kernels::kernels(rest),
         #[cfg(unix)]
         Some((command, rest)) if command == "trials" => trials::trials(rest),

@@ -260,12 +260,26 @@ impl Operation for Conv<'_> {
         true
     }
 
-    fn sums_from(&self) -> Option<usize> {
-        match self.part().0 {
-            Part::OfX | Part::OfWeight => Some(0),
-            // The gradient of the result is the only factor.
-            Part::OfBias => Some(2),
-            _ => None,
+    fn of_nothing(&self) -> Option<OfNothing> {
+        let sum = |bias: &Option<TensorIr>, input| {
+            let made = match bias {
+                Some(_) => Nothing::Bias { input, dim: 1 },
+                None => Nothing::Zeros,
+            };
+            OfNothing::from(0, made)
+        };
+        match self {
+            Self::Conv1d(op) => sum(&op.bias, 2),
+            Self::Conv2d(op) => sum(&op.bias, 2),
+            Self::Conv3d(op) => sum(&op.bias, 2),
+            Self::ConvTranspose1d(op) => sum(&op.bias, 2),
+            Self::ConvTranspose2d(op) => sum(&op.bias, 2),
+            Self::ConvTranspose3d(op) => sum(&op.bias, 2),
+            Self::DeformableConv2d(op) => sum(&op.bias, 3 + usize::from(op.mask.is_some())),
+            // All gradients have a factor of the gradient of the result; that of the bias has no other.
+            Self::DeformableConv2dBackward(_) => OfNothing::from(3, Nothing::Zeros),
+            _ if self.part().0 == Part::OfBias => OfNothing::from(2, Nothing::Zeros),
+            _ => OfNothing::from(0, Nothing::Zeros),
         }
     }
 }

@@ -64,6 +64,13 @@ impl Operation for Embedding<'_> {
     fn makes(&self) -> bool {
         true
     }
+
+    fn of_nothing(&self) -> Option<OfNothing> {
+        match self {
+            Self::Embedding(_) => None,
+            Self::EmbeddingBackward(_) => OfNothing::from(1, Nothing::Zeros),
+        }
+    }
 }
 
 impl<'a> Embedding<'a> {

@@ -22,7 +22,8 @@ use super::convert::{bool_of_int, int_of_bool};
 use super::family::{Family, Run};
 use super::kinds::{Kind, Tensors};
 use super::table::family_of;
-use super::{Recorded, quantized};
+use super::visit::Walk;
+use super::{Recorded, nothing, quantized};
 use crate::burn::data::*;
 
 /// Where the tensors and scalars of ops live while they run.
@@ -79,19 +80,19 @@ pub fn execute_recorded<B: BackendIr, E: Env<B>>(
 ) -> Result<(), ExecuteError> {
     match op.burn() {
         Some(op) => execute(op, env),
-        None => run(op.family_of(), env),
+        None => run(op, op.family_of(), env),
     }
 }
 
 /// Executes `op`: takes its inputs from `env`, in the order of the visitor, and puts its outputs there.
 ///
 /// `Drop` takes its tensor whatever its status and drops it; `Init` does nothing, because its tensor is put into the
-/// environment by whoever has the data.
+/// environment by whoever has the data. No kernel runs for results without elements.
 ///
 /// # Errors
 /// [`ExecuteError::Unsupported`] for a custom op that is no activation, for `ctc_loss_backward` on a backend without a
-/// kernel for it, and for an op without a meaning (an int random op among the float ops). No tensor has been taken in
-/// that case.
+/// kernel for it, for an op without a meaning (an int random op among the float ops), and for one without a value (the
+/// largest of no elements). No tensor has been taken in that case.
 ///
 /// # Panics
 /// Where the kernel of `B` panics: for shapes and dtypes that the op does not allow.
@@ -99,13 +100,17 @@ pub fn execute<B: BackendIr, E: Env<B>>(op: &OperationIr, env: &mut E) -> Result
     if quantized::applies(op) {
         return quantized::run(&mut Context::of(Kind::Float, env), op);
     }
-    run(family_of(op), env)
+    run(op, family_of(op), env)
 }
 
 fn run<B: BackendIr, E: Env<B>>(
+    op: &impl Walk,
     (kind, family): (Kind, Family<'_>),
     env: &mut E,
 ) -> Result<(), ExecuteError> {
+    if nothing::is_in(op) && nothing::run(op, &family, env)? {
+        return Ok(());
+    }
     family.run(&mut Context::of(kind, env))
 }
 
@@ -118,7 +123,7 @@ pub(super) struct Context<'e, B: BackendIr, E: Env<B>> {
 }
 
 impl<'e, B: BackendIr, E: Env<B>> Context<'e, B, E> {
-    fn of(kind: Kind, env: &'e mut E) -> Self {
+    pub(super) fn of(kind: Kind, env: &'e mut E) -> Self {
         let backend = PhantomData;
         Self { kind, env, backend }
     }
@@ -218,9 +223,25 @@ impl<B: BackendIr, E: Env<B>> Context<'_, B, E> {
     }
 }
 
-/// Moves host data to `device`, as the kind of tensor that its dtype says.
+/// Makes a tensor with whatever is in its memory; `dtype` is not quantized.
+pub(super) fn empty<B: BackendIr>(shape: Shape, dtype: DType, device: &B::Device) -> B::Handle {
+    match Kind::of(dtype) {
+        Kind::Float => B::float_tensor_handle(B::float_empty(shape, device, dtype.into())),
+        Kind::Int => B::int_tensor_handle(B::int_empty(shape, device, dtype.into())),
+        Kind::Bool => B::bool_tensor_handle(B::bool_empty(shape, device, dtype.into())),
+    }
+}
+
+/// Returns whether a tensor has nothing to copy; a quantized one has scales.
+fn is_empty(shape: &Shape, dtype: DType) -> bool {
+    shape.as_slice().contains(&0) && !matches!(dtype, DType::QFloat(_))
+}
+
+/// Moves host data to `device`, as the kind of tensor that its dtype says. Of a tensor without elements nothing is
+/// moved: CubeCL 0.10 refuses such a copy on CUDA.
 pub fn from_data<B: BackendIr>(data: TensorData, device: &B::Device) -> B::Handle {
     match data.dtype() {
+        dtype if is_empty(data.shape(), dtype) => empty::<B>(data.shape().clone(), dtype, device),
         DType::QFloat(_) => B::quantized_tensor_handle(B::q_from_data(data, device)),
         DType::Bool(_) => B::bool_tensor_handle(B::bool_from_data(data, device)),
         dtype if dtype.is_float() => B::float_tensor_handle(B::float_from_data(data, device)),
@@ -230,7 +251,8 @@ pub fn from_data<B: BackendIr>(data: TensorData, device: &B::Device) -> B::Handl
 
 /// Reads a tensor back to the host.
 ///
-/// Backends on the host complete at once; others complete when the device has.
+/// Backends on the host complete at once; others complete when the device has. A tensor without elements is not asked
+/// for: CubeCL 0.10 refuses such a copy on CUDA.
 ///
 /// # Errors
 /// What the backend reports, for example a kernel that failed before.
@@ -239,6 +261,10 @@ pub fn into_data<B: BackendIr>(
     shape: Shape,
     dtype: DType,
 ) -> DynFut<Result<TensorData, ExecutionError>> {
+    if is_empty(&shape, dtype) {
+        let data = TensorData::from_bytes_vec(Vec::new(), shape, dtype);
+        return Box::pin(core::future::ready(Ok(data)));
+    }
     let handle = TensorHandle { handle, shape };
     match dtype {
         DType::QFloat(_) => Box::pin(B::q_into_data(B::quantized_tensor(handle))),

@@ -25,6 +25,7 @@ pub(super) mod prelude {
     pub(in crate::ops) use crate::ops::execute::{Context, Env, ExecuteError};
     pub(in crate::ops) use crate::ops::kinds::{Kind, Numbers, Tensors, by_kind, by_number};
     pub(in crate::ops) use crate::ops::lower::Local;
+    pub(in crate::ops) use crate::ops::nothing::{Nothing, OfNothing};
     pub(in crate::ops) use crate::ops::rules::{dims, dims_but, numel, replicated};
 }
 
@@ -82,8 +83,9 @@ pub(super) trait Operation {
         false
     }
 
-    /// For a sum of products, or of elements: the first of the inputs that leave nothing to add up if they are empty.
-    fn sums_from(&self) -> Option<usize> {
+    /// Returns what it makes of inputs without elements, for results that have some; `None` if that is left to its
+    /// kernel, as it is where such an input comes with such results alone.
+    fn of_nothing(&self) -> Option<OfNothing> {
         None
     }
 }

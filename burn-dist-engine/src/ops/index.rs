@@ -180,6 +180,17 @@ impl Operation for Index<'_> {
         }
     }
 
+    /// Nothing is written into a tensor; of an empty one, nothing can be read.
+    fn of_nothing(&self) -> Option<OfNothing> {
+        let values = 2;
+        match self {
+            Self::Scatter(_) | Self::SelectAssign(_) | Self::ScatterNd(_) => {
+                OfNothing::from(values, Nothing::First)
+            }
+            Self::Gather(_) | Self::Select(_) | Self::GatherNd(_) => None,
+        }
+    }
+
     fn makes(&self) -> bool {
         match self {
             Self::Gather(_) | Self::Select(_) => true,

@@ -14,9 +14,16 @@ use crate::layout::{DimLayout, Layout};
 
 family! {
     Join |cx, op| by_kind(K: Tensors) {
+        /// Parts without elements are left out: nothing is to be copied of them.
         Cat(CatOpIr) K = {
-            let tensors = op.tensors.iter().map(|tensor| cx.take::<K>(tensor)).collect();
-            K::cat(tensors, op.dim)
+            let mut parts = Vec::with_capacity(op.tensors.len());
+            for tensor in &op.tensors {
+                let taken = cx.take::<K>(tensor);
+                if !tensor.shape.as_slice().contains(&0) {
+                    parts.push(taken);
+                }
+            }
+            K::cat(parts, op.dim)
         },
         SliceAssign(SliceAssignOpIr) K =
             K::slice_assign(cx.take::<K>(&op.tensor), &op.ranges, cx.take::<K>(&op.value)),
@@ -75,6 +82,13 @@ impl Operation for Join<'_> {
 
     fn float_class(&self) -> FloatClass {
         FloatClass::Move
+    }
+
+    fn of_nothing(&self) -> Option<OfNothing> {
+        match self {
+            Self::Cat(_) => None,
+            Self::SliceAssign(_) => OfNothing::from(1, Nothing::First),
+        }
     }
 
     fn place(&self, _: Kind, inputs: &[Operand<'_>], shape: &[usize]) -> Place {

@@ -83,10 +83,14 @@ impl Operation for Linear<'_> {
         true
     }
 
-    fn sums_from(&self) -> Option<usize> {
-        match self {
-            Self::Linear(op) if op.bias.is_some() => None,
-            _ => Some(0),
-        }
+    fn of_nothing(&self) -> Option<OfNothing> {
+        let made = match self {
+            Self::Linear(op) if op.bias.is_some() => Nothing::Bias {
+                input: 2,
+                dim: op.out.shape.num_dims() - 1,
+            },
+            _ => Nothing::Zeros,
+        };
+        OfNothing::from(0, made)
     }
 }

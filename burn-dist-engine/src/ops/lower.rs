@@ -13,6 +13,7 @@ use burn_ir::*;
 use super::Recorded;
 use super::emit::Emit;
 use super::family::Family;
+use super::nothing::Nothing;
 use super::rules::{Lowering, OpRule};
 use super::visit::{OpVisitor, visit_mut};
 
@@ -94,9 +95,11 @@ impl<'a> Local<'a> {
 
     /// Returns whether it is a sum without terms: of a batch without rows. Backends do not agree on what that is.
     fn sums_nothing(&self) -> bool {
-        self.family.operation().sums_from().is_some_and(|first| {
-            let mut inputs = self.inputs[first..].iter();
-            inputs.any(|layout| layout.local_numel(self.mesh, self.rank) == 0)
+        let of = self.family.operation().of_nothing();
+        of.is_some_and(|of| {
+            let mut inputs = self.inputs[of.first..].iter();
+            of.made == Nothing::Zeros
+                && inputs.any(|layout| layout.local_numel(self.mesh, self.rank) == 0)
         })
     }
 

@@ -65,7 +65,10 @@ impl Operation for Matmul<'_> {
         true
     }
 
-    fn sums_from(&self) -> Option<usize> {
-        matches!(self, Self::Matmul(_)).then_some(0)
+    fn of_nothing(&self) -> Option<OfNothing> {
+        match self {
+            Self::Matmul(_) => OfNothing::from(0, Nothing::Zeros),
+            Self::Cross(_) => None,
+        }
     }
 }

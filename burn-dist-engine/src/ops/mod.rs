@@ -23,6 +23,7 @@
 //! | `pointwise` | what functions of single elements share |
 //! | `places` | which results are in the memory of an operand |
 //! | [`execute`] | runs one operation: where its tensors come from, and errors |
+//! | `nothing` | operations on tensors without elements, which need no kernel |
 //! | `kinds` | floats, ints and bools, with the kernels that each has |
 //! | `dtype`, `scheme` | element types in Burn's terms and in ours; quantization schemes |
 
@@ -54,6 +55,7 @@ mod mask;
 mod matmul;
 #[cfg(not(burn_021))]
 mod normal;
+mod nothing;
 #[cfg(not(burn_021))]
 mod pad;
 #[cfg_attr(burn_021, path = "places_021.rs")]

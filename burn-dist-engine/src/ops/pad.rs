@@ -42,4 +42,14 @@ impl Operation for Pad<'_> {
     fn float_class(&self) -> FloatClass {
         FloatClass::Move
     }
+
+    fn of_nothing(&self) -> Option<OfNothing> {
+        let Self::Pad(op) = self;
+        let made = match op.mode {
+            PadModeIr::Constant(value) => Nothing::Full(value.elem()),
+            // There is no element to repeat.
+            PadModeIr::Reflect | PadModeIr::Edge => Nothing::Undefined,
+        };
+        OfNothing::from(0, made)
+    }
 }

@@ -128,4 +128,19 @@ impl Operation for Pool<'_> {
     fn makes(&self) -> bool {
         !matches!(self, Self::GridSample2d(_))
     }
+
+    /// Gradients are sums over the elements of the result.
+    fn of_nothing(&self) -> Option<OfNothing> {
+        use Pool::*;
+        match self {
+            AvgPool1dBackward(_)
+            | AvgPool2dBackward(_)
+            | AdaptiveAvgPool1dBackward(_)
+            | AdaptiveAvgPool2dBackward(_)
+            | MaxPool1dWithIndicesBackward(_)
+            | MaxPool2dWithIndicesBackward(_)
+            | InterpolateBackward(_) => OfNothing::from(1, Nothing::Zeros),
+            _ => None,
+        }
+    }
 }

@@ -134,8 +134,20 @@ impl Operation for Reduce<'_> {
             )
     }
 
-    fn sums_from(&self) -> Option<usize> {
-        matches!(self, Self::Sum(_) | Self::SumDim(_)).then_some(0)
+    /// What Flex makes of no elements; where it refuses, all backends do.
+    fn of_nothing(&self) -> Option<OfNothing> {
+        use Reduce::*;
+        let made = match self {
+            Sum(_) | SumDim(_) => Nothing::Zeros,
+            Prod(_) | ProdDim(_) => Nothing::Ones,
+            Mean(ReduceOpIr { input, .. }) | MeanDim(ReduceDimOpIr { input, .. })
+                if input.dtype.is_float() =>
+            {
+                Nothing::Full(f64::NAN)
+            }
+            _ => Nothing::Undefined,
+        };
+        OfNothing::from(0, made)
     }
 }
 

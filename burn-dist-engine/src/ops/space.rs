@@ -35,4 +35,14 @@ impl Operation for Space<'_> {
     fn makes(&self) -> bool {
         true
     }
+
+    fn of_nothing(&self) -> Option<OfNothing> {
+        match self {
+            Self::AdaptiveAvgPool3d(_) => None,
+            // A sum over the elements of the result.
+            Self::AdaptiveAvgPool3dBackward(_) => OfNothing::from(1, Nothing::Zeros),
+            // Windows of nothing but padding.
+            Self::Unfold4d(_) => OfNothing::from(0, Nothing::Zeros),
+        }
+    }
 }

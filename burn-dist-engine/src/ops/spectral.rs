@@ -40,4 +40,9 @@ impl Operation for Spectral<'_> {
     fn makes(&self) -> bool {
         true
     }
+
+    /// A signal is padded with zeros.
+    fn of_nothing(&self) -> Option<OfNothing> {
+        OfNothing::from(0, Nothing::Zeros)
+    }
 }

@@ -45,7 +45,7 @@ impl Operation for Sums<'_> {
         true
     }
 
-    fn sums_from(&self) -> Option<usize> {
-        Some(0)
+    fn of_nothing(&self) -> Option<OfNothing> {
+        OfNothing::from(0, Nothing::Zeros)
     }
 }

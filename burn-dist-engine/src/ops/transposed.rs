@@ -99,11 +99,12 @@ impl Operation for Transposed<'_> {
         true
     }
 
-    fn sums_from(&self) -> Option<usize> {
-        match self.groups() {
-            Some(_) => Some(0),
+    fn of_nothing(&self) -> Option<OfNothing> {
+        let first = match self.groups() {
+            Some(_) => 0,
             // The gradient of the result is the only factor.
-            None => Some(2),
-        }
+            None => 2,
+        };
+        OfNothing::from(first, Nothing::Zeros)
     }
 }

@@ -66,6 +66,14 @@ impl Operation for Truth<'_> {
         FloatClass::Follow
     }
 
+    fn of_nothing(&self) -> Option<OfNothing> {
+        match self {
+            Self::All(_) | Self::AllDim(_) => OfNothing::from(0, Nothing::Ones),
+            Self::Any(_) | Self::AnyDim(_) => OfNothing::from(0, Nothing::Zeros),
+            Self::NotEqual(_) | Self::NotEqualElem(_) | Self::Xor(_) => None,
+        }
+    }
+
     fn place(&self, _: Kind, inputs: &[Operand<'_>], shape: &[usize]) -> Place {
         match self {
             Self::Xor(_) => both(inputs, shape),

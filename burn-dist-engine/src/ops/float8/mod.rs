@@ -69,8 +69,17 @@ impl Operation for Float8 {
         true
     }
 
-    fn sums_from(&self) -> Option<usize> {
-        (self.op.num_operands() == Some(self.inputs.len())).then_some(0)
+    fn of_nothing(&self) -> Option<OfNothing> {
+        let made = match self.op.num_operands() {
+            Some(input) if input < self.inputs.len() => Nothing::Bias {
+                input,
+                dim: self.out().shape.num_dims() - 1,
+            },
+            Some(_) => Nothing::Zeros,
+            None if matches!(self.op, Float8Op::Amax(_)) => Nothing::Zeros,
+            None => return None,
+        };
+        OfNothing::from(0, made)
     }
 }
 
