@@ -596,10 +596,10 @@ fn a_rank_that_is_killed_is_named_and_the_others_end() {
             assert!(start.elapsed() < SOON);
             for fault in found {
                 let text = fault.to_string();
-                assert!(
-                    text.contains("gave up after 0.5 s: ranks [2] have not made this call"),
-                    "{text}"
-                );
+                // How long it was is measured.
+                let has = |part| text.contains(part);
+                assert!(has("gave up after "), "{text}");
+                assert!(has(" s: ranks [2] have not made this call"), "{text}");
             }
             assert_nothing_is_open(&fake);
         }
