@@ -6,6 +6,7 @@ mod features;
 mod kernels;
 #[cfg(unix)]
 mod trials;
+mod unpatched;
 mod workspace;
 
 use std::env;
