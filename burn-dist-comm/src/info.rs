@@ -3,8 +3,7 @@
 use super::group::{Group, Lane};
 use burn_dist_mesh::DType;
 use burn_dist_mesh::Rank;
-use burn_dist_mesh::ReduceOp;
-use burn_dist_mesh::collective::{AllToAll, Collective, Kind, Strided, elem_bytes};
+use burn_dist_mesh::collective::{Collective, Kind};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -216,77 +215,17 @@ impl What {
 
 impl fmt::Display for What {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (dtype, collective) = match self {
+        let (dtype, collective, axes) = match self {
             What::Exchange(what, _) => return write!(f, "exchange of {what}"),
-            What::Collective(dtype, collective, axes) | What::Operands(dtype, collective, axes) => {
-                if matches!(self, Self::Operands(..)) {
-                    write!(f, "exchange for ")?;
-                }
-                if !axes.is_empty() {
-                    write!(f, "axis by axis {axes:?}: ")?;
-                }
-                (dtype, collective)
+            What::Collective(dtype, collective, axes) => (dtype, collective, axes),
+            What::Operands(dtype, collective, axes) => {
+                write!(f, "exchange for ")?;
+                (dtype, collective, axes)
             }
         };
-        f.write_str(collective.kind().name())?;
-        if let Some(op) = collective.reduce_op() {
-            write!(f, " {}", op_name(op))?;
+        if !axes.is_empty() {
+            write!(f, "axis by axis {axes:?}: ")?;
         }
-        write!(f, " {} ", dtype.name())?;
-        let elements = |bytes: usize| elements_text(*dtype, bytes);
-        match collective {
-            Collective::AllGather(parts) | Collective::ReduceScatter { parts, .. } => {
-                write!(f, "of {}", parts_text(*dtype, parts))
-            }
-            Collective::AllReduce { bytes, .. }
-            | Collective::Send { bytes }
-            | Collective::Recv { bytes } => write!(f, "x {}", elements(*bytes)),
-            Collective::AllToAll(AllToAll {
-                shape,
-                split,
-                concat,
-                ..
-            }) => write!(
-                f,
-                "{shape:?}, dim {} split into {:?}, dim {} joined from {:?}",
-                split.0, split.1, concat.0, concat.1
-            ),
-            Collective::Shift { by, sizes } => write!(f, "by {by} of {sizes:?} B"),
-            Collective::Broadcast { root, bytes } => {
-                write!(f, "x {} from rank {}", elements(*bytes), root.0)
-            }
-        }
+        write!(f, "{}", collective.display(*dtype))
     }
-}
-
-/// The word for a reduction in texts.
-fn op_name(op: ReduceOp) -> &'static str {
-    match op {
-        ReduceOp::Sum => "sum",
-        ReduceOp::Mean => "mean",
-        ReduceOp::Min => "min",
-        ReduceOp::Max => "max",
-        ReduceOp::Prod => "prod",
-    }
-}
-
-fn elements_text(dtype: DType, bytes: usize) -> String {
-    let size = elem_bytes(dtype);
-    if bytes.is_multiple_of(size) {
-        (bytes / size).to_string()
-    } else {
-        format!("{bytes} B")
-    }
-}
-
-fn parts_text(dtype: DType, parts: &Strided) -> String {
-    let Strided {
-        outer,
-        mid_sizes,
-        inner_bytes,
-    } = parts;
-    format!(
-        "[{outer}, {mid_sizes:?}, {}]",
-        elements_text(dtype, *inner_bytes)
-    )
 }

@@ -16,8 +16,9 @@
 //! their end or an abort's.
 
 use crate::Reduction;
-use crate::nccl::api::{Address, Element, Op};
+use crate::device::Address;
 use crate::nccl::groups::{Channels, Launched};
+use crate::nccl::op::{Element, Op};
 use crate::streams::api::{FlagWait, Hold};
 use crate::streams::watcher::{Watched, Watcher};
 use burn_dist_comm::{Call, CallInfo, CommError, Communicator};

@@ -17,6 +17,7 @@
 //! | `cuda` | NCCL and CUDA's driver, which are loaded at run time |
 //! | `simulated-gpus` | GPUs and NCCL simulated by threads, for tests |
 
+mod device;
 pub mod endpoint;
 mod error;
 pub mod nccl;

@@ -2,6 +2,7 @@
 //! one to the communicator that runs it.
 
 use crate::{DType, Rank, ReduceOp};
+use std::fmt;
 use std::sync::Arc;
 
 /// A tensor seen as `[outer, mid, inner]`, row-major, whose middle dim is divided among the members of a group.
@@ -300,6 +301,12 @@ impl Collective {
         }
     }
 
+    /// Returns the text of messages: the kind, how elements combine, and what is moved, in elements where it has whole
+    /// ones, such as `all_reduce sum f32 x 1024`.
+    pub fn display(&self, dtype: DType) -> impl fmt::Display + '_ {
+        Text(self, dtype)
+    }
+
     /// Returns whether both calls are parts of one operation.
     pub fn matches(&self, other: &Self) -> bool {
         match (self, other) {
@@ -307,6 +314,45 @@ impl Collective {
             | (Self::Recv { bytes: expected }, Self::Send { bytes: sent }) => sent == expected,
             (Self::Send { .. }, _) | (Self::Recv { .. }, _) => false,
             _ => self == other,
+        }
+    }
+}
+
+struct Text<'a>(&'a Collective, DType);
+
+impl fmt::Display for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(collective, dtype) = *self;
+        f.write_str(collective.kind().name())?;
+        if let Some(op) = collective.reduce_op() {
+            write!(f, " {}", op.name())?;
+        }
+        write!(f, " {} ", dtype.name())?;
+        let size = elem_bytes(dtype);
+        let elements = |bytes: usize| match bytes.is_multiple_of(size) {
+            true => (bytes / size).to_string(),
+            false => format!("{bytes} B"),
+        };
+        match collective {
+            Collective::AllGather(parts) | Collective::ReduceScatter { parts, .. } => {
+                let inner = elements(parts.inner_bytes);
+                write!(f, "of [{}, {:?}, {inner}]", parts.outer, parts.mid_sizes)
+            }
+            Collective::AllReduce { bytes, .. }
+            | Collective::Send { bytes }
+            | Collective::Recv { bytes } => write!(f, "x {}", elements(*bytes)),
+            Collective::AllToAll(pieces) => {
+                let ((split, cut), (concat, joined)) = (&pieces.split, &pieces.concat);
+                let shape = &pieces.shape;
+                write!(
+                    f,
+                    "{shape:?}, dim {split} split into {cut:?}, dim {concat} joined from {joined:?}"
+                )
+            }
+            Collective::Shift { by, sizes } => write!(f, "by {by} of {sizes:?} B"),
+            Collective::Broadcast { root, bytes } => {
+                write!(f, "x {} from rank {}", elements(*bytes), root.0)
+            }
         }
     }
 }

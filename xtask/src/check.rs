@@ -1,4 +1,4 @@
-//! What must hold before a change lands, as steps: cheapest first, each by its name.
+//! The steps of what must hold before a change lands: cheapest first, each by its name.
 
 use std::env;
 use std::fmt::Write;
@@ -15,9 +15,9 @@ use crate::workspace::{self, run};
 
 /// A step of the check.
 pub(crate) struct Step {
-    /// What it is called on the command line.
+    /// Its name on the command line.
     pub(crate) name: &'static str,
-    /// What it does, for people.
+    /// Its purpose, for people.
     pub(crate) what: &'static str,
     /// Runs while `tests` does, which leaves a core idle for most of its time. Such a step builds no program that a test
     /// of another one starts.

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use crate::workspace::{self, run};
 
-/// What is installed: the compiler, headers, and what reads machine code (its first version on PyPI).
+/// The packages to install: the compiler, headers, and what reads machine code (its first version on PyPI).
 const WHEELS: &[&str] = &[
     "nvidia-cuda-nvrtc==13.0.88",
     "nvidia-cuda-runtime==13.0.96",

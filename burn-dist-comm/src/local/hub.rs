@@ -2,7 +2,6 @@
 
 use super::LocalOptions;
 use super::channel::{Arrival, Channel, Deposit, Input};
-use super::endpoint::LocalComm;
 use super::record_file::RecordFile;
 use super::wire::Wire;
 use crate::buffer::{Memory, Pool};
@@ -145,29 +144,13 @@ impl Ranks for LocalHub {
 }
 
 impl LocalHub {
-    /// Returns the endpoints of `num_ranks` ranks, in order.
-    ///
-    /// # Errors
-    /// [`CommError::EmptyGroup`] if `num_ranks` is 0.
-    pub fn connect(num_ranks: usize, options: LocalOptions) -> Result<Vec<LocalComm>, CommError> {
-        Self::connect_part(num_ranks, options, None)
-    }
-
-    /// Returns the endpoints of those of `num_ranks` ranks that live here, in order; without `remote`, all of them.
-    pub(crate) fn connect_part(
+    /// Returns what `num_ranks` ranks share, of which some live in other processes if there is a `remote`.
+    pub(super) fn new(
         num_ranks: usize,
         options: LocalOptions,
         remote: Option<Remote>,
-    ) -> Result<Vec<LocalComm>, CommError> {
-        if num_ranks == 0 {
-            return Err(CommError::EmptyGroup);
-        }
+    ) -> Arc<Self> {
         let num_cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let is_here = |rank: &Rank| {
-            let mut remote = remote.iter();
-            remote.all(|remote| remote.placement.is_local(*rank))
-        };
-        let here: Vec<Rank> = (0..num_ranks as u32).map(Rank).filter(is_here).collect();
         let is_alone = remote
             .as_ref()
             .map_or(num_ranks <= num_cores, |remote| remote.is_alone);
@@ -202,10 +185,7 @@ impl LocalHub {
             let ranks: Arc<dyn Ranks> = Arc::<Self>::clone(&hub);
             remote.join(Arc::downgrade(&ranks), hub.options.kind_name);
         }
-        Ok(here
-            .into_iter()
-            .map(|rank| LocalComm::new(Arc::clone(&hub), rank))
-            .collect())
+        hub
     }
 
     /// Number of ranks.

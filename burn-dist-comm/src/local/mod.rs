@@ -13,6 +13,7 @@
 //! it at once.
 
 mod channel;
+mod connect;
 mod endpoint;
 mod flight;
 mod hub;

@@ -1,29 +1,44 @@
 //! The calls of a mesh that several processes make together: those in flight, and inputs that came before theirs.
+//!
+//! Plain data: inputs come in and go out. What is wrong with a call stops the ranks here.
 
-use super::faults::Faults;
-use super::head::InputId;
-use super::mesh::{Mesh, Out};
-use super::ranks::Opened;
+use super::head::{InputId, Out};
+use super::placement::Placement;
+use super::ranks::{Opened, Ranks};
+use super::waiting::Waiting;
 use crate::execution::{Execution, Operation};
 use crate::info::{CallInfo, What};
 use crate::transport::{Destination, Message};
 use crate::{Block, CommError};
 use burn_dist_mesh::Rank;
 use burn_dist_mesh::collective::Collective;
-use rustc_hash::FxHasher;
+use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 use std::hash::{Hash, Hasher};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// A round of a call: the channel, the number of the call there, and which round.
-pub(super) type CallKey = (u64, u64, u8);
+type CallKey = (u64, u64, u8);
+
+/// The calls of a mesh in flight here, and what is known of the ranks that they wait for.
+pub(super) struct Calls {
+    ranks: Weak<dyn Ranks>,
+    placement: Arc<Placement>,
+    in_flight: FxHashMap<CallKey, Call>,
+    /// Inputs that came before their call, by call and member: the id, the sender and the body.
+    early: Waiting<(CallKey, u32), (InputId, u32, Block)>,
+    /// Ranks of other processes that make no more calls.
+    left: FxHashSet<Rank>,
+    /// Processes that have ended without waiting for the others.
+    lost: FxHashSet<u32>,
+}
 
 /// A call in flight.
-pub(super) struct Call {
+struct Call {
     opened: Opened,
     /// Group, lane and direction, hashed alike by all processes.
     channel: u64,
     fingerprint: u64,
-    pub(super) execution: Execution,
+    execution: Execution,
 }
 
 impl InputId {
@@ -61,10 +76,64 @@ fn hash(value: impl Hash) -> u64 {
     hasher.finish()
 }
 
-impl Mesh {
+impl Calls {
+    /// Keeps at most so many bytes of inputs that come before their call.
+    pub(super) fn new(
+        ranks: Weak<dyn Ranks>,
+        placement: Arc<Placement>,
+        early_bytes_max: usize,
+    ) -> Self {
+        Self {
+            ranks,
+            placement,
+            in_flight: FxHashMap::default(),
+            early: Waiting::new(early_bytes_max),
+            left: FxHashSet::default(),
+            lost: FxHashSet::default(),
+        }
+    }
+
+    /// Returns whether none is in flight.
+    pub(super) fn is_empty(&self) -> bool {
+        self.in_flight.is_empty()
+    }
+
+    /// Returns whether `rank` is a member of one in flight.
+    pub(super) fn has_member(&self, rank: Rank) -> bool {
+        let mut calls = self.in_flight.values();
+        calls.any(|call| call.execution.group().member(rank).is_some())
+    }
+
+    /// Returns whether a process is lost.
+    pub(super) fn has_lost(&self, process: u32) -> bool {
+        self.lost.contains(&process)
+    }
+
+    /// Returns whether all ranks of another process have left.
+    pub(super) fn have_left(&self, process: u32) -> bool {
+        let mut ranks = self.placement.ranks_of(process);
+        ranks.all(|rank| self.left.contains(&rank))
+    }
+
+    /// Notes that a rank of another process makes no more calls.
+    pub(super) fn leave(&mut self, rank: Rank) {
+        self.left.insert(rank);
+    }
+
+    /// Notes that a process has ended without waiting for the others.
+    pub(super) fn lose(&mut self, process: u32) {
+        self.lost.insert(process);
+    }
+
+    /// Ends all of them: whoever waits for one is woken.
+    pub(super) fn clear(&mut self) {
+        self.in_flight.clear();
+        self.early.clear();
+    }
+
     /// Returns where the input that a message brings is to go.
     pub(super) fn destination(&mut self, id: &InputId, bytes: usize) -> Destination {
-        let Some(call) = self.calls.get_mut(&id.key()) else {
+        let Some(call) = self.in_flight.get_mut(&id.key()) else {
             return Destination::Later;
         };
         let is_expected = call.fingerprint == id.fingerprint;
@@ -77,8 +146,7 @@ impl Mesh {
     /// Starts a call that all ranks here have made.
     pub(super) fn open(&mut self, mut opened: Opened, out: &mut Out) {
         let info = &opened.info;
-        let (Some(operation), false) = (Operation::of(&info.what), self.faults == Faults::Stopped)
-        else {
+        let Some(operation) = Operation::of(&info.what) else {
             return;
         };
         let process_of = |rank: &Rank| self.placement.process_of[rank.0 as usize];
@@ -123,7 +191,7 @@ impl Mesh {
         call.execution.start(&self.placement.others, memory, send);
         let members = 0..call.execution.group().len() as u32;
         // Before anything can go wrong with it: who waits is woken when it is released, after the fault can be seen.
-        self.calls.insert(key, call);
+        self.in_flight.insert(key, call);
         let early: Vec<_> = members
             .flat_map(|member| self.early.take(&(key, member)))
             .collect();
@@ -131,23 +199,26 @@ impl Mesh {
             self.input(id, from, body, out);
         }
         self.advance(key, out);
-        self.check_calls();
+        self.check();
     }
 
     /// Takes what process `from` sends of an input.
     pub(super) fn input(&mut self, id: InputId, from: u32, body: Block, out: &mut Out) {
         let key = id.key();
-        let Some(call) = self.calls.get_mut(&key) else {
+        let Some(call) = self.in_flight.get_mut(&key) else {
             let (at, bytes) = ((key, id.member), body.len() + id.call.len());
             let text = id.call.clone();
             if let Err(bytes_max) = self.early.put(at, (id, from, body), bytes) {
-                self.abort(CommError::TooFarAhead {
+                let error = CommError::TooFarAhead {
                     process: self.placement.name(from),
                     ahead: format!(
                         "of inputs of calls that were not made here there are more than {bytes_max} bytes, the last \
                          one: {text}"
                     ),
-                });
+                };
+                if let Some(ranks) = self.ranks.upgrade() {
+                    ranks.abort(error);
+                }
             }
             return;
         };
@@ -167,13 +238,13 @@ impl Mesh {
 
     /// Ends a round whose inputs are all there.
     fn advance(&mut self, key: CallKey, out: &mut Out) {
-        let Some(call) = self.calls.get(&key) else {
+        let Some(call) = self.in_flight.get(&key) else {
             return;
         };
         if !call.execution.is_complete() {
             return call.opened.completion.await_ranks(call.awaited().collect());
         }
-        let Some(mut call) = self.calls.remove(&key) else {
+        let Some(mut call) = self.in_flight.remove(&key) else {
             return;
         };
         let memory = call.opened.ranks.memory();
@@ -188,14 +259,14 @@ impl Mesh {
     }
 
     /// Stops the ranks here if a call waits for a rank that makes no more, or whose process is lost.
-    pub(super) fn check_calls(&self) {
+    pub(super) fn check(&self) {
         if self.left.is_empty() && self.lost.is_empty() {
             return;
         }
         let process_of = |rank: Rank| self.placement.process_of[rank.0 as usize];
         let is_gone =
             |rank: &Rank| self.left.contains(rank) || self.lost.contains(&process_of(*rank));
-        let mut calls = self.calls.values();
+        let mut calls = self.in_flight.values();
         let found = calls.find_map(|call| Some((call, call.awaited().find(is_gone)?)));
         let Some((call, rank)) = found else { return };
         let process = self.placement.name(process_of(rank));

@@ -7,13 +7,13 @@
 //! Every queue has a bound ([`Limits`]). Ranks that start calls wait while too much has not left this process; what
 //! comes from others too early ends the mesh with an error that names them.
 
+use super::limits::Limits;
 use super::membership::Introduced;
 use super::peer::Peer;
-use super::progress::{Progress, Status};
+use super::progress::{Commands, Progress, Status};
 use crate::sync::lock;
 use crate::transport::Transport;
 use crate::{CommError, StartError};
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
@@ -35,9 +35,6 @@ const HELP_MAX: Duration = Duration::from_millis(2);
 /// How long the end of a program waits at most for others after a fault.
 const AFTER_FAULT: Duration = Duration::from_secs(2);
 
-/// Requests to the engine, in order.
-pub(super) type Commands = Mutex<VecDeque<Box<dyn FnOnce(&mut Progress) + Send>>>;
-
 /// The engine of a process; ends, once everything is sent, with its last handle.
 pub(crate) struct Engine {
     shared: Arc<Shared>,
@@ -46,29 +43,6 @@ pub(crate) struct Engine {
     status: Arc<Status>,
     limits: Limits,
 }
-
-/// How much the engine of a process keeps.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
-    /// Bytes of inputs that came before their call was made here, for each mesh. More is [`CommError::TooFarAhead`].
-    pub early_bytes_max: usize,
-    /// Bytes of what came for meshes that were not made here. More is [`CommError::Connection`], which names who sent.
-    pub unknown_bytes_max: usize,
-    /// Bytes that have not left this process: while there are more, ranks that start calls wait, and then fail with
-    /// [`CommError::NotSent`].
-    pub unsent_bytes_max: usize,
-    /// Calls and windows that nobody has seen to: the same.
-    pub commands_max: usize,
-}
-
-/// A process may be ahead of another one by the collectives of a step of a large model, and a program makes its meshes
-/// before it moves much. What is asked of the engine is seen to at once, but for what comes while it copies.
-pub(crate) const LIMITS: Limits = Limits {
-    early_bytes_max: 8 << 30,
-    unknown_bytes_max: 1 << 30,
-    unsent_bytes_max: 1 << 30,
-    commands_max: 1 << 16,
-};
 
 struct Shared {
     commands: Commands,

@@ -1,6 +1,10 @@
 //! The head of a message: a byte that says which it is, numbers of 8 bytes, and a text.
 
 use super::faults::Cause;
+use crate::transport::Message;
+
+/// Sends a message at once: what follows may take long.
+pub(super) type Out<'a> = dyn FnMut(Message) + 'a;
 
 /// The content of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,35 +4,24 @@
 
 use super::agreement::{Agreement, Run, Verdict};
 use super::answer::Answer;
-use super::calls::{Call, CallKey};
+use super::calls::Calls;
 use super::faults::{Cause, Faults};
-use super::head::{Head, InputId};
+use super::head::{Head, InputId, Out};
 use super::placement::Placement;
-use super::ranks::Ranks;
-use super::waiting::Waiting;
+use super::ranks::{Opened, Ranks};
 use super::window::{KindName, WindowPrint, from_block, to_block};
-use crate::transport::Message;
+use crate::transport::{Destination, Message};
 use crate::{Block, CommError};
 use burn_dist_mesh::Rank;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::{Arc, Weak};
 
-/// Sends what a mesh has to say, at once: what it does next may take long.
-pub(super) type Out<'a> = dyn FnMut(Message) + 'a;
-
 /// The ranks of a mesh here, and what is known of the others.
 pub(super) struct Mesh {
-    pub(super) ranks: Weak<dyn Ranks>,
-    pub(super) placement: Arc<Placement>,
-    pub(super) faults: Faults,
-    /// Calls in flight.
-    pub(super) calls: FxHashMap<CallKey, Call>,
-    /// Inputs that came before their call, by call and member: the id, the sender and the body.
-    pub(super) early: Waiting<(CallKey, u32), (InputId, u32, Block)>,
-    /// Ranks of other processes that make no more calls.
-    pub(super) left: FxHashSet<Rank>,
-    /// Processes that have ended without waiting for the others.
-    pub(super) lost: FxHashSet<u32>,
+    ranks: Weak<dyn Ranks>,
+    placement: Arc<Placement>,
+    faults: Faults,
+    calls: Calls,
     /// Ranks of this process that make no more calls, but have some in flight.
     leaving: Vec<Rank>,
     /// Ranks of this process of which the others know that they have left.
@@ -51,12 +40,9 @@ impl Mesh {
         early_bytes_max: usize,
     ) -> Self {
         Self {
-            ranks,
             faults: Faults::default(),
-            calls: FxHashMap::default(),
-            early: Waiting::new(early_bytes_max),
-            left: FxHashSet::default(),
-            lost: FxHashSet::default(),
+            calls: Calls::new(Weak::clone(&ranks), Arc::clone(&placement), early_bytes_max),
+            ranks,
             leaving: Vec::new(),
             notified: FxHashSet::default(),
             agreement: Agreement::new(Arc::clone(&placement), kind_name),
@@ -75,12 +61,29 @@ impl Mesh {
         self.faults != Faults::Running
     }
 
+    /// Returns whether calls are in flight.
+    pub(super) fn has_calls(&self) -> bool {
+        !self.calls.is_empty()
+    }
+
+    /// Starts a call that all ranks here have made.
+    pub(super) fn open(&mut self, opened: Opened, out: &mut Out) {
+        if self.faults != Faults::Stopped {
+            self.calls.open(opened, out);
+        }
+    }
+
+    /// Returns where the input that a message brings is to go.
+    pub(super) fn destination(&mut self, id: &InputId, bytes: usize) -> Destination {
+        self.calls.destination(id, bytes)
+    }
+
     /// Takes what another process says.
     pub(super) fn receive(&mut self, head: Head, from: u32, body: Block, out: &mut Out) {
         match head {
             Head::Input(id) => {
                 if self.faults != Faults::Stopped && !self.is_over() {
-                    self.input(id, from, body, out);
+                    self.calls.input(id, from, body, out);
                 }
             }
             Head::Window {
@@ -98,7 +101,7 @@ impl Mesh {
                 self.stop(error, cause, out);
             }
             Head::Left { rank, .. } => {
-                self.left.insert(Rank(rank));
+                self.calls.leave(Rank(rank));
                 self.depart(from);
             }
             Head::Hello { .. } | Head::Bye | Head::Ask | Head::Here => {}
@@ -118,7 +121,7 @@ impl Mesh {
     }
 
     /// Stops the ranks here, if there still are any, because of what is found here.
-    pub(super) fn abort(&self, error: CommError) {
+    fn abort(&self, error: CommError) {
         if let Some(ranks) = self.ranks.upgrade() {
             ranks.abort(error);
         }
@@ -148,7 +151,6 @@ impl Mesh {
     pub(super) fn published(&mut self) {
         self.faults.stop();
         self.calls.clear();
-        self.early.clear();
     }
 
     /// Nothing arrives any more. Perhaps something can still be sent: then the others know why.
@@ -174,7 +176,7 @@ impl Mesh {
 
     /// Stops what waits for a process that has ended without waiting for the others.
     pub(super) fn lose(&mut self, process: u32) {
-        self.lost.insert(process);
+        self.calls.lose(process);
         if let Some(ranks) = self.ranks.upgrade() {
             ranks.lost(process);
         }
@@ -183,13 +185,9 @@ impl Mesh {
 
     /// Stops what waits for ranks that have left, and for a process that is lost or of which all ranks have left.
     fn depart(&mut self, process: u32) {
-        self.check_calls();
-        let left = &self.left;
-        let has_left = self
-            .placement
-            .ranks_of(process)
-            .all(|rank| left.contains(&rank));
-        if has_left || self.lost.contains(&process) {
+        self.calls.check();
+        let has_left = self.calls.have_left(process);
+        if has_left || self.calls.has_lost(process) {
             for (window, verdict) in self.agreement.depart(process, !has_left) {
                 self.answer(window, verdict);
             }
@@ -249,10 +247,7 @@ impl Mesh {
     /// Tells the others of ranks that have left, once the calls they made are over.
     pub(super) fn tell_who_left(&mut self, out: &mut Out) {
         let calls = &self.calls;
-        let is_over = |rank: &mut Rank| {
-            let mut calls = calls.values();
-            !calls.any(|call| call.execution.group().member(*rank).is_some())
-        };
+        let is_over = |rank: &mut Rank| !calls.has_member(*rank);
         let over: Vec<Rank> = self.leaving.extract_if(.., is_over).collect();
         for rank in over {
             self.tell_left(rank, out);

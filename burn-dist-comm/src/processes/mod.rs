@@ -15,11 +15,12 @@
 //! | `agreement` | whether all processes run the same windows |
 //! | `farewell` | the end of a program: processes that are waited for, and those that do not answer |
 //! | `faults` | the first fault wins, and everyone is notified once |
-//! | `mesh`, `calls` | all of it for one mesh: calls in flight, and inputs that came before their call |
+//! | `calls` | calls in flight, and inputs that came before theirs |
+//! | `mesh` | all of it for one mesh |
 //!
 //! | file | idea |
 //! | --- | --- |
-//! | `engine` | the progress engine: who drives it, and how much it keeps |
+//! | `engine`, `limits` | the progress engine: who drives it, and how much it keeps |
 //! | `progress` | one turn of it: messages in, messages out |
 //! | `head`, `window` | what a message says besides its body, and what it says of a window |
 //! | `ranks`, `remote` | what the engine knows of the ranks here, and what they ask of it |
@@ -34,6 +35,7 @@ mod engine;
 mod farewell;
 mod faults;
 mod head;
+mod limits;
 mod membership;
 mod mesh;
 mod peer;
@@ -47,7 +49,8 @@ mod window;
 
 pub(crate) use agreement::Verdict;
 pub(crate) use answer::Answer;
-pub(crate) use engine::{Engine, LIMITS, Limits};
+pub(crate) use engine::Engine;
+pub(crate) use limits::{LIMITS, Limits};
 pub use peer::Peer;
 pub(crate) use placement::Placement;
 pub(crate) use ranks::{Opened, Ranks};

@@ -3,11 +3,11 @@
 //! One thread at a time takes a [turn](Progress::turn), which never waits.
 
 use super::answer::Answer;
-use super::engine::{Commands, Limits};
 use super::farewell::Farewell;
-use super::head::{Head, InputId};
+use super::head::{Head, InputId, Out};
+use super::limits::Limits;
 use super::membership::{Introduced, Membership, VERSION};
-use super::mesh::{Mesh, Out};
+use super::mesh::Mesh;
 use super::peer::Peer;
 use super::placement::Placement;
 use super::ranks::Ranks;
@@ -18,6 +18,7 @@ use crate::sync::lock;
 use crate::transport::{Destination, Message, Transport};
 use crate::{Block, StartError};
 use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
@@ -35,6 +36,9 @@ pub(super) struct Status {
     /// Why the engine has ended before the programs of the others, if it has.
     pub early_end: Mutex<Option<String>>,
 }
+
+/// Requests to the engine, in order.
+pub(super) type Commands = Mutex<VecDeque<Box<dyn FnOnce(&mut Progress) + Send>>>;
 
 /// Returns what sends messages to those processes that are there.
 fn sender(transport: &mut dyn Transport, membership: &Membership) -> impl FnMut(Message) {
@@ -214,7 +218,7 @@ impl Progress {
 
     /// Returns whether anything is in flight, or waited for.
     pub(super) fn is_busy(&self) -> bool {
-        self.is_moving() || self.meshes.values().any(|mesh| !mesh.calls.is_empty())
+        self.is_moving() || self.meshes.values().any(Mesh::has_calls)
     }
 
     /// Sends to every other process of which `is_notified` says so.

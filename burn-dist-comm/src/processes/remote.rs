@@ -3,7 +3,8 @@
 use super::agreement::Verdict;
 use super::answer::Answer;
 use super::engine::Engine;
-use super::mesh::{Mesh, Out};
+use super::head::Out;
+use super::mesh::Mesh;
 use super::placement::Placement;
 use super::ranks::{Opened, Ranks};
 use super::window::{KindName, WindowPrint};

@@ -402,10 +402,9 @@ fn a_window_that_a_process_does_not_run_names_it() {
         .wait()
         .unwrap_err()
         .to_string();
-    assert!(
-        error.contains("window 5 gave up after 0.1 s: process 1 (ranks [1], host"),
-        "{error}"
-    );
+    // How long it was is measured.
+    assert!(error.contains("window 5 gave up after "), "{error}");
+    assert!(error.contains(" s: process 1 (ranks [1], host"), "{error}");
     assert!(!error.contains("process 2"), "{error}");
 }
 

@@ -1,6 +1,6 @@
 //! Choices of users: the transport between GPUs, and the order of sums.
 
-use super::api::Fold;
+use super::op::Fold;
 use burn_dist_mesh::DType;
 use burn_dist_mesh::ReduceOp;
 

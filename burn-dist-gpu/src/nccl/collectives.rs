@@ -1,6 +1,7 @@
 //! Which calls make a collective of flat pieces. Sizes are in elements; offsets follow from them.
 
-use super::api::{Address, Element, Fold, Op};
+use super::op::{Element, Fold, Op};
+use crate::device::Address;
 use burn_dist_comm::{member_after, member_before};
 
 fn is_even(sizes: &[usize]) -> bool {

@@ -1,6 +1,6 @@
 //! CUDA's driver, as far as it is needed beside CubeCL: a device, streams, events, and memory to stage host blocks in.
 
-use super::api::{Address, DeviceError, Event, Gpu, Stream};
+use crate::device::{Address, DeviceError, Event, Gpu, Stream};
 use cudarc::driver::result::{self, ctx, device, event, primary_ctx, stream};
 use cudarc::driver::{DriverError, sys};
 use std::sync::Arc;

@@ -9,9 +9,10 @@
 //! Therefore all of them end at once, each on a thread of its own, and nobody waits for that longer than a limit.
 //! Copies cannot be aborted, and need not be: their streams wait for nothing that may not come ([`crate::peer`]).
 
-use super::api::{Code, Gpu, Handle, Nccl};
+use super::api::{Code, Handle, Nccl};
 use super::groups::{Carrier, Channel, Channels};
 use super::watch;
+use crate::device::Gpu;
 use crate::streams::order::Key;
 use crate::symmetric::workspace::Links;
 use burn_dist_comm::Communicator;

@@ -5,10 +5,12 @@
 //! missing, they know no `libnccl.so.2` (the name that libnccl2 installs), and they read results as enums, which a
 //! newer library may leave.
 
-use super::api::{Address, Code, Element, Handle, Nccl, Op, Stream, UniqueId};
+use super::api::{Code, Handle, Nccl, UniqueId};
 use super::library;
 use super::neighbours::Neighbours;
+use super::op::{Element, Op};
 use crate::GpuError;
+use crate::device::{Address, Stream};
 use cudarc::nccl::sys;
 use libloading::Library;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -86,7 +88,7 @@ const _: () = {
     assert!(sys::ncclResult_t::ncclSuccess as i32 == Code::SUCCESS.0);
     assert!(sys::ncclResult_t::ncclInProgress as i32 == Code::IN_PROGRESS.0);
 
-    use super::api::Fold;
+    use super::op::Fold;
     use sys::ncclDataType_t as Type;
     use sys::ncclRedOp_t as RedOp;
     assert!(size_of::<Type>() == size_of::<c_int>() && size_of::<RedOp>() == size_of::<c_int>());

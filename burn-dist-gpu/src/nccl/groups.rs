@@ -1,8 +1,10 @@
 //! The groups and streams of one rank.
 
-use super::api::{Code, DeviceError, Element, Event, Gpu, Handle, Nccl, Stream, UniqueId};
+use super::api::{Code, Handle, Nccl, UniqueId};
 use super::neighbours::Neighbour;
+use super::op::Element;
 use super::watch;
+use crate::device::{DeviceError, Event, Gpu, Stream};
 use crate::peer::api::Copies;
 use crate::peer::choice::{Card, GroupId, Route, process, route};
 use crate::streams::api::{Hold, Signals};

@@ -1,8 +1,9 @@
 //! Putting calls on the device.
 
-use super::api::{Element, Event, Op};
 use super::groups::{Carrier, Channels, Launched, Mark, failed, member_of, mismatch};
+use super::op::{Element, Op};
 use super::watch;
+use crate::device::Event;
 use crate::peer::choice::Route;
 use crate::peer::copies::{self, Offer, Piece};
 use crate::streams::order::{Key, Ticket};

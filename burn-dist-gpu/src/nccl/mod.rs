@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`choice`] | the transport between GPUs, and the order of sums: what users choose |
 //! | [`api`] | the few calls of NCCL and of CUDA's driver that are used, as two traits |
+//! | `op` | the collectives of NCCL, as data |
 //! | [`collectives`] | which calls make a collective: counts and offsets, pure |
 //! | [`groups`] | groups and lanes: members, the route between them, communicators, streams |
 //! | [`launching`] | putting calls on the device, by NCCL or as copies ([`crate::peer`], [`crate::symmetric`]) |
@@ -72,6 +73,7 @@ mod landing;
 mod launching;
 pub mod library;
 mod neighbours;
+pub(crate) mod op;
 #[cfg(all(test, feature = "cuda"))]
 mod real;
 #[cfg(test)]

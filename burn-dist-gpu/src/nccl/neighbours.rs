@@ -10,7 +10,7 @@
 //!
 //! How many there are is known from the cards that members have shown each other before.
 
-use super::api::Event;
+use crate::device::Event;
 use crate::peer::choice::GroupId;
 use crate::peer::copies::Offer;
 use burn_dist_comm::lock;

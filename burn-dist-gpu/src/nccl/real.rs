@@ -6,9 +6,10 @@
 //!
 //! Where there is one GPU, all ranks are on it: copies work there too, NCCL refuses it.
 
-use super::api::{Address, Fold, Gpu, Op};
 use super::groups::{Channels, Launched};
+use super::op::{Fold, Op};
 use super::{driver, ffi};
+use crate::device::{Address, Gpu};
 use burn_dist_comm::{
     Call, Collective, CommError, Communicator, Group, LocalComm, LocalHub, LocalOptions, Strided,
     World,

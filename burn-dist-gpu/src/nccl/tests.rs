@@ -1,10 +1,12 @@
 //! Promises about NCCL, against a simulation of it.
 
-use super::api::{Address, Code, Element, Fold, Gpu, Nccl, Op};
+use super::api::{Code, Nccl};
 use super::collectives;
 use super::fake::{Fake, FakeNccl, Faults};
 use super::groups::{Channels, Launched};
+use super::op::{Element, Fold, Op};
 use super::{Reduction, native_fold};
+use crate::device::{Address, Gpu};
 use burn_dist_comm::{
     Call, CallInfo, Collective, CommError, Communicator, Group, Kind, Lane, LocalComm, LocalHub,
     LocalOptions, Strided,

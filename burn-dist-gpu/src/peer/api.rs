@@ -1,6 +1,6 @@
 //! The calls of CUDA's driver by which a GPU reads another one's memory.
 
-use crate::nccl::api::{Address, DeviceError, Stream};
+use crate::device::{Address, DeviceError, Stream};
 
 /// The UUID of a GPU, which distinguishes the GPUs of all machines.
 pub type Identity = [u8; 16];

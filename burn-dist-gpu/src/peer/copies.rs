@@ -1,7 +1,8 @@
 //! Which copies make a collective, and in which order streams do them.
 
 use super::api::Copies;
-use crate::nccl::api::{Address, DeviceError, Event, Gpu, Op, Stream};
+use crate::device::{Address, DeviceError, Event, Gpu, Stream};
+use crate::nccl::op::Op;
 use std::sync::Arc;
 
 /// The offer of a member in a call, which the others see.

@@ -1,7 +1,7 @@
 //! CUDA's driver, as far as it copies between GPUs.
 
 use super::api::{Copies, Identity};
-use crate::nccl::api::{Address, DeviceError, Stream};
+use crate::device::{Address, DeviceError, Stream};
 use crate::nccl::driver::{Device, can_access, has_pools, named, raw_stream};
 use cudarc::driver::result::{self, device};
 use cudarc::driver::sys;

@@ -2,9 +2,10 @@
 
 use super::choice::{Card, Reason, Route, route};
 use super::copies::{Piece, pieces, readers};
-use crate::nccl::api::{Address, Element, Op};
+use crate::device::Address;
 use crate::nccl::collectives;
 use crate::nccl::fake::Fake;
+use crate::nccl::op::{Element, Op};
 use crate::streams::machine::Machine;
 use crate::streams::tests::{How, What, assert_nothing_is_open, on_ranks, open, ranks, run_all};
 use burn_dist_comm::{Group, lock};

@@ -1,6 +1,6 @@
 //! The calls of CUDA's driver that order streams with each other: few enough that tests can simulate them.
 
-use crate::nccl::api::{Address, DeviceError, Event, Stream};
+use crate::device::{Address, DeviceError, Event, Stream};
 use std::any::Any;
 use std::sync::atomic::AtomicU32;
 
@@ -48,7 +48,7 @@ impl FlagWait {
     }
 }
 
-/// How a rank orders streams of its GPU beyond [`Gpu`](crate::nccl::api::Gpu). Errors are texts of the driver.
+/// How a rank orders streams of its GPU beyond [`Gpu`](crate::device::Gpu). Errors are texts of the driver.
 pub trait Signals: Send + Sync {
     /// Returns a page of words, all 0.
     fn words(&self) -> Result<Words, DeviceError>;

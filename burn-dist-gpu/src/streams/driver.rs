@@ -4,7 +4,7 @@
 //! says nothing of the driver that it finds.
 
 use super::api::{Signals, Words};
-use crate::nccl::api::{Address, DeviceError, Event, Gpu, Stream};
+use crate::device::{Address, DeviceError, Event, Gpu, Stream};
 use crate::nccl::driver::{Device, named, raw_stream};
 use cudarc::driver::{result, result::event, sys};
 use libloading::Library;

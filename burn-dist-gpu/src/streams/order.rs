@@ -1,7 +1,8 @@
 //! The words and the open calls of one rank.
 
 use super::api::{FlagWait, Hold, Signals, Words};
-use crate::nccl::api::{DeviceError, Gpu, Handle, Stream};
+use crate::device::{DeviceError, Gpu, Stream};
+use crate::nccl::api::Handle;
 use burn_dist_comm::{CallInfo, CommError, Group, Lane};
 use burn_dist_mesh::Rank;
 use rustc_hash::FxHashMap;

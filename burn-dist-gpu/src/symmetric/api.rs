@@ -1,7 +1,7 @@
 //! The calls of CUDA's driver by which processes share memory.
 
 use super::os::{Descriptor, Page};
-use crate::nccl::api::{Address, DeviceError, Stream};
+use crate::device::{Address, DeviceError, Stream};
 
 /// Device memory that can be mapped by several processes, where this one has mapped it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

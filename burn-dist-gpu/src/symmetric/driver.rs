@@ -3,7 +3,7 @@
 
 use super::api::{Mapping, Symmetric};
 use super::os::{Descriptor, Page};
-use crate::nccl::api::{Address, DeviceError, Gpu, Stream};
+use crate::device::{Address, DeviceError, Gpu, Stream};
 use crate::nccl::driver::{Access, Device, named, raw_stream};
 use crate::streams::driver::{PORTABLE_AND_MAPPED, library, symbol};
 use cudarc::driver::result::device;

@@ -3,8 +3,9 @@
 use super::rounds::{self, Cut, Span};
 use super::segment::{Offer, Segment, Word};
 use super::workspace::{Linking, Links, Reader, Workspace};
-use crate::nccl::api::{Address, DeviceError, Element, Op, Stream};
+use crate::device::{Address, DeviceError, Stream};
 use crate::nccl::groups::{Carrier, Channels, Mark, failed, member_of, mismatch};
+use crate::nccl::op::{Element, Op};
 use crate::nccl::watch;
 use crate::peer::copies::{self, Piece};
 use crate::streams::order::Key;

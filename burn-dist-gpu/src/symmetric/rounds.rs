@@ -3,7 +3,8 @@
 //! A member sends one row of bytes, the sources of its operations one after the other. Round r carries the r-th
 //! piece of a slot's size of every member's row.
 
-use crate::nccl::api::{Address, Op};
+use crate::device::Address;
+use crate::nccl::op::Op;
 use crate::peer::copies::Piece;
 
 /// Bytes in one place.
@@ -132,8 +133,8 @@ pub(crate) fn readers(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nccl::api::Element;
     use crate::nccl::collectives;
+    use crate::nccl::op::Element;
     use crate::peer::copies::pieces;
     use proptest::prelude::*;
 

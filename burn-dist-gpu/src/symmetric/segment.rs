@@ -2,7 +2,8 @@
 
 use super::api::Symmetric;
 use super::os::{Descriptor, Page};
-use crate::nccl::api::{Address, DeviceError, Op};
+use crate::device::{Address, DeviceError};
+use crate::nccl::op::Op;
 use crate::streams::api::FlagWait;
 use burn_dist_comm::Group;
 use std::sync::Arc;

@@ -2,8 +2,9 @@
 
 use super::os::{self, Mailbox, NOTE, Page, Sender};
 use super::segment::{Offer, Segment};
-use crate::nccl::api::{Address, Op};
+use crate::device::Address;
 use crate::nccl::fake::Fake;
+use crate::nccl::op::Op;
 use crate::streams::machine::Machine;
 use crate::streams::tests::{
     How, Made, Ranked, SOON, What, assert_nothing_is_open, await_fault, on_ranks, open, ranks,
@@ -193,7 +194,7 @@ fn members_that_do_not_come_are_named_across_processes() {
 fn offers_arrive_as_they_were() {
     let (fake, group) = (Fake::new(), group(&[4, 9]));
     let gpu = fake.machine().gpu(0);
-    crate::nccl::api::Gpu::attach(&*gpu).expect("a device");
+    crate::device::Gpu::attach(&*gpu).expect("a device");
     let memory = os::memory(Segment::bytes(2)).expect("memory");
     let views = [0, 1].map(|_| Segment::map(&memory, &group, &*gpu).expect("a page"));
     let recv = Address(0);
@@ -243,7 +244,7 @@ fn offers_arrive_as_they_were() {
         send: Address(0),
         recv,
         count: 1,
-        fold: crate::nccl::api::Fold::Sum,
+        fold: crate::nccl::op::Fold::Sum,
     };
     let error = views[0].offer(
         0,

@@ -3,7 +3,7 @@
 use super::api::{Mapping, Symmetric};
 use super::os::{self, Descriptor, Mailbox, NOTE};
 use super::segment::Segment;
-use crate::nccl::api::{Address, DeviceError};
+use crate::device::{Address, DeviceError};
 use crate::peer::choice::GroupId;
 use burn_dist_comm::{CallInfo, Group};
 use std::sync::Arc;

@@ -8,11 +8,11 @@ use super::message::{
 use super::secure::{Calling, Opened, Sealed};
 use super::silence::silence;
 use super::token::{Token, random};
+use super::trouble::{Failure, Lost, Trouble};
 use super::until::Until;
 use burn_dist_comm::lock;
 use burn_dist_comm::{EXIT_CONFIG, EXIT_TEMPORARY, StartError};
 use std::collections::HashMap;
-use std::fmt;
 use std::io::ErrorKind;
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -30,39 +30,6 @@ const LAST_WORD: Duration = Duration::from_secs(2);
 
 /// Between attempts to reach a server that is not there yet.
 const RETRY: Duration = Duration::from_millis(50);
-
-/// A process or a launcher that has vanished without a goodbye.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Lost {
-    /// Which; `None` for the launcher that keeps the rendezvous.
-    pub member: Option<Member>,
-    /// How that was seen.
-    pub reason: String,
-}
-
-impl fmt::Display for Lost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.member {
-            Some(member) => write!(f, "{member} has vanished: {}", self.reason),
-            None => write!(
-                f,
-                "the launcher, which keeps the rendezvous, has vanished: {}",
-                self.reason
-            ),
-        }
-    }
-}
-
-/// Why the processes cannot go on together, in the words of one of them or of a launcher.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Failure {
-    /// The one that failed, and of what.
-    pub reason: String,
-    /// The exit code of what failed, for whoever ends because of it.
-    pub exit_code: u8,
-}
 
 /// One process, or one launcher, at a rendezvous; dropping it says goodbye.
 ///
@@ -113,21 +80,6 @@ struct Inbox {
     /// The first loss and the first failure, as they came.
     troubles: Vec<Trouble>,
     is_closed: bool,
-}
-
-#[derive(Clone, Debug)]
-enum Trouble {
-    Lost(Lost),
-    Failed(Failure),
-}
-
-impl fmt::Display for Trouble {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Lost(lost) => write!(f, "{lost}"),
-            Self::Failed(failure) => f.write_str(&failure.reason),
-        }
-    }
 }
 
 /// Why an attempt to come in failed, and whether another one may not.

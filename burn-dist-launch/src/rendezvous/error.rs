@@ -1,6 +1,7 @@
 //! Errors of processes that meet.
 
-use super::{Lost, SILENCE_SECONDS};
+use super::limits::SILENCE_SECONDS;
+use super::trouble::Lost;
 use burn_dist_comm::{EXIT_CONFIG, EXIT_TEMPORARY};
 use std::time::Duration;
 

@@ -33,12 +33,14 @@
 //! | `state` | who is there, keys and barriers: what each message changes, without sockets |
 //! | `server` | connections |
 //! | `client` | one process, or one launcher |
-//! | `silence` | how long each may be silent |
+//! | `limits`, `silence` | how long each may be silent: bounds, and what is set |
+//! | `trouble` | who has vanished, and who has failed |
 //! | `until` | a time for all of a conversation |
 //! | `error` | what can go wrong |
 
 mod client;
 mod error;
+mod limits;
 mod message;
 mod primitives;
 mod secure;
@@ -48,15 +50,18 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod token;
+mod trouble;
 mod until;
 
-pub use client::{Client, Failure, Lost};
+pub use client::Client;
 pub use error::RendezvousError;
+pub use limits::SILENCE_SECONDS;
 pub use message::{FRAME_BYTES_MAX, Member, Role};
 pub(crate) use secure::{Calling, HANDSHAKE_BYTES, Keys, Open, Seal, answer};
 pub use server::{Options, STRANGERS_MAX, Server};
-pub use silence::{SILENCE_SECONDS, silence};
+pub use silence::silence;
 pub use state::{KEY_BYTES_MAX, KEYS_MAX, STORED_BYTES_MAX};
 pub(crate) use token::{NONCE_BYTES, random};
 pub use token::{TOKEN, Token, TokenError};
+pub use trouble::{Failure, Lost};
 pub(crate) use until::Until;

@@ -1,12 +1,12 @@
 //! The connections of a rendezvous.
 
 use super::RendezvousError;
+use super::limits::SILENCE;
 use super::message::{
     Answer, FRAME_BYTES_MAX, Greeted, Greeting, Hello, Id, Member, Message, Reply, Request, Role,
     STRANGER_BYTES_MAX, read_frame, truncated, write_frame,
 };
 use super::secure::{Open, Opened, Sealed, answer};
-use super::silence::SILENCE;
 use super::state::{Out, State};
 use super::token::{PROOF_BYTES, Token, random};
 use super::until::Until;

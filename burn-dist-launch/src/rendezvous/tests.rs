@@ -614,7 +614,8 @@ fn a_port_in_use_and_an_unreachable_master_are_named() {
         NOW,
     ));
     assert!(
-        error.contains(&format!("found no rendezvous at {unused} within 0.1 s")),
+        // How long it was is measured.
+        error.contains(&format!("found no rendezvous at {unused} within ")),
         "{error}"
     );
     assert!(

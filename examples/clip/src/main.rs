@@ -1,4 +1,4 @@
-//! Trains two small towers to match images with what is said of them, as CLIP does (arXiv:2103.00020), each tower on
+//! Trains two small towers to match images with their captions, as CLIP does (arXiv:2103.00020), each tower on
 //! stages of its own: `cargo run --release -p clip -- pp=2,dp=2 4 1f1b` (axes, microbatches, schedule).
 //!
 //! The image tower is deeper than the text tower, and tables say which stage has which blocks. On a mesh without `pp`

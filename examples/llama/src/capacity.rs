@@ -1,4 +1,4 @@
-//! Whether a run fits into the memory of this machine: told before it starts, from what the plan knows.
+//! Compares what a run needs, as the plan knows it, with the memory of this machine, before the run starts.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use thiserror::Error;
 use crate::processes::Processes;
 use crate::report::bytes_text;
 
-/// What a rank costs beside its tensors: its thread, its part of each plan, and buffers of its collectives. Measured as
+/// Bytes of a rank beside its tensors: its thread, its part of each plan, and buffers of its collectives. Measured as
 /// the resident memory of `tiny` on 16, 64 and 256 ranks, less the tensors and the process: 2.2 to 3.4 MiB.
 const RANK_BYTES: u64 = 5 << 19;
 /// The process itself: 35 MiB with one rank.
@@ -25,7 +25,7 @@ const ARENA_BYTES: u64 = 64 << 20;
 #[error(
     "this run needs about {} on {machine}, and {} {left_of}: {count} rank{} there hold{} up to {} of tensors{}{}, and \
      {} \
-     themselves; use {ways_out}; --force runs it all the same",
+     themselves; use {remedies}; --force runs it all the same",
     bytes_text(*needed), bytes_text(*left), if *count == 1 { "" } else { "s" },
     if *count == 1 { "s" } else { "" }, bytes_text(*each), if *count == 1 { "" } else { " each" }, at(cause),
     bytes_text(*overhead)
@@ -39,7 +39,7 @@ pub struct TooLarge {
     each: u64,
     cause: String,
     overhead: u64,
-    ways_out: &'static str,
+    remedies: &'static str,
 }
 
 fn at(cause: &str) -> String {
@@ -98,7 +98,7 @@ impl Unfit {
     }
 }
 
-/// What is planned of every rank: in each window of a run that matters, the most that it holds.
+/// The memory that every rank needs: in each window of a run that matters, the most that it holds.
 #[derive(Debug, Clone)]
 pub struct Needs {
     /// Peaks of the ranks; of the first one alone if they differ in little.
@@ -106,12 +106,12 @@ pub struct Needs {
     /// The work at the highest peak.
     pub cause: String,
     /// The settings that would need less.
-    pub ways_out: &'static str,
+    pub remedies: &'static str,
 }
 
 impl Needs {
-    /// Of windows. What is offloaded lies in the memory of the same machine.
-    pub fn new(windows: &[&[MemoryPlan]], ways_out: &'static str) -> Self {
+    /// Returns the needs of windows. What is offloaded lies in the memory of the same machine.
+    pub fn new(windows: &[&[MemoryPlan]], remedies: &'static str) -> Self {
         let bytes = |plan: &MemoryPlan| plan.peak_bytes + plan.host_peak_bytes;
         let total = |plans: &&&[MemoryPlan]| plans.iter().map(bytes).sum::<u64>();
         let plans = windows
@@ -123,21 +123,21 @@ impl Needs {
         Self {
             ranks: plans.iter().map(bytes).collect(),
             cause: highest.map_or_else(String::new, |plan| plan.peak_cause.to_string()),
-            ways_out,
+            remedies,
         }
     }
 
-    /// Of the parameters of a model alone, shared out among the ranks: no mesh of them holds less.
-    pub fn of_parameters(count: usize, num_ranks: usize, ways_out: &'static str) -> Self {
+    /// Returns the needs of a model's parameters alone, shared out among the ranks: no mesh of them holds less.
+    pub fn of_parameters(count: usize, num_ranks: usize, remedies: &'static str) -> Self {
         let bytes = (count * size_of::<f32>()) as u64;
         Self {
             ranks: vec![bytes / num_ranks as u64; num_ranks],
             cause: "rest, the parameters alone".to_string(),
-            ways_out,
+            remedies,
         }
     }
 
-    /// What a process with these ranks holds.
+    /// Returns the bytes that a process with these ranks holds.
     fn of(&self, ranks: std::ops::Range<usize>) -> u64 {
         let first = self.ranks.first().copied().unwrap_or(0);
         let each = |rank| self.ranks.get(rank).copied().unwrap_or(first);
@@ -146,7 +146,7 @@ impl Needs {
     }
 }
 
-/// What a process may still take.
+/// The memory that a process may still take.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Left {
     bytes: u64,
@@ -154,12 +154,12 @@ pub struct Left {
     of: String,
 }
 
-/// What this process knows of the limits of its machine and of its own.
+/// The limits of this process's machine and of its own, as far as it knows them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Room {
     /// Shared by the processes of the machine.
     machine: Option<Left>,
-    /// Of this process alone.
+    /// The limit of this process alone.
     address_space: Option<Left>,
 }
 
@@ -186,8 +186,8 @@ impl Room {
     }
 }
 
-/// What the control groups of a process leave it, of which each may have a limit: `groups` is what the system says of
-/// them (`/proc/self/cgroup`), `root` where they are seen as folders.
+/// Returns the least that the control groups of a process leave it: each may have a limit. `groups` is what the system
+/// says of them (`/proc/self/cgroup`), `root` where they are seen as folders.
 ///
 /// The files of a group that the system keeps in memory are not counted: it gives them up when memory is short.
 fn group_left(groups: &str, root: &Path) -> Option<Left> {
@@ -233,7 +233,7 @@ fn group_left(groups: &str, root: &Path) -> Option<Left> {
     least
 }
 
-/// What a limit of the address space (`ulimit -v`) leaves this process.
+/// Returns the bytes that a limit of the address space (`ulimit -v`) leaves this process.
 fn address_space_left() -> Option<Left> {
     let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
     let soft = limits
@@ -265,7 +265,7 @@ pub fn check(needs: &Needs, num_ranks: usize, processes: &Processes) -> anyhow::
     Ok(compare(needs, num_ranks, &rooms, cores)?)
 }
 
-/// As [`check`]: each process has told the name of its machine, and what it may take there.
+/// Does the work of [`check`]: each process has sent the name of its machine, and what it may take there.
 fn compare(
     needs: &Needs,
     num_ranks: usize,
@@ -287,7 +287,7 @@ fn compare(
             each: needs.ranks.iter().copied().max().unwrap_or(0),
             cause: needs.cause.clone(),
             overhead: PROCESS_BYTES * processes as u64 + RANK_BYTES * ranks as u64,
-            ways_out: needs.ways_out,
+            remedies: needs.remedies,
         };
     for (host, _) in rooms {
         let there = || (0..rooms.len()).filter(|process| rooms[*process].0 == *host);

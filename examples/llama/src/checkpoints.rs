@@ -132,7 +132,7 @@ pub struct SaveFailed {
 /// The checkpoints of a run, if it keeps any.
 pub struct Keeper {
     kept: Option<Kept>,
-    /// What is known of weights that were loaded and are not finite.
+    /// The report on weights that were loaded and are not finite.
     loaded: Option<String>,
 }
 
@@ -140,7 +140,7 @@ struct Kept {
     checkpoints: Checkpointer,
     root: PathBuf,
     every: usize,
-    /// What the run goes on from, until its phase has begun.
+    /// The checkpoint that the run goes on from, until its phase has begun.
     resumed: Option<(Saved, SoFar)>,
     /// The options by which it is trained.
     options: Options,
@@ -221,7 +221,7 @@ impl Keeper {
         self.loaded = Some(what);
     }
 
-    /// Waits for the save that is under way, and tells why a run of this loss cannot go on; returns what is to be noted
+    /// Waits for a save in progress, and says why a run of this loss cannot go on; returns what is to be noted
     /// of the save, too.
     pub fn lost(&mut self, lost: Lost) -> (Lost, Vec<Event>) {
         let loaded = self.loaded.clone();
@@ -242,13 +242,13 @@ impl Keeper {
         )
     }
 
-    /// What the run goes on from.
+    /// Returns the state that the run goes on from.
     pub fn resumed(&self) -> Option<&SoFar> {
         let resumed = self.kept.as_ref()?.resumed.as_ref();
         resumed.map(|(_, progress)| progress)
     }
 
-    /// Whether a checkpoint is to be saved after so many steps of a phase, or at its end.
+    /// Returns whether a checkpoint is to be saved after so many steps of a phase, or at its end.
     pub fn is_due(&self, done: usize, is_last: bool) -> bool {
         let kept = self.kept.as_ref();
         kept.is_some_and(|kept| is_last || done.is_multiple_of(kept.every))
@@ -307,9 +307,9 @@ impl Keeper {
         Ok((model, optim, progress))
     }
 
-    /// Saves in the background; at the end of a phase (`is_last`), waits for it. What becomes of the save
-    /// is known at the next one, and told then: training goes on, since the disk may have room again by then.
-    /// [`Self::ended`] says whether the last one failed. Returns what is to be noted of all that.
+    /// Saves in the background; at the end of a phase (`is_last`), waits for it. What becomes of the save is known at
+    /// the next one, and printed then: training goes on, since the disk may have room again by then. [`Self::ended`]
+    /// says whether the last one failed. Returns what is to be noted of all that.
     ///
     /// # Errors
     /// If the mesh has stopped, or the state cannot be saved at all.
@@ -352,7 +352,7 @@ impl Keeper {
     }
 
     /// How to go on with a run that was stopped.
-    pub fn way_on(&self) -> Option<String> {
+    pub fn how_to_resume(&self) -> Option<String> {
         let root = &self.kept.as_ref()?.root;
         Some(format!(
             "the run is in {}: go on with --resume auto",
@@ -362,7 +362,7 @@ impl Keeper {
 }
 
 impl Kept {
-    /// Waits for the save that is under way.
+    /// Waits for a save in progress.
     fn wait(&mut self) -> anyhow::Result<Option<Event>> {
         match self.saving.take() {
             Some((step, saving)) => self.after(step, saving.wait()).map(Some),
@@ -646,7 +646,7 @@ mod tests {
 
     /// Every number of a model but for that of its first values, changed one at a time.
     #[test]
-    fn another_model_is_told_by_what_differs() {
+    fn another_model_is_named_by_what_differs() {
         let config = LlamaConfig::test();
         let begun = Described::new("tiny", &config);
         let saved = serde_json::to_string(&begun).unwrap();

@@ -1,4 +1,4 @@
-//! What stands before a text, and as much of one as messages have.
+//! Bytes before a text, and as much of a text as messages have.
 
 /// The bytes of a text, without the mark of the byte order that some programs put before UTF-8.
 pub fn without_mark(bytes: &[u8]) -> &[u8] {

@@ -185,7 +185,7 @@ fn draw(logits: &[f32], temperature: f64, rng: &mut Rng) -> u32 {
     logits.len() as u32 - 1
 }
 
-/// A question with what the model said.
+/// A question with the model's answer.
 #[derive(Debug, Clone)]
 pub struct Answered<'a> {
     /// The question and the right answer.
@@ -195,7 +195,7 @@ pub struct Answered<'a> {
 }
 
 impl Answered<'_> {
-    /// Whether the answer is right to the letter, outer spaces aside.
+    /// Returns whether the answer is right to the letter, outer spaces aside.
     pub fn right(&self) -> bool {
         self.said == self.example.response.trim()
     }

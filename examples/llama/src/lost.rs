@@ -1,4 +1,4 @@
-//! What to do about a loss that is no number.
+//! Advice on a loss that is no number.
 
 /// A loss that is no number, and what is known of how it came to be.
 #[derive(Debug, Clone, Default)]
@@ -9,9 +9,9 @@ pub struct Lost {
     pub loss: f32,
     /// The highest learning rate.
     pub peak: f64,
-    /// Whether no step before it has changed a weight since the program began.
+    /// True if no step before it has changed a weight since the program began.
     pub is_first: bool,
-    /// What is known of values that were loaded and are not finite.
+    /// The report on values that were loaded and are not finite.
     pub loaded: Option<String>,
     /// The step of the last checkpoint with finite values.
     pub good: Option<u64>,

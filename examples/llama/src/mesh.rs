@@ -42,10 +42,10 @@ use crate::report::{PlanStats, RankMemory, Traffic};
 use crate::stages;
 use burn_dist::train::files::{Unwritten, write_whole};
 
-/// What a training step would do on the mesh.
+/// The work of a training step on the mesh.
 #[derive(Debug, Clone)]
 pub struct Explanation {
-    /// What there is after the pass that was asked for, window by window.
+    /// The program after the pass that was asked for, window by window.
     pub after: String,
     /// Why the value that was asked about is made so, of each window that has it.
     pub why: String,
@@ -127,7 +127,7 @@ pub struct Mesh {
     /// With gradients.
     device: Device,
     args: MeshArgs,
-    /// Those that have its ranks.
+    /// The processes that have its ranks.
     processes: Processes,
 }
 
@@ -143,7 +143,7 @@ impl Drop for Mesh {
 /// or output, as `sysexits.h` numbers it.
 const UNWRITTEN: u8 = 74;
 
-/// What the fault that ended a mesh means to a scheduler; 1, for errors of other kinds.
+/// The exit code for the fault that ended a mesh; 1, for errors of other kinds.
 static EXIT_CODE: AtomicU8 = AtomicU8::new(1);
 
 /// Returns the exit code for a run that ends with `error`: what its causes mean to a scheduler, or else the fault that
@@ -195,7 +195,7 @@ pub fn exit_code(error: &anyhow::Error) -> u8 {
     told.unwrap_or_else(|| EXIT_CODE.load(Ordering::Relaxed))
 }
 
-/// What the ranks of this process have done so far.
+/// The work that the ranks of this process have done so far.
 #[derive(Debug, Clone, Default)]
 pub struct Account {
     /// Bytes held by each.
@@ -329,7 +329,7 @@ impl Mesh {
         &self.processes
     }
 
-    /// Whether every process gives its own rows of a batch, rather than one the whole.
+    /// Returns whether every process gives its own rows of a batch, rather than one the whole.
     pub fn gives_rows(&self) -> bool {
         self.processes.are_several()
     }
@@ -354,7 +354,7 @@ impl Mesh {
         self.device.fault()
     }
 
-    /// Whether tensors of the ranks are in the memory of this machine, rather than in that of a GPU.
+    /// Returns whether tensors of the ranks are in the memory of this machine, rather than in that of a GPU.
     pub fn in_host_memory(&self) -> bool {
         self.args.forward.backend.in_host_memory()
     }
@@ -370,7 +370,7 @@ impl Mesh {
         shape.group_size(&shape.data_axes())
     }
 
-    /// What to write instead, if another order of the axes would be better.
+    /// Returns what to write instead, if another order of the axes would be better.
     pub fn advice(&self) -> Option<String> {
         self.mesh.topology().advice(self.mesh.shape())
     }
@@ -435,12 +435,12 @@ impl Mesh {
         )
     }
 
-    /// What the mesh has done so far.
+    /// Returns what the mesh has done so far.
     pub fn report(&self) -> MeshReport {
         self.device.report()
     }
 
-    /// Whether the model is cut into stages.
+    /// Returns whether the model is cut into stages.
     pub fn has_stages(&self) -> bool {
         self.mesh.shape().pipeline_axis().is_some()
     }
@@ -461,7 +461,7 @@ impl Mesh {
         Ok(trace.left_out())
     }
 
-    /// What the ranks of this process held, by the buffers themselves, each with its number.
+    /// Returns the memory that the ranks of this process held, by the buffers themselves, each with its number.
     pub fn accounted(&self) -> Vec<(usize, AccountedMemory)> {
         let ranks = self.device.report().ranks;
         ranks
@@ -470,7 +470,7 @@ impl Mesh {
             .collect()
     }
 
-    /// What the planner has done so far.
+    /// Returns what the planner has done so far.
     pub fn plan(&self) -> PlanStats {
         let report = self.device.report();
         PlanStats {

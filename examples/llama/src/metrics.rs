@@ -29,7 +29,7 @@ pub struct Wanted {
     /// Steps from one with the norm of the gradients to the next, unless gradients are clipped: then all have it. To
     /// compute it for the figures alone takes time.
     pub norm_every: usize,
-    /// What a rank's device can do at most, if that is known.
+    /// The most that a rank's device can do, if that is known.
     pub tflops_per_rank: Option<f64>,
 }
 
@@ -42,7 +42,7 @@ impl Wanted {
     };
 }
 
-/// What the loop knows of a step.
+/// The figures of a step that the loop knows.
 #[derive(Debug, Clone, Default)]
 pub struct StepRow {
     /// Steps that the run has done, this one included.
@@ -57,7 +57,7 @@ pub struct StepRow {
     pub tokens: usize,
     /// From the batch to the loss on the host.
     pub time: Duration,
-    /// What of it was waiting for the batch.
+    /// The part of it that was waiting for the batch.
     pub waiting_for_data: Duration,
     /// The loss on what is held out, after it, and how long that took.
     pub validation: Option<(f32, Duration)>,
@@ -69,7 +69,7 @@ impl RunMetrics {
         Self::default()
     }
 
-    /// Opens the files of a run that has done `done` steps, in the process that is given the `inbox`.
+    /// Opens the files of a run that has done `done` steps, in the process that has the `inbox`.
     ///
     /// # Communication
     /// All processes open them together.
@@ -94,13 +94,13 @@ impl RunMetrics {
         Ok(Self(Some(Kept { rows, metrics })))
     }
 
-    /// Whether a row of the step is to be written: the number of steps done, this one included.
+    /// Returns whether a row of the step is to be written: the number of steps done, this one included.
     pub fn takes(&self, step: usize, is_last: bool) -> bool {
         let kept = self.0.as_ref();
         kept.is_some_and(|kept| is_last || step.is_multiple_of(kept.rows.every))
     }
 
-    /// Whether that row has the norm of the gradients even if nothing else needs it.
+    /// Returns whether that row has the norm of the gradients even if nothing else needs it.
     pub fn takes_norm(&self, step: usize, is_last: bool) -> bool {
         let kept = self.0.as_ref();
         kept.is_some_and(|kept| is_last || step.is_multiple_of(kept.rows.norm_every))

@@ -2,7 +2,7 @@
 
 use burn::optim::{AdamWConfig, ModuleOptimizer};
 
-/// What AdamW is told, besides the rate.
+/// The settings of AdamW, besides the rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct OptimizerConfig {
     /// How slowly the mean of gradients forgets, from 0 to below 1.
@@ -11,7 +11,7 @@ pub struct OptimizerConfig {
     pub beta2: f32,
     /// Added to the root of the latter.
     pub eps: f32,
-    /// What of a weight is taken away in a step, times the rate.
+    /// The share of a weight that is taken away in a step, times the rate.
     pub weight_decay: f32,
 }
 

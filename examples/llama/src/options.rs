@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use burn_dist::train::config::Resolved;
 
 /// Sections of options by which the values of a run are made.
-const TOLD: [&str; 8] = [
+const OF_TRAINING: [&str; 8] = [
     "model",
     "mesh",
     "policy",
@@ -15,12 +15,12 @@ const TOLD: [&str; 8] = [
     "schedule",
     "finetune",
 ];
-/// Those of options about where and what is written, and how often.
+/// Sections of options about where and what is written, and how often.
 #[cfg(test)]
-const UNTOLD: [&str; 4] = ["checkpoint", "metrics", "validation", "output"];
+const OF_OUTPUT: [&str; 4] = ["checkpoint", "metrics", "validation", "output"];
 /// An option in a section of the other kind.
 const SEED: &str = "seed";
-/// And the other way round.
+/// The opposite: an option in a section of training that says what is written.
 const SAVE: &str = "save";
 
 /// Options by which the values of a run are made, each with its value as text.
@@ -29,10 +29,11 @@ pub type Options = BTreeMap<String, Option<String>>;
 /// Returns those of a command.
 pub fn of(resolved: &Resolved) -> Options {
     let all = resolved.options().into_iter();
-    let told = all.filter(|(section, option, _)| {
-        *option == SEED || (TOLD.contains(section) && *option != SAVE)
+    let chosen = all.filter(|(section, option, _)| {
+        *option == SEED || (OF_TRAINING.contains(section) && *option != SAVE)
     });
-    told.map(|(_, option, value)| (option.to_string(), value))
+    chosen
+        .map(|(_, option, value)| (option.to_string(), value))
         .collect()
 }
 
@@ -48,7 +49,7 @@ pub fn differences(before: &Options, now: &Options) -> Vec<String> {
     differs.collect()
 }
 
-/// Whether two values are the same: as texts, or as numbers.
+/// Returns whether two values are the same: as texts, or as numbers.
 fn are_same(one: &Option<String>, other: &Option<String>) -> bool {
     let number = |value: &Option<String>| value.as_ref()?.parse::<f64>().ok();
     one == other || number(one).is_some_and(|found| number(other) == Some(found))
@@ -60,10 +61,10 @@ mod tests {
     use crate::cli::{Cli, Command, SECTIONS};
 
     #[test]
-    fn every_section_is_told_or_not() {
+    fn every_section_is_of_training_or_of_output() {
         for section in SECTIONS.iter().filter(|section| section.command.is_none()) {
             let name = section.name;
-            let is_known = TOLD.contains(&name) != UNTOLD.contains(&name);
+            let is_known = OF_TRAINING.contains(&name) != OF_OUTPUT.contains(&name);
             assert!(
                 is_known || name == "run",
                 "list the section {name} in one of the two"
@@ -72,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_changed_is_told() {
+    fn what_has_changed_is_named() {
         let options = |more: &[&str]| {
             let args = [&["llama", "pretrain", "--run", "r"], more].concat();
             match Cli::try_read(args).unwrap().command {

@@ -26,7 +26,7 @@ pub struct Curve<'a> {
 }
 
 const COLOURS: [RGBColor; 2] = [RGBColor(124, 124, 132), RGBColor(31, 98, 189)];
-/// That of losses on what is held out.
+/// The colour of losses on what is held out.
 const HELD_OUT: RGBColor = RGBColor(206, 92, 30);
 /// Width and height, in pixels of an SVG.
 const SIZE: (u32, u32) = (900, 480);

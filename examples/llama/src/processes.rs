@@ -26,14 +26,14 @@ struct Several {
     host: String,
 }
 
-/// What another process could not do.
+/// An error of another process.
 #[derive(Debug, thiserror::Error)]
 #[error("process {process} could not {what}: {reason}")]
 pub struct Elsewhere {
     process: usize,
     what: String,
     reason: String,
-    /// What it ends with.
+    /// The code that it exits with.
     pub exit_code: u8,
 }
 
@@ -51,7 +51,7 @@ impl Processes {
         })))
     }
 
-    /// Whether there are others.
+    /// Returns whether there are others.
     pub fn are_several(&self) -> bool {
         self.0.is_some()
     }
@@ -79,7 +79,7 @@ impl Processes {
         border(self.process())..border(self.process() + 1)
     }
 
-    /// Whether a signal has asked any process to stop; they end with the same code then.
+    /// Returns whether a signal has asked any process to stop; they end with the same code then.
     ///
     /// # Communication
     /// Waits for the others.
@@ -92,7 +92,7 @@ impl Processes {
         }
     }
 
-    /// Whether `here` is true in any process.
+    /// Returns whether `here` is true in any process.
     ///
     /// # Communication
     /// Waits for the others.

@@ -16,7 +16,7 @@ const PLAIN_LINES: usize = 10;
 pub struct Progress {
     name: String,
     steps: usize,
-    /// Of all processes.
+    /// The ranks of all processes.
     num_ranks: usize,
     bar: Option<ProgressBar>,
     quiet: bool,

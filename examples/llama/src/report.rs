@@ -1,4 +1,4 @@
-//! What a run leaves behind as JSON.
+//! The report that a run leaves behind, as JSON.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,17 +14,17 @@ use serde::{Deserialize, Serialize};
 pub struct RankMemory {
     /// The rank.
     pub rank: usize,
-    /// The most it would hold at once, as the plans said before.
+    /// The most it would hold at once, as the plans predicted.
     pub predicted_peak_bytes: u64,
     /// The most it held at once: buffers, each counted once.
     pub peak_bytes: u64,
-    /// What these were used for.
+    /// The use of these, by class.
     pub peak_bytes_by_class: BTreeMap<String, u64>,
     /// The most that it held of each class, not all at once.
     pub most_bytes_by_class: BTreeMap<String, u64>,
     /// The most host memory that offloaded tensors took.
     pub host_peak_bytes: u64,
-    /// What it holds of parameters and optimizer state between steps.
+    /// Bytes of parameters and optimizer state that it holds between steps.
     pub at_rest_bytes: u64,
 }
 
@@ -70,7 +70,7 @@ impl StepTimes {
 /// One rank.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RankReport {
-    /// What it held.
+    /// The memory that it held.
     #[serde(flatten)]
     pub memory: RankMemory,
     /// How it spent the steps.
@@ -100,9 +100,9 @@ impl Traffic {
 pub struct PlanStats {
     /// Windows of ops that were run.
     pub windows: u64,
-    /// Those whose plan was known.
+    /// Windows whose plan was known.
     pub hits: u64,
-    /// Those that had to be planned.
+    /// Windows that had to be planned.
     pub misses: u64,
     /// Time spent planning.
     pub plan_ms: f64,
@@ -113,7 +113,7 @@ pub struct PlanStats {
 pub struct Weights {
     /// The folder.
     pub from: String,
-    /// Whether they were compared with checksums: never, since folders as Hugging Face lays them out have none.
+    /// True if they were compared with checksums: never, since folders as Hugging Face lays them out have none.
     pub verified: bool,
 }
 
@@ -156,7 +156,7 @@ pub struct Report {
     pub num_params: usize,
     /// Positions of all rows of a step, padding included.
     pub tokens_per_step: usize,
-    /// Whether Ctrl-C or SIGTERM ended the run early.
+    /// True if Ctrl-C or SIGTERM ended the run early.
     pub interrupted: bool,
     /// Losses of the base model's steps, where `finetune` trained one.
     pub pretrain_losses: Vec<f32>,

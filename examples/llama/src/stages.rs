@@ -90,13 +90,13 @@ mod tests {
     use burn_dist::schedule::ScheduleKind;
 
     #[test]
-    fn numbers_are_told_as_runs() {
+    fn numbers_are_written_as_runs() {
         assert_eq!(runs([0, 1, 2, 5, 7, 8].into_iter()), "0-2,5,7-8");
         assert_eq!(runs(std::iter::empty()), "");
     }
 
     #[test]
-    fn stages_are_told_with_their_ranks() {
+    fn stages_are_written_with_their_ranks() {
         let config = LlamaConfig {
             num_layers: 5,
             ..LlamaConfig::test()

@@ -27,7 +27,7 @@ use crate::validation::Validation;
 /// Steps left out of the measured speed: the first ones plan, allocate and fill caches.
 const WARM_UP_STEPS: usize = 3;
 
-/// What a phase of training left behind.
+/// The result of a phase of training.
 #[derive(Debug, Clone, Default)]
 pub struct Trace {
     /// Loss of each step.
@@ -46,7 +46,7 @@ pub struct Trace {
     pub validation: Vec<(usize, f32)>,
     /// The meshes of the run, each with the first of its steps of all phases.
     pub meshes: Vec<(usize, String)>,
-    /// Whether the phase was stopped before its last step.
+    /// True if the phase was stopped before its last step.
     pub interrupted: bool,
 }
 
@@ -123,7 +123,7 @@ pub fn step(
     step_with(model, optim, batch, Recipe::default(), rate, device)
 }
 
-/// As [`step`], by a recipe: gradients of the microbatches are those of the batch, to rounding.
+/// Does the same as [`step`], by a recipe: gradients of the microbatches are those of the batch, to rounding.
 ///
 /// # Panics
 /// If the number of microbatches does not divide that of rows.
@@ -141,7 +141,7 @@ pub fn step_with(
     (model, loss)
 }
 
-/// What is done with the norm of a step's gradients.
+/// The use of the norm of a step's gradients.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Norm {
     /// It is not computed.
@@ -162,7 +162,8 @@ impl Norm {
     }
 }
 
-/// As [`step_with`], on microbatches that are on the device; with the norm of the gradients, if it is computed.
+/// Does the same as [`step_with`], on microbatches that are on the device; returns the norm of the gradients too, if it
+/// is computed.
 fn step_on(
     model: Llama,
     optim: &mut ModuleOptimizer,
@@ -203,7 +204,7 @@ fn step_on(
     (optim.step(rate, model, gradients), sum, norm)
 }
 
-/// A phase of training: how it goes, and what it is told.
+/// A phase of training: its settings, and what shows, stops and records it.
 pub struct Phase<'a> {
     /// The rates, and how many steps there are.
     pub schedule: Schedule,
@@ -213,9 +214,9 @@ pub struct Phase<'a> {
     pub progress: &'a Progress,
     /// Ends it after the step in which it is asked.
     pub stop: &'a Stop,
-    /// What there was before it, for its checkpoints.
+    /// The state before it, for its checkpoints.
     pub before: &'a checkpoints::SoFar,
-    /// What is held out.
+    /// The held-out texts.
     pub validation: Option<Validation<'a>>,
     /// Where its figures are written.
     pub metrics: &'a RunMetrics,

@@ -37,7 +37,7 @@ impl<'a> Validation<'a> {
         })
     }
 
-    /// Whether it is time, after so many steps of which the last `is_last`.
+    /// Returns whether it is time, after so many steps of which the last `is_last`.
     pub fn is_due(&self, done: usize, is_last: bool) -> bool {
         is_last || self.every.is_some_and(|every| done.is_multiple_of(every))
     }

@@ -1,11 +1,11 @@
-//! Who speaks where several processes run the same program: the first; and each of its own errors.
+//! The process that prints where several run the same program: the first; and each of its own errors.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
 
 use burn_dist::launch;
 
-/// Whether this process prints, draws and writes files; all of them compute.
+/// Returns whether this process prints, draws and writes files; all of them compute.
 pub fn speaks() -> bool {
     // A world that cannot be reached is an error of the mesh, which says so.
     let world = launch::world().ok().flatten();
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cause_is_told_once() {
+    fn a_cause_is_printed_once() {
         let error = || anyhow::anyhow!("no space").context("cannot write a: no space");
         assert_eq!(in_one_line(&error()), "cannot write a: no space");
         let error = error().context("the run failed");

@@ -12,12 +12,12 @@ use crate::model::{Capacity, Config};
 #[derive(Debug, Parser)]
 #[command(version, about)]
 pub struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What to do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Train on ciphers that the model has to learn by heart.

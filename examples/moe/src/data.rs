@@ -36,9 +36,9 @@ pub struct Ciphers {
 /// Token ids of a batch, `[b, s]` each, row by row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch {
-    /// What the model is given.
+    /// The input of the model.
     pub tokens: Vec<i64>,
-    /// What comes after each.
+    /// The token after each.
     pub next: Vec<i64>,
     /// Rows.
     pub batch: usize,

@@ -1,4 +1,4 @@
-//! What a training step does, planned and not run.
+//! A training step, planned and not run.
 
 use burn::tensor::Device;
 use burn_dist::clock::{Hardware, Simulation};
@@ -77,7 +77,7 @@ fn parts(args: &ModelArgs) -> anyhow::Result<usize> {
     Ok(args.mesh.group_size(&axes))
 }
 
-/// Prints the plan, and what of it is tokens on their way to experts and back.
+/// Prints the plan, and what of it is tokens that are sent to experts and back.
 ///
 /// # Errors
 /// If the sizes do not fit, or the mesh cannot be.

@@ -1,4 +1,4 @@
-//! A run from the command line: steps until they are done or a signal, and what is told of them.
+//! A run from the command line: steps until they are done or a signal, and what is printed of them.
 
 use std::time::Instant;
 

@@ -14,10 +14,10 @@ pub fn optimizer() -> ModuleOptimizer {
         .init()
 }
 
-/// What a step tells, before its update.
+/// The figures of a step, before its update.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figures {
-    /// What is trained on.
+    /// The loss that is trained on.
     pub loss: f32,
     /// Mean cross entropy.
     pub cross_entropy: f32,

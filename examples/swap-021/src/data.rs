@@ -97,7 +97,7 @@ pub struct DigitBatch<B: Backend> {
     pub labels: Tensor<B, 1, Int>,
 }
 
-/// Makes batches on whatever device it is given.
+/// Makes batches on the device that it gets.
 #[derive(Clone, Debug)]
 pub struct DigitBatcher;
 

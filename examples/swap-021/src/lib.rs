@@ -1,4 +1,5 @@
-//! What `before` and `after` share: generated data and plain progress lines. Neither knows which backend trains.
+//! The common part of `before` and `after`: generated data and plain progress lines. Neither knows which backend
+//! trains.
 
 pub mod data;
 pub mod progress;

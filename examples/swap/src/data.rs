@@ -96,7 +96,7 @@ pub struct DigitBatch {
     pub labels: Tensor<1, Int>,
 }
 
-/// Makes batches on whatever device it is given.
+/// Makes batches on the device that it gets.
 #[derive(Clone, Debug)]
 pub struct DigitBatcher;
 

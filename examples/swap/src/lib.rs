@@ -1,4 +1,4 @@
-//! What `before` and `after` share: generated data and plain progress lines. Neither knows which device trains.
+//! The common part of `before` and `after`: generated data and plain progress lines. Neither knows which device trains.
 
 pub mod data;
 pub mod progress;

@@ -19,7 +19,7 @@ pub const BLOCKS: usize = 3;
 pub struct Run {
     pub losses: Vec<f32>,
     pub weights: Vec<TensorData>,
-    /// Of the last step.
+    /// The plan of the last step.
     pub explanation: Explanation,
 }
 
@@ -35,7 +35,7 @@ pub fn train(mesh: DeviceMeshBuilder, plan: &Plan) -> Run {
     train_wide(mesh, plan, BLOCKS, DIM, STEPS)
 }
 
-/// As [`train`], of a model with other sizes.
+/// Does the same as [`train`], with a model with other sizes.
 pub fn train_wide(
     mesh: DeviceMeshBuilder,
     plan: &Plan,

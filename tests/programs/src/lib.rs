@@ -29,7 +29,7 @@ pub enum Randomness {
     Host,
 }
 
-/// What a program is run with.
+/// The settings that a program is run with.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// Where it trains.

@@ -42,7 +42,7 @@ struct Prepared {
     label: u8,
 }
 
-/// Normalizes pixels, and mirrors the picture if it is told to.
+/// Normalizes pixels, and mirrors the picture if that is asked for.
 struct Prepare {
     mirror: bool,
 }

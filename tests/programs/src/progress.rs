@@ -1,4 +1,4 @@
-//! What a program reports, kept in memory in place of a terminal interface.
+//! The reports of a program, kept in memory in place of a terminal interface.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -33,7 +33,7 @@ impl Numbers {
     }
 }
 
-/// A renderer that keeps what it is told; clones share it.
+/// A renderer that keeps what it is to show; clones share it.
 #[derive(Clone, Default)]
 pub struct Log {
     names: HashMap<MetricId, String>,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::launch::{Ask, Ended, LAUNCHERS, Launcher, Place, Programs};
+use super::launch::{Ask, Ended, LAUNCHERS, Launcher, Programs, TrialFolder};
 use super::system;
 
 /// The time that a run has to end, and the one after which it is ended.
@@ -20,7 +20,7 @@ const START: Duration = Duration::from_secs(60);
 /// Starts until a signal has come in time.
 const ATTEMPTS: usize = 20;
 
-/// What a run does when the signal comes.
+/// The work of a run when the signal comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// It waits for the other process.
@@ -71,7 +71,7 @@ impl fmt::Display for Trial {
     }
 }
 
-/// What became of it.
+/// The end of a trial.
 struct Outcome {
     code: Option<i32>,
     seconds: f64,
@@ -135,18 +135,19 @@ impl Trial {
     fn run(self, programs: &Programs) -> Result<Outcome, String> {
         let mut last = String::new();
         for attempt in 0..ATTEMPTS {
-            let place = Place::new(&format!("{}-{attempt}", self.to_string().replace('/', "-")))?;
-            match self.once(programs, &place)? {
+            let folder =
+                TrialFolder::new(&format!("{}-{attempt}", self.to_string().replace('/', "-")))?;
+            match self.once(programs, &folder)? {
                 Ok(outcome) => {
                     // What is wrong is looked at.
                     if outcome.wrong.is_empty() {
-                        place.remove();
+                        folder.remove();
                     }
                     return Ok(outcome);
                 }
                 Err(missed) => {
                     last = missed;
-                    place.remove();
+                    folder.remove();
                 }
             }
         }
@@ -164,36 +165,40 @@ impl Trial {
         }
     }
 
-    /// Whether the run of a place is in the phase.
-    fn is_reached(self, place: &Place) -> bool {
+    /// Returns whether the run of a folder is in the phase.
+    fn is_reached(self, folder: &TrialFolder) -> bool {
         match self.phase {
             // A thread of its own keeps the meeting, sets MPI up, or waits for the others.
             Phase::Rendezvous => {
-                let program = place.program(self.victim);
+                let program = folder.program(self.victim);
                 program.is_some_and(|program| program.threads > 1)
             }
             Phase::Planning => {
-                let lock = fs::metadata(place.run().join("run.lock"));
+                let lock = fs::metadata(folder.run().join("run.lock"));
                 lock.is_ok_and(|lock| lock.len() > 0)
             }
-            Phase::Step => place.has_step(7),
-            Phase::Save => place.is_saving(),
-            Phase::Exit => place.figures().contains("{\"event\":\"checkpoint\","),
-            Phase::End => place.run().join("report.json").exists(),
+            Phase::Step => folder.has_step(7),
+            Phase::Save => folder.is_saving(),
+            Phase::Exit => folder.figures().contains("{\"event\":\"checkpoint\","),
+            Phase::End => folder.run().join("report.json").exists(),
         }
     }
 
-    /// Whether it still was when the signal was there.
-    fn was_reached(self, place: &Place) -> bool {
+    /// Returns whether it still was when the signal was there.
+    fn was_reached(self, folder: &TrialFolder) -> bool {
         match self.phase {
-            Phase::Planning => !place.has_step(1),
-            Phase::Save => place.is_saving(),
+            Phase::Planning => !folder.has_step(1),
+            Phase::Save => folder.is_saving(),
             Phase::Rendezvous | Phase::Step | Phase::Exit | Phase::End => true,
         }
     }
 
     /// Starts, sends the signal and looks; or says why the signal has missed its phase.
-    fn once(self, programs: &Programs, place: &Place) -> Result<Result<Outcome, String>, String> {
+    fn once(
+        self,
+        programs: &Programs,
+        folder: &TrialFolder,
+    ) -> Result<Result<Outcome, String>, String> {
         let shared = system::unused_in_shared_memory();
         let (steps, every, held) = self.ask();
         let ask = Ask {
@@ -202,37 +207,37 @@ impl Trial {
             more: &["--every", every],
             held,
         };
-        let mut launched = ask.start(programs, place)?;
+        let mut launched = ask.start(programs, folder)?;
         let mut victim = None;
         let begun = launched.until(START, || {
-            victim = place.program(self.victim);
+            victim = folder.program(self.victim);
             victim.is_some()
         });
-        let reached = begun && launched.until(START, || self.is_reached(place));
+        let reached = begun && launched.until(START, || self.is_reached(folder));
         let Some(victim) = victim.filter(|_| reached) else {
-            let said = launched.said();
-            place.end_all();
-            return Err(format!("{self}: it did not come so far: {said}"));
+            let output = launched.output();
+            folder.end_all();
+            return Err(format!("{self}: it did not come so far: {output}"));
         };
         let was_there = system::state(victim.pid).is_some();
         let sent = was_there && system::send(self.signal, victim.pid);
         let start = Instant::now();
-        let still = self.was_reached(place);
+        let still = self.was_reached(folder);
         // Whoever was held back comes now, and finds the other as it is.
-        fs::write(place.root.join("gate"), "").map_err(|error| error.to_string())?;
+        fs::write(folder.root.join("gate"), "").map_err(|error| error.to_string())?;
         if !sent || !still {
-            place.end_all();
+            folder.end_all();
             let _ = launched.end(START);
             return Ok(Err("the signal came too late".into()));
         }
         let ended = launched.end(LIMIT);
         let seconds = start.elapsed().as_secs_f64();
         let mut wrong = Vec::new();
-        let orphans = place.orphans();
+        let orphans = folder.orphans();
         if !orphans.is_empty() {
             wrong.push(format!("processes are left: {}", orphans.join(", ")));
         }
-        place.end_all();
+        folder.end_all();
         if seconds > SECONDS_MAX {
             wrong.push(format!("it took more than {SECONDS_MAX} s"));
         }
@@ -241,18 +246,18 @@ impl Trial {
                 wrong.push("it did not end".into());
                 (None, String::new())
             }
-            Some(Ended { code, said }) => {
+            Some(Ended { code, output }) => {
                 if !self.codes().contains(&code) {
                     wrong.push(format!("code {code} in place of {:?}", self.codes()));
                 }
-                let message = self.named(&said, victim.pid);
+                let message = self.named(&output, victim.pid);
                 if message.is_none() {
-                    wrong.push(format!("no error names it: {said}"));
+                    wrong.push(format!("no error names it: {output}"));
                 }
                 (Some(code), message.unwrap_or_default())
             }
         };
-        wrong.extend(self.next_start(programs, place, &shared)?);
+        wrong.extend(self.next_start(programs, folder, &shared)?);
         Ok(Ok(Outcome {
             code,
             seconds,
@@ -273,7 +278,7 @@ impl Trial {
     }
 
     /// Returns the line that says what has happened, and to whom.
-    fn named(self, said: &str, pid: u32) -> Option<String> {
+    fn named(self, output: &str, pid: u32) -> Option<String> {
         let pid = pid.to_string();
         // It has the number of a process only until it has waited for it.
         let by_mpirun = format!("mpirun noticed that process rank {} with PID", self.victim);
@@ -293,7 +298,7 @@ impl Trial {
             }
             _ => line.contains(&pid) || line.contains(&by_mpirun),
         };
-        let line = said.lines().find(is_it)?.trim();
+        let line = output.lines().find(is_it)?.trim();
         Some(line.chars().take(240).collect())
     }
 
@@ -301,28 +306,28 @@ impl Trial {
     fn next_start(
         self,
         programs: &Programs,
-        place: &Place,
+        folder: &TrialFolder,
         shared: &BTreeSet<String>,
     ) -> Result<Vec<String>, String> {
         let mut wrong = Vec::new();
-        let done = place.checkpoints().last().copied().unwrap_or(0);
+        let done = folder.checkpoints().last().copied().unwrap_or(0);
         let ask = Ask {
             launcher: self.launcher,
             steps: done + 2,
             more: &["--every", "1000", "--resume", "auto"],
             held: None,
         };
-        match ask.start(programs, place)?.end(START) {
+        match ask.start(programs, folder)?.end(START) {
             Some(Ended { code: 0, .. }) => {}
-            Some(Ended { code, said }) => {
-                wrong.push(format!("the next start ended with {code}: {said}"))
+            Some(Ended { code, output }) => {
+                wrong.push(format!("the next start ended with {code}: {output}"))
             }
             None => wrong.push("the next start did not end".into()),
         }
-        place.end_all();
-        let run = system::names(&place.run()).into_iter();
+        folder.end_all();
+        let run = system::names(&folder.run()).into_iter();
         let run = run.filter(|name| !is_of_run(name));
-        let temporary = system::names(&place.temporary()).into_iter();
+        let temporary = system::names(&folder.temporary()).into_iter();
         let temporary = temporary.filter(|name| !is_kept(name));
         // What others have just made there is used soon, and what they have used goes.
         let mut left = system::unused_in_shared_memory();
@@ -343,7 +348,7 @@ impl Trial {
     }
 }
 
-/// Whether a run has such a file.
+/// Returns whether a run has such a file.
 fn is_of_run(name: &str) -> bool {
     let of_checkpoints =
         |rest: &str| rest.is_empty() || rest == "checkpoints.lock" || rest.starts_with("step-");
@@ -359,13 +364,13 @@ fn is_of_run(name: &str) -> bool {
     }
 }
 
-/// Whether a file is meant to stay in the system's temporary folder: flight records, and the user's secret.
+/// Returns whether a file is meant to stay in the system's temporary folder: flight records, and the user's secret.
 fn is_kept(name: &str) -> bool {
     let is_record = name.starts_with("burn-dist-") && name.ends_with(".json");
     name.starts_with("burn-dist-user-") || is_record && !name.contains('/')
 }
 
-impl Place {
+impl TrialFolder {
     /// Returns what still runs a second after the end.
     fn orphans(&self) -> Vec<String> {
         let start = Instant::now();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::system::{self, MARK, Process};
 use crate::workspace::{self, run};
 
-/// What starts the processes, and what their messages go over.
+/// The launcher of the processes, and the transport of their messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Launcher {
     Mpirun,
@@ -86,13 +86,13 @@ impl Programs {
     }
 }
 
-/// The folder of a trial: of a run, of temporary files, and of what is said.
-pub(super) struct Place {
+/// The folder of a trial: of a run, of temporary files, and of its output.
+pub(super) struct TrialFolder {
     pub(super) root: PathBuf,
     mark: String,
 }
 
-impl Place {
+impl TrialFolder {
     /// Makes one that is empty.
     pub(super) fn new(name: &str) -> Result<Self, String> {
         let all = std::env::temp_dir().join(format!("burn-dist-trials-{}", std::process::id()));
@@ -117,7 +117,7 @@ impl Place {
         fs::read_to_string(self.run().join("metrics.jsonl")).unwrap_or_default()
     }
 
-    /// Whether the figures of a step are there.
+    /// Returns whether the figures of a step are there.
     pub(super) fn has_step(&self, step: usize) -> bool {
         self.figures().contains(&format!("{{\"step\":{step},"))
     }
@@ -133,7 +133,7 @@ impl Place {
         names.iter().filter_map(step).collect()
     }
 
-    /// Whether a checkpoint is being written.
+    /// Returns whether a checkpoint is being written.
     pub(super) fn is_saving(&self) -> bool {
         let entries = fs::read_dir(self.run().join("checkpoints"));
         let mut names = entries.into_iter().flatten().flatten();
@@ -164,15 +164,15 @@ impl Place {
 /// A start of both processes.
 pub(super) struct Launched {
     pub(super) child: Child,
-    said: PathBuf,
+    output: PathBuf,
 }
 
 /// How a start ended.
 pub(super) struct Ended {
-    /// As a shell numbers it.
+    /// The exit code, as a shell numbers it.
     pub(super) code: i32,
     /// All that it wrote.
-    pub(super) said: String,
+    pub(super) output: String,
 }
 
 /// The smallest model on two ranks.
@@ -187,7 +187,7 @@ pub(super) const OPTIONS: [&str; 8] = [
     "--keep=1000",
 ];
 
-/// What a start is asked for, beside [`OPTIONS`].
+/// The options of a start, beside [`OPTIONS`].
 pub(super) struct Ask<'a> {
     pub(super) launcher: Launcher,
     pub(super) steps: usize,
@@ -197,11 +197,15 @@ pub(super) struct Ask<'a> {
 }
 
 impl Ask<'_> {
-    /// Starts the run of a place; what it says is in a file there.
-    pub(super) fn start(&self, programs: &Programs, place: &Place) -> Result<Launched, String> {
+    /// Starts the run of a folder; its output is in a file there.
+    pub(super) fn start(
+        &self,
+        programs: &Programs,
+        folder: &TrialFolder,
+    ) -> Result<Launched, String> {
         let mut command = self.launcher.command(programs);
         if let Some(rank) = self.held {
-            let gate = place.root.join("gate");
+            let gate = folder.root.join("gate");
             let held = format!(
                 "[ $OMPI_COMM_WORLD_RANK$RANK = {rank} ] && while [ ! -e {} ]; do sleep 0.05; done; exec \"$0\" \"$@\"",
                 gate.display()
@@ -209,25 +213,25 @@ impl Ask<'_> {
             command.args(["sh", "-c", &held]);
         }
         command.arg(&programs.llama).args(OPTIONS);
-        command.arg("--run").arg(place.run());
+        command.arg("--run").arg(folder.run());
         command.args(["--steps", &self.steps.to_string()]);
         command.args(self.more);
-        command.env("TMPDIR", place.temporary());
-        command.env(MARK, &place.mark);
+        command.env("TMPDIR", folder.temporary());
+        command.env(MARK, &folder.mark);
         // Below the time of a trial: a minute is what schedulers need that start many machines.
         command.env("BURN_DIST_JOIN_SECONDS", "20");
-        let said = place.root.join("said");
-        let file = File::create(&said).map_err(|error| error.to_string())?;
+        let output = folder.root.join("output");
+        let file = File::create(&output).map_err(|error| error.to_string())?;
         let both = file.try_clone().map_err(|error| error.to_string())?;
         command.stdin(Stdio::null()).stdout(file).stderr(both);
         let child = command.spawn();
         let child = child.map_err(|error| format!("{}: {error}", self.launcher.name()))?;
-        Ok(Launched { child, said })
+        Ok(Launched { child, output })
     }
 }
 
 impl Launched {
-    /// Whether it still runs.
+    /// Returns whether it still runs.
     pub(super) fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
@@ -260,14 +264,14 @@ impl Launched {
             }
         };
         let code = status.code().unwrap_or(128 + status.signal().unwrap_or(0));
-        let said = fs::read(&self.said).unwrap_or_default();
-        let said = String::from_utf8_lossy(&said).into_owned();
-        Some(Ended { code, said })
+        let output = fs::read(&self.output).unwrap_or_default();
+        let output = String::from_utf8_lossy(&output).into_owned();
+        Some(Ended { code, output })
     }
 
-    /// Returns what has been said so far.
-    pub(super) fn said(&self) -> String {
-        let said = fs::read(&self.said).unwrap_or_default();
-        String::from_utf8_lossy(&said).into_owned()
+    /// Returns its output so far.
+    pub(super) fn output(&self) -> String {
+        let output = fs::read(&self.output).unwrap_or_default();
+        String::from_utf8_lossy(&output).into_owned()
     }
 }

@@ -1,4 +1,4 @@
-//! What becomes of runs that are killed, stopped and ended; tried on Linux, with programs as users build them.
+//! Trials of runs that are killed, stopped and ended; on Linux, with programs as users build them.
 
 mod faults;
 mod launch;

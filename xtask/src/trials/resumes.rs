@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::launch::{Ask, Ended, LAUNCHERS, Launcher, Place, Programs};
+use super::launch::{Ask, Ended, LAUNCHERS, Launcher, Programs, TrialFolder};
 use super::system::{self, Random};
 
 const STEPS: usize = 60;
@@ -24,7 +24,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 
 /// Kills so many runs and lets them go on; returns what happened, and how many became another run.
 pub(super) fn all(programs: &Programs, count: usize, seed: u64) -> Result<(Value, usize), String> {
-    let whole = Place::new("whole")?;
+    let whole = TrialFolder::new("whole")?;
     let start = Instant::now();
     finish(programs, &whole, Launcher::Mpirun)?;
     let takes = start.elapsed();
@@ -39,24 +39,24 @@ pub(super) fn all(programs: &Programs, count: usize, seed: u64) -> Result<(Value
         // Once, or several times, for the second start may be killed too.
         let mut kills = Vec::new();
         let wanted = 1 + random.below(2) as usize;
-        let mut place = Place::new(&format!("resume-{number}"))?;
+        let mut folder = TrialFolder::new(&format!("resume-{number}"))?;
         while kills.len() < wanted {
             let after = Duration::from_millis(random.below(takes.as_millis() as u64));
-            kills.extend(kill(programs, &place, launcher, after, &mut random)?);
-            if place.checkpoint(STEPS).exists() {
+            kills.extend(kill(programs, &folder, launcher, after, &mut random)?);
+            if folder.checkpoint(STEPS).exists() {
                 if !kills.is_empty() {
                     break;
                 }
                 // It was faster than the signal.
-                place.remove();
-                place = Place::new(&format!("resume-{number}"))?;
+                folder.remove();
+                folder = TrialFolder::new(&format!("resume-{number}"))?;
             }
         }
         let mut wrong = Vec::new();
-        if let Err(error) = finish(programs, &place, launcher) {
+        if let Err(error) = finish(programs, &folder, launcher) {
             wrong.push(error);
         }
-        let found = exact(&place);
+        let found = exact(&folder);
         if let Some(at) = (0..STEPS).find(|at| found.get(*at) != expected.get(*at)) {
             wrong.push(format!(
                 "row {}: {:?} in place of {:?}",
@@ -65,7 +65,7 @@ pub(super) fn all(programs: &Programs, count: usize, seed: u64) -> Result<(Value
                 expected[at]
             ));
         }
-        wrong.extend(programs.diff(&whole.checkpoint(STEPS), &place.checkpoint(STEPS)));
+        wrong.extend(programs.diff(&whole.checkpoint(STEPS), &folder.checkpoint(STEPS)));
         println!(
             "resume {number:>2}, {}: killed {}",
             launcher.name(),
@@ -77,7 +77,7 @@ pub(super) fn all(programs: &Programs, count: usize, seed: u64) -> Result<(Value
         failed += usize::from(!wrong.is_empty() || kills.is_empty());
         rows.push(json!({"launcher": launcher.name(), "kills": kills, "wrong": wrong}));
         if wrong.is_empty() {
-            place.remove();
+            folder.remove();
         }
     }
     whole.remove();
@@ -94,13 +94,13 @@ fn ask<'a>(launcher: Launcher) -> Ask<'a> {
 }
 
 /// Runs to the last step.
-fn finish(programs: &Programs, place: &Place, launcher: Launcher) -> Result<(), String> {
-    let ended = ask(launcher).start(programs, place)?.end(LIMIT);
+fn finish(programs: &Programs, folder: &TrialFolder, launcher: Launcher) -> Result<(), String> {
+    let ended = ask(launcher).start(programs, folder)?.end(LIMIT);
     match ended {
         Some(Ended { code: 0, .. }) => Ok(()),
-        Some(Ended { code, said }) => Err(format!("it ended with {code}: {said}")),
+        Some(Ended { code, output }) => Err(format!("it ended with {code}: {output}")),
         None => {
-            place.end_all();
+            folder.end_all();
             Err("it did not end".into())
         }
     }
@@ -109,20 +109,20 @@ fn finish(programs: &Programs, place: &Place, launcher: Launcher) -> Result<(), 
 /// Starts the run, and kills one of its processes after a time; returns which, and where it was, if it still ran.
 fn kill(
     programs: &Programs,
-    place: &Place,
+    folder: &TrialFolder,
     launcher: Launcher,
     after: Duration,
     random: &mut Random,
 ) -> Result<Option<String>, String> {
-    let mut launched = ask(launcher).start(programs, place)?;
+    let mut launched = ask(launcher).start(programs, folder)?;
     let start = Instant::now();
     launched.until(LIMIT, || start.elapsed() >= after);
     // What has started the processes is one of those that may be killed, too.
-    let victims = place.processes();
+    let victims = folder.processes();
     let victim = victims.get(random.below(victims.len() as u64) as usize);
     let killed = victim.filter(|victim| system::send("KILL", victim.pid));
     let told = killed.map(|victim| {
-        let steps = exact(place).len();
+        let steps = exact(folder).len();
         let rank = victim
             .rank
             .map_or(String::new(), |rank| format!(" of rank {rank}"));
@@ -134,11 +134,11 @@ fn kill(
     let ended = launched.end(LIMIT);
     // Whoever is left of it has the folder.
     let start = Instant::now();
-    while !place.processes().is_empty() && start.elapsed() < Duration::from_secs(35) {
+    while !folder.processes().is_empty() && start.elapsed() < Duration::from_secs(35) {
         std::thread::sleep(Duration::from_millis(10));
     }
-    let left = place.processes();
-    place.end_all();
+    let left = folder.processes();
+    folder.end_all();
     match (ended, left.is_empty()) {
         (None, _) => Err(format!("{told:?}: it did not end")),
         (_, false) => Err(format!("{told:?}: {left:?} is left")),
@@ -147,7 +147,7 @@ fn kill(
 }
 
 /// Returns what of a run's figures does not depend on time.
-fn exact(place: &Place) -> Vec<Value> {
+fn exact(folder: &TrialFolder) -> Vec<Value> {
     let names = [
         "step",
         "train/loss",
@@ -155,7 +155,7 @@ fn exact(place: &Place) -> Vec<Value> {
         "train/gradient_norm",
         "train/learning_rate",
     ];
-    let figures = place.figures();
+    let figures = folder.figures();
     let lines = figures
         .lines()
         .filter_map(|line| serde_json::from_str(line).ok());

@@ -6,20 +6,20 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::launch::{Ask, Ended, Launcher, Place, Programs};
+use super::launch::{Ask, Ended, Launcher, Programs, TrialFolder};
 use super::system::status;
 
 /// Looks at so many moments of a run, equally far apart.
 const LOOKS: usize = 10;
 
-/// What memory may differ between looks: pages come and go.
+/// Memory that may differ between looks: pages come and go.
 const KIB_MORE: u64 = 16 << 10;
 
 const LIMIT: Duration = Duration::from_secs(3600);
 
 /// Runs so many steps; returns what both processes held, and how many of them grew.
 pub(super) fn all(programs: &Programs, steps: usize) -> Result<(Value, usize), String> {
-    let place = Place::new("steps")?;
+    let folder = TrialFolder::new("steps")?;
     let ask = Ask {
         launcher: Launcher::Run,
         steps,
@@ -27,18 +27,18 @@ pub(super) fn all(programs: &Programs, steps: usize) -> Result<(Value, usize), S
         held: None,
     };
     let start = Instant::now();
-    let mut launched = ask.start(programs, &place)?;
+    let mut launched = ask.start(programs, &folder)?;
     let mut looks = Vec::new();
     for look in 1..LOOKS {
         let step = steps * look / LOOKS;
         if !launched.until(LIMIT, || {
             std::thread::sleep(Duration::from_millis(5));
-            last_step(&place) >= step
+            last_step(&folder) >= step
         }) {
             break;
         }
         let of_rank = |rank| {
-            let pid = place.program(rank)?.pid;
+            let pid = folder.program(rank)?.pid;
             Some([status(pid, "VmRSS:")?, status(pid, "Threads:")?])
         };
         let Some(found) = of_rank(0).zip(of_rank(1)) else {
@@ -54,7 +54,7 @@ pub(super) fn all(programs: &Programs, steps: usize) -> Result<(Value, usize), S
     let seconds = start.elapsed().as_secs();
     match launched.end(LIMIT) {
         Some(Ended { code: 0, .. }) if looks.len() == LOOKS - 1 => {}
-        Some(Ended { code, said }) => return Err(format!("it ended with {code}: {said}")),
+        Some(Ended { code, output }) => return Err(format!("it ended with {code}: {output}")),
         None => return Err("it did not end".into()),
     }
     // The first steps plan and fill caches.
@@ -72,17 +72,17 @@ pub(super) fn all(programs: &Programs, steps: usize) -> Result<(Value, usize), S
         .iter()
         .map(|(step, [zero, one])| json!({"step": step, "kib": [zero[0], one[0]], "threads": [zero[1], one[1]]}))
         .collect();
-    place.remove();
+    folder.remove();
     Ok((json!({"seconds": seconds, "looks": looks}), failed))
 }
 
 /// Returns the last step whose figures are written.
-fn last_step(place: &Place) -> usize {
-    end_of_figures(place).unwrap_or(0)
+fn last_step(folder: &TrialFolder) -> usize {
+    end_of_figures(folder).unwrap_or(0)
 }
 
-fn end_of_figures(place: &Place) -> Option<usize> {
-    let mut file = File::open(place.run().join("metrics.jsonl")).ok()?;
+fn end_of_figures(folder: &TrialFolder) -> Option<usize> {
+    let mut file = File::open(folder.run().join("metrics.jsonl")).ok()?;
     let size = file.metadata().ok()?.len();
     file.seek(SeekFrom::Start(size.saturating_sub(16 << 10)))
         .ok()?;

@@ -194,8 +194,8 @@ fn start_as<B: BackendIr, K: KindOps<B>>(
             (ops, into, Next::Swap(pieces.clone()))
         }
         Collective::Shift { by, sizes } => {
-            let elem = task.dtype.size();
-            let sizes: Vec<usize> = sizes.iter().map(|bytes| bytes / elem).collect();
+            // Those of the library: what it has no type for moves as bytes.
+            let sizes: Vec<usize> = sizes.iter().map(|size| size / element.bytes()).collect();
             let into = arrive(task.to_shape.iter().product())?;
             let ops = collectives::shift(from, into.at, &sizes, *by, me);
             (ops, into, Next::Done)

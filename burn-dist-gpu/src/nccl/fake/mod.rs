@@ -7,8 +7,10 @@
 
 mod sums;
 
-use super::api::{Address, Code, Element, Handle, Nccl, Op, Stream, UniqueId};
+use super::api::{Code, Handle, Nccl, UniqueId};
 use super::neighbours::Neighbours;
+use super::op::{Element, Op};
+use crate::device::{Address, Stream};
 use crate::streams::machine::{Machine, Step, assert_attached, read, write};
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};

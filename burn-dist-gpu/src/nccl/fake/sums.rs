@@ -1,6 +1,6 @@
 //! Sums as NCCL may make them.
 
-use super::super::api::{Element, Fold};
+use super::super::op::{Element, Fold};
 
 /// Adds up in the reverse order of the members, and halves in halves: what NCCL may do.
 pub(super) fn reduced(element: Element, fold: Fold, terms: Vec<Vec<u8>>) -> Vec<u8> {

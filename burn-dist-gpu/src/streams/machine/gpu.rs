@@ -4,7 +4,7 @@ use super::{
     ALLOCATES_MAX, ATTACHED, Machine, SLOW, State, Step, Until, WORDS, assert_attached, read,
     word_at, write,
 };
-use crate::nccl::api::{Address, DeviceError, Event, Gpu, Stream};
+use crate::device::{Address, DeviceError, Event, Gpu, Stream};
 use crate::peer::api::{Copies, Identity};
 use crate::streams::api::{FlagWait, Signals, Words};
 use crate::symmetric::api::{Mapping, Symmetric};
@@ -17,8 +17,18 @@ use std::time::Instant;
 
 /// One rank's access to its GPU.
 pub struct SimulatedGpu {
-    pub(super) machine: Arc<Machine>,
-    pub(super) device: usize,
+    machine: Arc<Machine>,
+    device: usize,
+}
+
+impl Machine {
+    /// Returns a rank's access to its GPU.
+    pub fn gpu(self: &Arc<Self>, device: usize) -> Arc<SimulatedGpu> {
+        Arc::new(SimulatedGpu {
+            machine: Arc::clone(self),
+            device,
+        })
+    }
 }
 
 impl SimulatedGpu {

@@ -10,7 +10,7 @@
 mod gpu;
 
 use super::api::FlagWait;
-use crate::nccl::api::{Address, DeviceError, Stream};
+use crate::device::{Address, DeviceError, Stream};
 use crate::symmetric::os::Page;
 use burn_dist_comm::lock;
 pub use gpu::SimulatedGpu;
@@ -142,14 +142,6 @@ impl Machine {
         let weak = Arc::downgrade(&machine);
         std::thread::spawn(move || run(&weak));
         machine
-    }
-
-    /// Returns a rank's access to its GPU.
-    pub fn gpu(self: &Arc<Self>, device: usize) -> Arc<SimulatedGpu> {
-        Arc::new(SimulatedGpu {
-            machine: Arc::clone(self),
-            device,
-        })
     }
 
     /// Returns a number that nothing else has.

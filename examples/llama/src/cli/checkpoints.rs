@@ -21,15 +21,15 @@ pub struct CheckpointArgs {
     /// How many of the last checkpoints stay.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = positive, requires = "kept")]
     pub keep: usize,
-    /// Whether to go on from the folder's checkpoints: never, from the newest one (auto), or from that of a step; those
-    /// of later steps are then set aside. What `burn-dist run --max-restarts` has started anew takes the newest one.
+    /// Go on from the folder's checkpoints: never, from the newest one (auto), or from that of a step; those of later
+    /// steps are then set aside. What `burn-dist run --max-restarts` has started anew takes the newest one.
     #[arg(long, value_name = "never|auto|STEP", default_value_t, value_parser = resume, requires = "kept")]
     pub resume: Resume,
 }
 
 impl CheckpointArgs {
-    /// What the run goes on from. After a failure, the launcher starts the program with the arguments of its first
-    /// start, which has saved checkpoints since.
+    /// Returns the checkpoint that the run goes on from. After a failure, the launcher starts the program with the
+    /// arguments of its first start, which has saved checkpoints since.
     ///
     /// # Errors
     /// If the launcher's variables cannot be read.
@@ -41,7 +41,7 @@ impl CheckpointArgs {
     }
 }
 
-/// What a run goes on from.
+/// The checkpoint that a run goes on from.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Resume {
     /// Nothing: a folder with checkpoints is refused.

@@ -197,7 +197,7 @@ impl Cli {
         Self::try_read(std::env::args_os()).unwrap_or_else(|error| error.exit())
     }
 
-    /// As [`Self::read`], of any arguments.
+    /// Does the same as [`Self::read`], of any arguments.
     ///
     /// # Errors
     /// If the command line is wrong, or the file.
@@ -329,8 +329,8 @@ mod tests {
         line
     }
 
-    /// What a command is told, without the file that says the same.
-    fn told(args: &[&str]) -> Result<String, ConfigError> {
+    /// Returns the arguments of a command, without the file that says the same.
+    fn arguments(args: &[&str]) -> Result<String, ConfigError> {
         let mut cli = Cli::try_read(args)?;
         match &mut cli.command {
             Command::Pretrain(args) => args.resolved = Resolved::default(),
@@ -359,9 +359,9 @@ mod tests {
             let file = folder.path().join("run.toml");
             std::fs::write(&file, &text).unwrap();
             let line: Vec<&str> = line.iter().map(String::as_str).collect();
-            let again = told(&["llama", name, "--config", file.to_str().unwrap()]);
+            let again = arguments(&["llama", name, "--config", file.to_str().unwrap()]);
             let again = again.map_err(|error| TestCaseError::fail(format!("{error}\n{text}")))?;
-            prop_assert_eq!(again, told(&line).unwrap(), "{}", text);
+            prop_assert_eq!(again, arguments(&line).unwrap(), "{}", text);
         }
     }
 

@@ -1,4 +1,4 @@
-//! What is learnt from.
+//! The options of the data.
 
 use burn_dist::train::corpus::{Longer, Packing, SHUFFLE_BYTES};
 use clap::Args;
@@ -9,21 +9,20 @@ use crate::data::file::DataFile;
 #[derive(Debug, Clone, Args)]
 pub struct DataArgs {
     /// A file of texts: lines of JSON (.jsonl) or rows of Parquet with a field text, or prompt and response, or plain
-    /// text (.txt, .md); or a folder of such files. May be given several times. After the file: weight=W for its part
-    /// of all positions as against the others (1), text=FIELD or prompt=FIELD,response=FIELD, split=paragraph, line or
-    /// file for what a document of plain text is, format=jsonl, parquet or text where the name does not tell, or for
-    /// which files of a folder are read. finetune takes prompts and responses.
+    /// text (.txt, .md); or a folder of such files. May be repeated. After the file: weight=W for its part of all
+    /// positions as against the others (1), text=FIELD or prompt=FIELD,response=FIELD, split=paragraph, line or file
+    /// for what a document of plain text is, format=jsonl, parquet or text where the name does not tell, or for which
+    /// files of a folder are read. finetune takes prompts and responses.
     #[arg(long, value_name = "FILE[,KEY=VALUE]")]
     pub data: Vec<DataFile>,
-    /// A file or folder of held-out texts, whose loss is shown during training. May be given several times.
+    /// A file or folder of held-out texts, whose loss is shown during training. May be repeated.
     #[arg(long, value_name = "FILE[,KEY=VALUE]", requires = "data")]
     pub validate: Vec<DataFile>,
     /// How documents become rows: whole ones, several to a row (pack), one to a row (pad), or one after the other, cut
     /// where a row ends (stream).
     #[arg(long, value_name = "HOW", default_value_t)]
     pub packing: Packing,
-    /// What becomes of documents longer than --seq: split, drop or refuse. By default pretrain splits and finetune
-    /// drops them.
+    /// Documents longer than --seq: split, drop or refuse. By default pretrain splits and finetune drops them.
     #[arg(long, value_name = "HOW")]
     pub longer: Option<Longer>,
     /// Bytes of text that are shuffled together over all processes, such as 64MiB. The more, the more lanes there are

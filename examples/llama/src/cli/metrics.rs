@@ -1,4 +1,4 @@
-//! What a run leaves in its folder while it lasts.
+//! The files that a run writes into its folder while it lasts.
 
 use std::path::PathBuf;
 
@@ -18,8 +18,8 @@ pub struct RunArgs {
     /// norm of the gradients among them; with --clip, all have it.
     #[arg(long, value_name = "N", value_parser = positive, requires = "run")]
     pub metrics_every: Option<usize>,
-    /// What a rank's device can do at most, in teraflops per second: then figures have the share of it that the model's
-    /// flops are (MFU).
+    /// The most that a rank's device can do, in teraflops per second: then figures have the share of it that the
+    /// model's flops are (MFU).
     #[arg(long, value_name = "TFLOPS", value_parser = above_0::<f64>, requires = "run")]
     pub peak_tflops: Option<f64>,
     /// The device of each rank, for its peak: a100, h100, h100-hbm2e-500w or h200.

@@ -37,12 +37,12 @@ use burn_dist::{
 #[derive(Debug, Parser)]
 #[command(version, about)]
 pub struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What to do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Train from scratch, on random tokens or on the texts of a file; a speed measurement without one.
@@ -55,7 +55,7 @@ pub enum Command {
     Explain(ExplainArgs),
     /// Show how long a training step takes on modelled hardware, without running it.
     Simulate(SimulateArgs),
-    /// Show the configuration file that options of a run make: with --config, a file with what is given over it.
+    /// Show the configuration file that options of a run make: with --config, a file with the command line's over it.
     Config(FinetuneArgs),
     /// Show the ranks along each axis of a mesh, and the links that the axes use; of a pipeline, which part of the
     /// model is on which ranks.
@@ -90,7 +90,7 @@ pub struct PipelineArgs {
     /// with the embedding and the head, on a modelled H100.
     #[arg(long, value_enum, default_value_t)]
     pub stages_by: StagesBy,
-    /// What modules cost, once it is known.
+    /// The cost of modules, once it is known.
     #[arg(skip)]
     pub costs: Option<ModuleCosts>,
 }
@@ -142,21 +142,21 @@ pub struct ForwardArgs {
     /// The axes.
     #[command(flatten)]
     pub axes: AxesArgs,
-    /// What ranks compute on: this machine's CPU (flex); with the features of these names, GPUs through Vulkan, Metal
-    /// or DX12 (wgpu), or NVIDIA's (cuda).
+    /// Devices of the ranks: this machine's CPU (flex); with the features of these names, GPUs through Vulkan, Metal or
+    /// DX12 (wgpu), or NVIDIA's (cuda).
     #[arg(long, value_enum, default_value_t)]
     pub backend: Backend,
     /// Keep whole on every rank of tp what it cannot split evenly, such as 2 kv heads over 4 ranks, instead of failing.
     #[arg(long)]
     pub replicate_indivisible: bool,
-    /// What parameters are gathered and multiplied in, over master weights in f32: f32, bf16 or f16.
+    /// Type in which parameters are gathered and multiplied, over master weights in f32: f32, bf16 or f16.
     #[arg(long, value_name = "TYPE", default_value_t = Float::F32)]
     pub param_dtype: Float,
     /// Compute linear layers in float8: tensorwise, rowwise or blockwise128, and what the policy's text takes besides,
     /// such as tensorwise,gather=off.
     #[arg(long, value_name = "SCALING")]
     pub float8: Option<Float8>,
-    /// What is sharded over fsdp: parameters, gradients and optimizer state (fsdp); parameters only between steps
+    /// Shard over fsdp: parameters, gradients and optimizer state (fsdp); parameters only between steps
     /// (zero2), gradients only in the optimizer too (zero1); nothing (ddp); over fsdp within dp (hsdp).
     #[arg(long, value_enum, default_value = "fsdp")]
     pub strategy: Strategy,
@@ -176,17 +176,17 @@ pub struct ForwardArgs {
     /// (gather), or what takes less time (auto).
     #[arg(long, value_name = "WAY", default_value_t = ContextParallel::Auto)]
     pub context: ContextParallel,
-    /// Whether products are computed in chunks beside the tp transfers that they wait for: on, off, or where the link
+    /// Compute products in chunks beside the tp transfers that they wait for: on, off, or where the link
     /// is known and it takes less time (auto).
     #[arg(long, value_name = "WHEN", default_value_t = AsyncTp::Auto)]
     pub async_tp: AsyncTp,
-    /// What lives in host memory while it is not needed: none, or a list of params, optimizer and activations, with
+    /// Keep in host memory while it is not needed: none, or a list of params, optimizer and activations, with
     /// host=BYTES for a limit.
     #[arg(long, value_name = "WHAT", default_value_t = Offload::default())]
     pub offload: Offload,
 }
 
-/// What ranks compute on.
+/// The devices of the ranks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum Backend {
     #[default]
@@ -198,7 +198,7 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// Whether tensors of the ranks are in the memory of this machine, rather than in that of a GPU.
+    /// Returns whether tensors of the ranks are in the memory of this machine, rather than in that of a GPU.
     pub fn in_host_memory(self) -> bool {
         self == Self::Flex
     }
@@ -228,17 +228,17 @@ impl From<Transport> for GpuTransport {
 /// The devices, and how training is laid out over them.
 #[derive(Debug, Clone, Default, Args)]
 pub struct MeshArgs {
-    /// What a forward pass needs.
+    /// The options of a forward pass.
     #[command(flatten)]
     pub forward: ForwardArgs,
-    /// What gradients are reduced in: f32, or the type of --param-dtype.
+    /// Type in which gradients are reduced: f32, or the type of --param-dtype.
     #[arg(long, value_name = "TYPE", default_value_t = Float::F32)]
     pub reduce_dtype: Float,
     /// Which activations the backward makes again instead of keeping them: none, full, every=N, selective, or bytes=N
     /// (kept per rank beside the borders).
     #[arg(long, value_name = "POLICY", default_value_t = ActivationCheckpoint::None)]
     pub activation_checkpoint: ActivationCheckpoint,
-    /// When gathered parameters are given up after forward: always, last (all but the last unit), every=N or never.
+    /// When gathered parameters are dropped after forward: always, last (all but the last unit), every=N or never.
     #[arg(long, value_name = "WHEN", default_value_t = Reshard::AllButLast)]
     pub reshard: Reshard,
     /// When gradients of the microbatches of --accumulate are reduced over the ranks: once a step (step), each
@@ -249,7 +249,7 @@ pub struct MeshArgs {
     /// How a pipeline is scheduled.
     #[command(flatten)]
     pub pipeline: PipelineArgs,
-    /// What the ranks run on, once it is known.
+    /// The devices that the ranks run on, once they are known.
     #[arg(skip)]
     pub hardware: Option<Hardware>,
 }
@@ -273,7 +273,7 @@ impl From<AxesArgs> for MeshArgs {
     }
 }
 
-/// What data parallelism shards.
+/// The tensors that data parallelism shards.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum Strategy {
     /// Parameters, gradients and optimizer state.
@@ -329,10 +329,10 @@ pub struct TrainArgs {
     /// How long, and at which rates.
     #[command(flatten)]
     pub schedule: ScheduleArgs,
-    /// What is done with gradients.
+    /// The optimizer.
     #[command(flatten)]
     pub optimizer: OptimizerArgs,
-    /// What is learnt from.
+    /// The data.
     #[command(flatten)]
     pub data: DataArgs,
     /// Write the run's figures here; by default, with --run, into its report.json.
@@ -390,13 +390,13 @@ pub struct FinetuneArgs {
     pub questions: usize,
 }
 
-/// What to generate.
+/// The options of `generate`.
 #[derive(Debug, Args)]
 pub struct GenerateArgs {
     /// A folder with config.json, *.safetensors and tokenizer.json.
     #[arg(long, value_name = "DIR")]
     pub model: PathBuf,
-    /// The text to go on with, or with --chat or --template, the question to answer; may be given several times.
+    /// The text to go on with, or with --chat or --template, the question to answer; may be repeated.
     #[arg(long, required = true)]
     pub prompt: Vec<String>,
     /// Ask as a user, in the form in which the model was taught to answer: of Llama 3's instruction-tuned models, or of
@@ -432,7 +432,7 @@ pub struct GenerateArgs {
     pub seed: u64,
 }
 
-/// What the ranks are.
+/// The devices that ranks stand for.
 #[derive(Debug, Clone, Default, Args)]
 pub struct HardwareArgs {
     /// The devices: a100, h100, h100-hbm2e-500w or h200, eight to a node; simulate takes h100 by default.
@@ -462,7 +462,7 @@ impl HardwareArgs {
     }
 }
 
-/// What to explain.
+/// The options of `explain`.
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
     /// The model and the devices.
@@ -484,7 +484,7 @@ pub struct ExplainArgs {
     pub why: Option<AskedValue>,
 }
 
-/// What to simulate, and on what.
+/// The options of `simulate`.
 #[derive(Debug, Args)]
 pub struct SimulateArgs {
     /// The model and the devices.

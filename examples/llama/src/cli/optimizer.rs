@@ -39,7 +39,7 @@ impl ScheduleArgs {
     }
 }
 
-/// What is done with the gradients of a step: AdamW.
+/// The optimizer of a step: AdamW.
 #[derive(Debug, Clone, Args)]
 pub struct OptimizerArgs {
     /// How slowly AdamW's mean of gradients forgets: what is left of one after a step.
@@ -48,10 +48,10 @@ pub struct OptimizerArgs {
     /// How slowly its mean of their squares forgets.
     #[arg(long, value_name = "SHARE", default_value_t = OptimizerConfig::default().beta2, value_parser = below_1)]
     pub beta2: f32,
-    /// What is added to the root of the latter, which divides the former.
+    /// Number added to the root of the latter, which divides the former.
     #[arg(long, value_name = "NUMBER", default_value_t = OptimizerConfig::default().eps, value_parser = above_0::<f32>)]
     pub eps: f32,
-    /// What a step takes away of a weight, as a share of it times the learning rate.
+    /// Share of a weight that a step takes away of it, times the learning rate.
     #[arg(
         long,
         value_name = "NUMBER",

@@ -13,7 +13,7 @@ use crate::report::{bytes_text, count_text, write_json};
 use crate::say;
 use crate::voice::speaks;
 
-/// What `--json` writes.
+/// The plan as `--json` writes it.
 #[derive(Debug, Serialize)]
 struct Explained {
     size: String,

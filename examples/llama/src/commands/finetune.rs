@@ -37,7 +37,7 @@ const MESH: &str = "fsdp=2,tp=2";
 /// Questions of each kind shown at the end.
 const SHOWN_PER_KIND: usize = 2;
 
-/// What there is to learn and to ask.
+/// The lessons to learn, and the questions to ask.
 struct Lessons {
     /// Sentences for the base model; none of files, whose questions and answers serve as well.
     statements: Option<Source>,
@@ -47,7 +47,7 @@ struct Lessons {
 }
 
 impl Lessons {
-    /// What the base model learns.
+    /// Returns the texts that the base model learns.
     fn base(&self) -> Vec<Source> {
         let statements = self.statements.clone();
         statements.map_or_else(|| self.train.clone(), |source| vec![source])
@@ -71,7 +71,7 @@ impl Lessons {
         Ok(asked)
     }
 
-    /// Of everything that is said in training, enough for a tokenizer.
+    /// Returns the texts of all of the training, enough for a tokenizer.
     fn texts(&self) -> anyhow::Result<Vec<String>> {
         let all: Vec<Source> = self.statements.iter().chain(&self.train).cloned().collect();
         Ok(data::sample(&all)?)
@@ -285,7 +285,7 @@ fn train(
     Ok(trained)
 }
 
-/// Prints how many questions of each kind were answered right, and some of them with what the model said.
+/// Prints how many questions of each kind were answered right, and some of them with the model's answers.
 fn show(answers: &[Answered<'_>]) {
     let kinds = KINDS.iter().map(|kind| Some(*kind)).chain([None]);
     for kind in kinds {

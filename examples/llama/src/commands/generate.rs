@@ -14,8 +14,8 @@ use crate::note;
 use crate::say;
 use crate::voice::speaks;
 
-/// What needs less memory than an answer that does not fit.
-const WAYS_OUT: &str = "fewer ranks on it (a smaller --mesh, or more machines), a smaller --max-new-tokens, fewer \
+/// Settings that need less memory than an answer that does not fit.
+const REMEDIES: &str = "fewer ranks on it (a smaller --mesh, or more machines), a smaller --max-new-tokens, fewer \
     --prompt, \
                         or a smaller model";
 
@@ -50,16 +50,16 @@ pub(super) fn run(args: &GenerateArgs) -> anyhow::Result<End> {
     let devices = args.devices.clone().into();
     let mesh = Mesh::open(&devices)?;
     if !args.force {
-        check_parameters(&shape.config, &mesh, WAYS_OUT)?;
+        check_parameters(&shape.config, &mesh, REMEDIES)?;
     }
     if mesh.in_host_memory() {
         let plan = predict::token(&Mesh::dry(&devices)?, &shape, extent(&lens, &decoding))?;
-        check_memory(&Needs::new(&[&plan.memory], WAYS_OUT), &mesh, args.force)?;
+        check_memory(&Needs::new(&[&plan.memory], REMEDIES), &mesh, args.force)?;
     }
     if speaks() {
         // Not among the answers.
         note!("{}", unverified(&args.model));
-        note!("{}", text.told());
+        note!("{}", text.description());
     }
     let model = mesh.parallelize(shape.config.init(mesh.device()))?;
     let (model, found) = hf::load_reported(model, &shape.config, &args.model, mesh.device())?;

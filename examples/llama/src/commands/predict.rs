@@ -1,4 +1,4 @@
-//! What a step will do and hold, known before it runs: planned on a mesh that executes nothing.
+//! The work and memory of a step, known before it runs: planned on a mesh that executes nothing.
 
 use burn::module::Module;
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ use crate::optimizer::optimizer;
 use crate::report::bytes_text;
 use crate::train::{self, Recipe};
 
-/// What the steps of a run do.
+/// The work and memory of the steps of a run.
 #[derive(Debug, Clone)]
 pub(super) struct Predicted {
     /// Memory of the first, which makes the parameters and the optimizer's state.
@@ -30,7 +30,7 @@ pub(super) struct Predicted {
     pub(super) steady: Explanation,
 }
 
-/// What the rows of a step have besides tokens.
+/// The columns of a step's rows besides tokens.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Rows {
     /// Positions count differently: prompts and padding do not.
@@ -165,8 +165,8 @@ pub(super) fn token(
     Ok(plan)
 }
 
-/// Memory of the ranks as a table: what they hold when they hold most, and the most of each class; ranks of which the
-/// same is said share their rows.
+/// Memory of the ranks as a table: what they hold when they hold most, and the most of each class; ranks with equal
+/// lines share their rows.
 pub(super) fn table(memory: &[MemoryPlan]) -> String {
     let mut text = format!("memory of a step, as planned\n{:>8} {:>10}", "rank", "peak");
     for class in MemoryClass::ALL {

@@ -1,4 +1,4 @@
-//! What `pretrain` and `finetune` share: the model's shape, stopping on a signal, and what a run leaves behind.
+//! The common part of `pretrain` and `finetune`: the model's shape, stopping on a signal, and what a run leaves behind.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -84,7 +84,7 @@ impl Shape {
         }
     }
 
-    /// As [`Self::new`], with another number of rows of a step; `None` is the size's own.
+    /// Does the same as [`Self::new`], with another number of rows of a step; `None` is the size's own.
     pub(super) fn of_batch(args: &ModelArgs, rows: Option<usize>) -> anyhow::Result<Self> {
         let shape = match &args.model {
             Some(dir) => Self {
@@ -158,15 +158,15 @@ pub(super) struct Session<'a> {
     pub(super) mesh: Mesh,
     pub(super) shape: Shape,
     pub(super) stop: Stop,
-    /// What a step does; known where it is shown, or compared with the memory there is.
+    /// The plan of a step; known where it is shown, or compared with the memory there is.
     predicted: Option<Explanation>,
-    /// What the model brought along, if it came from a folder.
+    /// The files that the model brought along, if it came from a folder.
     origin: Option<Origin>,
     /// The folder of the run.
     pub(super) folder: Option<RunFolder>,
-    /// What is logged, until the files of figures are open; in the process that writes them.
+    /// The log, until the files of figures are open; in the process that writes them.
     inbox: RefCell<Option<Inbox>>,
-    /// That this process has the folder, if it is the one that writes.
+    /// The lock of the run's folder, in the process that writes.
     lock: Option<RunLock>,
 }
 
@@ -229,7 +229,7 @@ impl<'a> Session<'a> {
             None => None,
         };
         if !args.force {
-            check_parameters(&shape.config, &mesh, WAYS_OUT)?;
+            check_parameters(&shape.config, &mesh, REMEDIES)?;
         }
         // Nothing has run yet: threads, weights and data come later.
         let ask = Ask {
@@ -246,7 +246,7 @@ impl<'a> Session<'a> {
                 };
                 let plan = predict::step(&dry, &shape, args.model.seed, rows, &ask)?;
                 let windows = [&plan.first[..], &plan.steady.memory];
-                check_memory(&Needs::new(&windows, WAYS_OUT), &mesh, args.force)?;
+                check_memory(&Needs::new(&windows, REMEDIES), &mesh, args.force)?;
                 Some(plan.steady)
             }
             false => None,
@@ -294,7 +294,7 @@ impl<'a> Session<'a> {
         match &self.args.model.model {
             Some(dir) => {
                 let text = read_text(dir, &self.shape)?;
-                say!("{}", text.told());
+                say!("{}", text.description());
                 Ok(text)
             }
             None => Ok(Text::train(
@@ -328,9 +328,9 @@ impl<'a> Session<'a> {
         Ok(keeper)
     }
 
-    /// Tells which options differ from those by which the run was trained before, if it goes on, and keeps what it was
-    /// told, with the steps and rates that were chosen for it, in the folder of the run and
-    /// beside its checkpoints: as config.toml, or config-N.toml if it goes on after step N.
+    /// Prints which options differ from those by which the run was trained before, if it goes on, and keeps its
+    /// options, with the steps and rates that were chosen for it, in the folder of the run and beside its checkpoints:
+    /// as config.toml, or config-N.toml if it goes on after step N.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -448,7 +448,7 @@ impl<'a> Session<'a> {
         self.mesh.rows(self.shape.batch, self.shape.accumulate)
     }
 
-    /// What is held out for validation, if the command line asks for it.
+    /// Returns the held-out texts for validation, if the command line asks for it.
     ///
     /// # Errors
     /// If there is nothing to hold out.
@@ -526,7 +526,8 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// With `--memory`, draws what the fullest rank held, and what the plan said: in the process that has this rank.
+    /// With `--memory`, draws what the fullest rank held, and what the plan predicted: in the process that has this
+    /// rank.
     ///
     /// # Errors
     /// If the file cannot be written, or another process does not say what its ranks held.
@@ -648,7 +649,7 @@ impl<'a> Session<'a> {
     }
 
     /// Writes what else the command line asks for: the report, the trace, the plot. All are tried, and all errors are
-    /// told, those of what has been `tried` already too; the first one is returned.
+    /// printed, those of what has been `tried` already too; the first one is returned.
     pub(super) fn finish(
         &self,
         report: &Report,
@@ -679,8 +680,8 @@ impl<'a> Session<'a> {
         }
         // Said by its saves already; what is returned decides the exit code.
         keeper.ended()?;
-        if let (true, Some(way_on)) = (report.interrupted, keeper.way_on()) {
-            say!("{way_on}");
+        if let (true, Some(how_to_resume)) = (report.interrupted, keeper.how_to_resume()) {
+            say!("{how_to_resume}");
         }
         // Whoever was asked after the last step has done all.
         let code = self.stop.exit_code().filter(|_| report.interrupted);
@@ -752,11 +753,11 @@ fn of_process(path: &Path, process: usize) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// What needs less memory than a training step that does not fit.
-const WAYS_OUT: &str = "fewer ranks on it (a smaller --mesh, or more machines), a smaller --batch or --seq, \
+/// Settings that need less memory than a training step that does not fit.
+const REMEDIES: &str = "fewer ranks on it (a smaller --mesh, or more machines), a smaller --batch or --seq, \
                         --accumulate, --activation-checkpoint full, or a smaller model";
 
-/// What a user should know of weights that come from a folder.
+/// Returns the warning about weights that come from a folder.
 pub(super) fn unverified(dir: &Path) -> String {
     format!(
         "weights from {}, unverified: no checksums come with them, so a changed byte is not noticed",
@@ -776,7 +777,7 @@ pub(super) fn non_finite(
 }
 
 /// Compares what a run needs with what there is, where tensors are in the memory of the host; by `force`, what does not
-/// fit is only told.
+/// fit is only printed.
 ///
 /// # Communication
 /// Waits for the other processes.
@@ -795,17 +796,17 @@ pub(super) fn check_memory(needs: &Needs, mesh: &Mesh, force: bool) -> anyhow::R
     }
 }
 
-/// As [`check_memory`], before a step is planned: whether there is room for the parameters alone. Processes that share
+/// Does the same as [`check_memory`], before a step is planned: for the parameters alone. Processes that share
 /// a model out unevenly know that of no machine before the plan.
 pub(super) fn check_parameters(
     config: &LlamaConfig,
     mesh: &Mesh,
-    ways_out: &'static str,
+    remedies: &'static str,
 ) -> anyhow::Result<()> {
     if mesh.processes().are_several() {
         return Ok(());
     }
-    let needs = Needs::of_parameters(config.num_params(), mesh.world_size(), ways_out);
+    let needs = Needs::of_parameters(config.num_params(), mesh.world_size(), remedies);
     check_memory(&needs, mesh, false)
 }
 

@@ -20,7 +20,7 @@ use crate::voice::complain;
 /// begin the sums of gradients and losses, one that may stand for others, and the last, which the optimizer follows.
 const PLANNED: usize = 5;
 
-/// What `--json` prints.
+/// The figures that `--json` prints.
 #[derive(Debug, Serialize)]
 struct Simulated<'a> {
     size: &'a str,
@@ -34,12 +34,12 @@ struct Simulated<'a> {
     hardware: &'a Hardware,
     step_s: f64,
     tokens_per_s_per_rank: f64,
-    /// Of the model's flops, and of all that are executed.
+    /// The share of the devices' flops that are the model's, and that are executed.
     model_flops_utilization: f64,
     hardware_flops_utilization: f64,
-    /// Of the fullest rank, with what is reserved.
+    /// The peak of the fullest rank, with what is reserved.
     peak_bytes: u64,
-    /// Whether that is no more than a device has.
+    /// True if that is no more than a device has.
     fits: bool,
     windows: &'a [Simulation],
 }

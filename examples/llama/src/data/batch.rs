@@ -21,7 +21,7 @@ pub struct Batch {
     pub held: Rows,
     /// Positions of a row.
     pub seq: usize,
-    /// The ids given to the model.
+    /// The ids that go into the model.
     pub tokens: Vec<i32>,
     /// The id that follows each of them.
     pub targets: Vec<i32>,
@@ -34,16 +34,16 @@ pub struct Batch {
 /// Where the documents of a batch's rows are.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PackedIds {
-    /// Of each position, the number of its document.
+    /// The number of its document, of each position.
     pub documents: Vec<i32>,
-    /// Of each position, its place in the document.
+    /// The place in its document, of each position.
     pub positions: Vec<i32>,
 }
 
 /// A batch on a device.
 #[derive(Debug, Clone)]
 pub struct BatchTensors {
-    /// `[batch, seq]`: the ids given to the model.
+    /// `[batch, seq]`: the ids that go into the model.
     pub tokens: Tensor<2, Int>,
     /// `[batch, seq]`: the ids to predict.
     pub targets: Tensor<2, Int>,
@@ -190,8 +190,8 @@ pub fn in_samples<'a>(
             if position.stream != *stream {
                 bail!(
                     "it was begun with {}, and goes on with {}",
-                    told(&position.stream),
-                    told(stream)
+                    stream_text(&position.stream),
+                    stream_text(stream)
                 );
             }
             position.check(stream)?;
@@ -199,13 +199,13 @@ pub fn in_samples<'a>(
         }
         Position::Rows(_) => bail!(
             "it was begun with texts (--data), and goes on with {}",
-            told(stream)
+            stream_text(stream)
         ),
     }
 }
 
-/// What samples are, for people.
-pub(super) fn told(stream: &Stream) -> String {
+/// Returns the name of samples, for people.
+pub(super) fn stream_text(stream: &Stream) -> String {
     let fingerprint = stream.fingerprint.clone();
     fingerprint.unwrap_or_else(|| stream.to_string())
 }

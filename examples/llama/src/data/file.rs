@@ -13,38 +13,38 @@ use thiserror::Error;
 pub struct DataFile {
     /// The file or folder.
     pub path: PathBuf,
-    /// What is in it; by its name if it is not given. Of a folder, the files of this format are read.
+    /// The format of its content; by its name if it is not set. Of a folder, the files of this format are read.
     pub format: Option<Format>,
     /// Its part of all positions, as against those of the other files.
     pub weight: f64,
     /// The fields or columns that are read.
     pub fields: Fields,
-    /// What a document of plain text is.
+    /// The documents of a plain text.
     pub split: Split,
 }
 
 /// The keys after the name of a file.
 const KEYS: [&str; 6] = ["weight", "format", "text", "prompt", "response", "split"];
 
-/// A file that is named in a way that cannot be understood.
+/// A file whose name and keys cannot be understood.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum DataFileError {
     /// There is no name.
     #[error("there is no file in `{text}`: write FILE, or FILE,weight=2")]
     NoFile {
-        /// What was given.
+        /// The argument.
         text: String,
     },
     /// A key has no value.
     #[error("`{part}` has no value: write KEY=VALUE after the file, with a key of {}", KEYS.join(", "))]
     NoValue {
-        /// What was given.
+        /// The part without a value.
         part: String,
     },
     /// There is no such key.
     #[error("there is no key `{key}`: did you mean `{nearest}`? Keys are {}", KEYS.join(", "))]
     UnknownKey {
-        /// What was given.
+        /// The unknown key.
         key: String,
         /// The key that is most like it.
         nearest: &'static str,
@@ -60,7 +60,7 @@ pub enum DataFileError {
     Value {
         /// The key.
         key: String,
-        /// What was given.
+        /// The value.
         value: String,
         /// Why it is none.
         reason: String,
@@ -102,7 +102,7 @@ pub enum DataFolderError {
         folder: PathBuf,
         /// The name of a file.
         one: String,
-        /// That of another.
+        /// The name of another.
         other: String,
     },
     /// It has no files to read.
@@ -135,8 +135,8 @@ struct Listed {
 }
 
 impl DataFile {
-    /// What is read from it: a source, or those of a folder, of which each has a part of the weight as its bytes are of
-    /// all; and the names of what a folder has besides.
+    /// Returns what is read from it: a source, or those of a folder, of which each has a part of the weight as its
+    /// bytes are of all; and the names of what a folder has besides.
     ///
     /// # Errors
     /// [`CorpusError::Format`] if a name does not tell a format, and neither does the command line; of a folder,

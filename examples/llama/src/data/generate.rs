@@ -77,7 +77,7 @@ pub const KINDS: [&str; 5] = ["counting", "dates", "units", "lists", "texts"];
 /// A fact and its wordings.
 struct Fact {
     kind: &'static str,
-    /// What decides whether the fact is held out: the same for all its wordings.
+    /// The key that decides whether the fact is held out: the same for all its wordings.
     key: String,
     prompt: String,
     response: String,

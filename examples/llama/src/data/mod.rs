@@ -1,4 +1,4 @@
-//! What the model learns from: generated or read documents, their tokens, and batches of them.
+//! The data that the model learns from: generated or read documents, their tokens, and batches of them.
 
 pub mod batch;
 pub mod file;
@@ -16,9 +16,9 @@ use burn_dist::train::corpus::{CorpusError, DOCUMENT_BYTES_MAX, Document, Source
 pub struct Example {
     /// The family it was generated from; `None` if it was read from a file.
     pub kind: Option<&'static str>,
-    /// What the model is given.
+    /// The input of the model.
     pub prompt: String,
-    /// What it should say.
+    /// The answer that it should give.
     pub response: String,
 }
 

@@ -23,7 +23,7 @@ impl Rng {
         }
     }
 
-    /// What tells this sequence from others, however much of it was drawn.
+    /// Returns a number that distinguishes this sequence from others, however much of it was drawn.
     pub fn origin(&self) -> u64 {
         self.origin
     }

@@ -7,7 +7,7 @@ use anyhow::{anyhow, bail};
 use burn_dist::layout::Rows;
 use burn_dist::train::corpus::{self, Batches, Corpus, CorpusError, Counts, Difference, Part, Row};
 
-use super::batch::{Batch, BatchSource, PackedIds, Position, told};
+use super::batch::{Batch, BatchSource, PackedIds, Position, stream_text};
 use crate::processes::Processes;
 
 /// Batches that are made before they are asked for.
@@ -20,7 +20,7 @@ pub struct Shape {
     pub held: Rows,
     /// Positions of a row.
     pub seq: usize,
-    /// Whether documents do not see each other.
+    /// True if documents do not see each other.
     pub document_mask: bool,
 }
 
@@ -72,7 +72,7 @@ impl<'a> Texts<'a> {
         })
     }
 
-    /// What was read and made in this process.
+    /// Returns how much was read and made in this process.
     pub fn counts(&self) -> Counts {
         self.batches.counts()
     }
@@ -83,7 +83,7 @@ impl<'a> Texts<'a> {
     }
 }
 
-/// By which options what tells data from other data is given, by the names that the corpus has for it.
+/// The options that distinguish data from other data, by the names that the corpus has for it.
 const OPTIONS: [(&str, &str); 7] = [
     ("source", "--data"),
     ("sequence length", "--seq"),
@@ -94,7 +94,7 @@ const OPTIONS: [(&str, &str); 7] = [
     ("tokenizer", "--model or --data"),
 ];
 
-/// Says what differs by the options that it is given by.
+/// Names what differs by the options that set it.
 fn in_options(error: CorpusError) -> anyhow::Error {
     let CorpusError::OtherRows { differences } = error else {
         return error.into();
@@ -116,7 +116,7 @@ fn in_options(error: CorpusError) -> anyhow::Error {
     )
 }
 
-/// What all processes have; the first error of any, in all.
+/// Returns what all processes have; the first error of any, in all.
 fn agreed<T>(processes: &Processes, here: Result<T, CorpusError>) -> anyhow::Result<T> {
     let errors = processes.gather(here.as_ref().err().map(CorpusError::to_string))?;
     match (errors.into_iter().flatten().next(), here) {
@@ -142,7 +142,7 @@ impl BatchSource for Texts<'_> {
             Position::Rows(position) => self.batches.resume(position).map_err(in_options),
             Position::Samples(position) => bail!(
                 "it was begun with {}, and goes on with texts (--data)",
-                told(&position.stream)
+                stream_text(&position.stream)
             ),
         }
     }
@@ -347,7 +347,7 @@ mod tests {
 
     /// Every name that a corpus has for what tells it from others has an option, but for those that follow from others.
     #[test]
-    fn what_differs_is_told_by_its_option() {
+    fn what_differs_is_named_by_its_option() {
         let alone = Processes::default();
         let open = |policy: Policy, source: Source| {
             let corpus = Corpus::open(vec![source], policy, encode).unwrap();
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_with_other_data_are_told() {
+    fn processes_with_other_data_are_named() {
         let errors = in_processes(2, |processes| {
             let policy = Policy {
                 seed: processes.process() as u64,

@@ -32,7 +32,7 @@ pub const PLACE: &str = "{prompt}";
 /// The template by which base models, whose tokenizers have no marks for a dialogue, are taught to answer.
 pub const QUESTION: &str = "Question: {prompt}\nAnswer:";
 
-/// What becomes of a prompt before a model reads it.
+/// The treatment of a prompt before a model reads it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wrap<'a> {
     /// Nothing: the model goes on with it.
@@ -58,7 +58,7 @@ pub enum TokenizerError {
     /// It has no text form.
     #[error("cannot write the tokenizer: {0}")]
     Write(String),
-    /// Training on the given text failed.
+    /// Training on the texts failed.
     #[error("cannot train a tokenizer: {0}")]
     Train(String),
     /// Text or ids that the tokenizer cannot take.
@@ -82,7 +82,7 @@ pub enum TokenizerError {
         shown(token)
     )]
     NoToken {
-        /// What it is to the tokenizer.
+        /// The field of the tokenizer that names it.
         field: &'static str,
         /// The token.
         token: String,
@@ -110,7 +110,7 @@ enum Dialogue {
 pub struct Text {
     tokenizer: Tokenizer,
     dialogue: Dialogue,
-    /// What every text begins with.
+    /// The ids that every text begins with.
     begin: Vec<u32>,
     end: u32,
     /// All that end an answer.
@@ -242,8 +242,8 @@ impl Text {
         })
     }
 
-    /// What was decided of the tokens before and after texts, and by which files.
-    pub fn told(&self) -> String {
+    /// Returns the decision about the tokens before and after texts, and the files that it comes from.
+    pub fn description(&self) -> String {
         let named = |ids: &[u32]| -> String {
             let named = ids.iter().map(|id| match self.tokenizer.id_to_token(*id) {
                 Some(token) => format!("{token} ({id})"),
@@ -256,7 +256,7 @@ impl Text {
             [] => "nothing".to_string(),
             ids => named(ids),
         };
-        let mut told = format!(
+        let mut text = format!(
             "texts begin with {begin}, as {begin_by} says, and end with {}, as {ends_by} says",
             named(&[self.end])
         );
@@ -267,9 +267,9 @@ impl Text {
             .filter(|id| *id != self.end)
             .collect();
         if !others.is_empty() {
-            told += &format!("; answers end with {} too", named(&others));
+            text += &format!("; answers end with {} too", named(&others));
         }
-        told + match self.dialogue {
+        text + match self.dialogue {
             Dialogue::Marks => "; dialogues are in the form of models made here",
             Dialogue::Llama3 => "; dialogues are in the form of Llama 3",
             Dialogue::Plain => "",
@@ -291,7 +291,7 @@ impl Text {
         &self.ends
     }
 
-    /// Whether an answer ends with this id.
+    /// Returns whether an answer ends with this id.
     pub fn is_end(&self, id: u32) -> bool {
         self.ends.contains(&id)
     }
@@ -391,7 +391,7 @@ impl Text {
         move |document| Ok(text.encode_text(&plain(document))?)
     }
 
-    /// What tells it from other tokenizers.
+    /// Returns what distinguishes it from other tokenizers.
     ///
     /// # Errors
     /// [`TokenizerError::Write`].
@@ -420,7 +420,7 @@ impl Text {
     }
 }
 
-/// What the post-processor of a tokenizer puts before a text.
+/// Returns the ids that the post-processor of a tokenizer puts before a text.
 fn before_a_text(tokenizer: &Tokenizer) -> Result<Vec<u32>, tokenizers::Error> {
     // No token of any vocabulary stands for the text.
     const TEXT: u32 = u32::MAX;
@@ -504,8 +504,8 @@ mod tests {
         tokenizer
     }
 
-    /// As [`tokenizer`], where files say that texts begin and end with the first two of its tokens, and `ends` are
-    /// the ids that end an answer.
+    /// Makes what [`tokenizer`] does, where files say that texts begin and end with the first two of its tokens, and
+    /// `ends` are the ids that end an answer.
     fn of_a_checkpoint(tokens: &[&str], ends: &[u32]) -> Text {
         let declared = Tokens {
             bos_token: Some(tokens[0].to_string()),
@@ -643,18 +643,18 @@ mod tests {
                     expected.len() + 2,
                     "{template} {add_bos_token:?}"
                 );
-                let told = text.told();
+                let description = text.description();
                 let by = match add_bos_token {
                     None => "tokenizer.json",
                     Some(_) => "tokenizer_config.json",
                 };
                 assert!(
-                    told.contains(&format!(", as {by} says, and end with ")),
-                    "{told}"
+                    description.contains(&format!(", as {by} says, and end with ")),
+                    "{description}"
                 );
                 assert!(
-                    told.contains("(7), as generation_config.json says"),
-                    "{told}"
+                    description.contains("(7), as generation_config.json says"),
+                    "{description}"
                 );
             }
         }

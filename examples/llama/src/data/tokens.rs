@@ -1,4 +1,4 @@
-//! What files beside a tokenizer say of the tokens before and after a text.
+//! The tokens before and after a text, as files beside a tokenizer name them.
 
 /// The tokens before and after a text, as far as files beside a tokenizer name them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -9,7 +9,7 @@ pub struct Tokens {
     pub eos_token: Option<String>,
     /// The tokenizer's own beginning of a text.
     pub bos_token: Option<String>,
-    /// Whether texts begin with that.
+    /// True if texts begin with that.
     pub add_bos_token: Option<bool>,
 }
 

@@ -114,13 +114,13 @@ pub fn read_config(dir: &Path) -> Result<LlamaConfig, HfError> {
 }
 
 /// A value, and the field in which it stands.
-type Said<T> = (&'static str, Option<T>);
+type FieldValue<T> = (&'static str, Option<T>);
 
-/// What one of two fields says, or both of them alike.
+/// Returns the value of one of two fields, or of both of them alike.
 fn alike<T: PartialEq + Display>(
     path: &Path,
-    one: Said<T>,
-    other: Said<T>,
+    one: FieldValue<T>,
+    other: FieldValue<T>,
 ) -> Result<Option<T>, HfError> {
     match (one, other) {
         ((field, Some(one)), (field_too, Some(other))) if one != other => Err(HfError::Contrary {

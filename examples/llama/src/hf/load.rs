@@ -32,7 +32,7 @@ pub fn load(
     load_reported(model, config, dir, device).map(|(model, _)| model)
 }
 
-/// As [`load`], with the values among those that this process has read that are not finite.
+/// Does the same as [`load`], and returns the values that are not finite, among those that this process has read.
 ///
 /// # Errors
 /// As [`load`].
@@ -101,7 +101,7 @@ fn differences(
     }
 }
 
-/// Whether a tensor is not there, or has the bits of another one.
+/// Returns whether a tensor is not there, or has the bits of another one.
 fn is_copy(folder: &Folder, name: &str, of: &str) -> Result<bool, CheckpointError> {
     let Some(copy) = folder.tensor(name) else {
         return Ok(true);

@@ -91,10 +91,10 @@ pub enum HfError {
         field: &'static str,
         /// Its value.
         found: String,
-        /// What would work.
+        /// The values that would work.
         supported: &'static str,
     },
-    /// The configuration says one thing in two ways.
+    /// Two fields of the configuration contradict each other.
     #[error(
         "{}: {field} is {} and {field_too} is {}: keep the one that is meant",
         path.display(), shown(one), shown(other)
@@ -104,11 +104,11 @@ pub enum HfError {
         path: PathBuf,
         /// Where the one stands.
         field: &'static str,
-        /// What it is.
+        /// Its value.
         one: String,
         /// Where the other stands.
         field_too: &'static str,
-        /// What that is.
+        /// The value there.
         other: String,
     },
     /// The sizes of the configuration do not fit each other.

@@ -1,4 +1,4 @@
-//! What a model brought along besides its weights, and takes along when it is saved.
+//! The files that a model brought along besides its weights, and takes along when it is saved.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -20,14 +20,14 @@ const COMPANIONS: [&str; 5] = [
     "chat_template.jinja",
 ];
 
-/// What is not trained of a model from a folder: its settings as they were written, the types of its tensors, and the
-/// files beside them.
+/// All of a model from a folder that is not trained: its settings as they were written, the types of its tensors, and
+/// the files beside them.
 #[derive(Debug, Clone)]
 pub struct Origin {
     pub(super) config: Map<String, Value>,
     /// The types of tensors, by name.
     pub(super) dtypes: BTreeMap<String, DType>,
-    /// Those in 8 bits.
+    /// The names of tensors in 8 bits.
     pub(super) float8: BTreeSet<String>,
     pub(super) companions: Vec<(String, Vec<u8>)>,
 }

@@ -494,7 +494,7 @@ fn read_with(dir: &Path, more: serde_json::Value) -> Result<LlamaConfig, HfError
     read_config(dir)
 }
 
-/// Everywhere that files keep the numbers of rotary positions, and every way to write them.
+/// Everywhere that files keep the numbers of rotary positions, and every form to write them in.
 #[test]
 fn rotary_positions_are_read_as_transformers_reads_them() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What the files of a folder say of the tokens before and after a text.
+//! The tokens before and after a text, as the files of a folder name them.
 
 use std::path::Path;
 
@@ -41,13 +41,13 @@ fn read_if_there<T: DeserializeOwned + Default>(dir: &Path, name: &str) -> Resul
     }
 }
 
-/// Of `config.json` and `generation_config.json`.
+/// Fields of `config.json` and `generation_config.json`.
 #[derive(Default, Deserialize)]
 struct OfModel {
     eos_token_id: Option<Ids>,
 }
 
-/// Of `tokenizer_config.json`.
+/// Fields of `tokenizer_config.json`.
 #[derive(Default, Deserialize)]
 struct OfTokenizer {
     add_bos_token: Option<bool>,

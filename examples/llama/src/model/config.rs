@@ -142,7 +142,7 @@ pub enum ConfigError {
     TooLarge {
         /// Which one.
         what: &'static str,
-        /// What it is.
+        /// The size asked for.
         found: usize,
         /// The most there can be.
         limit: usize,
@@ -152,9 +152,9 @@ pub enum ConfigError {
     TooSmall {
         /// Which one.
         what: &'static str,
-        /// What it is.
+        /// Its value.
         found: f64,
-        /// What it has to be above.
+        /// The number that it has to be above.
         floor: f64,
     },
 }
@@ -189,7 +189,7 @@ pub struct LlamaConfig {
     pub norm_eps: f64,
     /// Standard deviation of the initial matrices that read the residual.
     pub init_std: f64,
-    /// Whether the embedding is also the output matrix. The named sizes have one of each.
+    /// True if the embedding is also the output matrix. The named sizes have one of each.
     pub tied: bool,
 }
 

@@ -24,7 +24,7 @@ use burn::nn::{Embedding, Linear, RmsNorm};
 use burn::tensor::{Bool, Device, Int, Tensor};
 use burn_dist::Parallelize;
 
-/// What every block needs besides its input.
+/// The inputs of every block besides the hidden values.
 #[derive(Debug, Clone)]
 pub struct Positions {
     /// Rotary tables: of one sequence length, or of each token.
@@ -73,7 +73,7 @@ impl Llama {
         self.hidden_packed(tokens_bs, None)
     }
 
-    /// As [`hidden`](Self::hidden), for documents that share rows.
+    /// Does the same as [`hidden`](Self::hidden), for documents that share rows.
     pub fn hidden_packed(&self, tokens_bs: Tensor<2, Int>, packed: Option<Packed>) -> Tensor<3> {
         let [_, seq] = tokens_bs.dims();
         let positions = self.positions(seq, packed, &tokens_bs.device());

@@ -1,4 +1,4 @@
-//! The memory of a rank over a step: areas by class, stacked, and what the plan said before.
+//! The memory of a rank over a step: areas by class, stacked, and the plan's prediction.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use plotters::prelude::*;
 
 use super::{Surface, render};
 
-/// What is drawn.
+/// The memory to draw.
 #[derive(Debug, Clone, Copy)]
 pub struct MemoryPlot<'a> {
     /// Above the areas.
@@ -17,11 +17,11 @@ pub struct MemoryPlot<'a> {
     pub held: &'a MemoryTimeline,
     /// A line beside them: what the plan predicted.
     pub predicted: Option<&'a MemoryTimeline>,
-    /// What ran at the peak.
+    /// The work at the peak.
     pub cause: &'a str,
 }
 
-/// From the ground up: what stays throughout comes first.
+/// The layers, from the lowest up: what stays throughout comes first.
 const LAYERS: [(MemoryClass, RGBColor); 6] = [
     (MemoryClass::AtRest, RGBColor(38, 84, 124)),
     (MemoryClass::Optimizer, RGBColor(92, 150, 190)),
@@ -152,7 +152,7 @@ impl Surface for Memory<'_> {
     }
 }
 
-/// The unit that a number of bytes is told in.
+/// The unit that a number of bytes is written in.
 fn unit(bytes: u64) -> (f64, &'static str) {
     let units = [(1u64 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     let found = units.into_iter().find(|(unit, _)| bytes >= 4 * unit);

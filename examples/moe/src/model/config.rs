@@ -86,7 +86,7 @@ pub struct Config {
     pub capacity: Capacity,
     /// Groups of tokens in a sequence, which are dealt to them in turn. Tokens compete for slots with those of their group alone.
     pub groups: usize,
-    /// Whether a feed-forward layer works on every token beside the experts.
+    /// True if a feed-forward layer works on every token beside the experts.
     pub shared: bool,
 }
 

@@ -26,7 +26,7 @@ pub struct Decoder {
 
 /// The losses of a batch, and what became of its tokens.
 pub struct Losses {
-    /// What is trained on: cross entropy, and the others by their weights.
+    /// The loss to train on: cross entropy, and the others by their weights.
     pub total: Tensor<1>,
     /// Mean cross entropy of the next tokens.
     pub cross_entropy: Tensor<1>,

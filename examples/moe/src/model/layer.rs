@@ -26,8 +26,8 @@ impl Experts {
     /// # Shapes
     /// Input and output: `[e, g c, d]`.
     /// # Communication
-    /// Weights are split along `e`, slots come in split along `g`: an all-to-all on the way in. What comes out is split
-    /// along `e` still.
+    /// Weights are split along `e`, slots come in split along `g`: an all-to-all before the experts. What comes out is
+    /// split along `e` still.
     pub fn forward(&self, x: Tensor<3>) -> Tensor<3> {
         let gate = silu(x.clone().matmul(self.gate.val()));
         (gate * x.matmul(self.up.val())).matmul(self.down.val())
@@ -48,7 +48,7 @@ pub struct Mixture {
     pub(super) config: Config,
 }
 
-/// What a [`Mixture`] makes of tokens.
+/// The output of a [`Mixture`].
 pub struct Mixed {
     /// `[b, s, d]`
     pub output: Tensor<3>,

@@ -7,7 +7,7 @@ use burn::tensor::{Bool, IndexingUpdateOp, Int, Tensor};
 pub struct Choices {
     /// The expert of each pair of a token and a choice: `[g, k t, 1]`, of `k` major.
     pub expert: Tensor<3, Int>,
-    /// What its result is multiplied by: `[g, k t, 1]`.
+    /// The factor of its result: `[g, k t, 1]`.
     pub gate: Tensor<3>,
 }
 
