@@ -1189,7 +1189,7 @@ fn no_tensor_is_split_over_a_pipeline_axis() {
 }
 
 #[test]
-#[ignore = "compares compiler messages, so only on the pinned toolchain: run with --ignored (a minute the first time)"]
+#[ignore = "texts of rustc 1.95, and six minutes the first time, for trybuild compiles Burn once more: run with --ignored"]
 fn wrong_attributes_do_not_compile() {
     trybuild::TestCases::new().compile_fail("tests/derive/*.rs");
 }

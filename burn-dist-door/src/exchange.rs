@@ -5,6 +5,9 @@
 //! a tensor made of a token is one that the thread has. A token is a few zeros and ones, which every element type
 //! holds, so it survives all conversions of records.
 
+#[cfg(not(burn_021))]
+mod resident;
+
 use std::any::Any;
 use std::cell::RefCell;
 use std::hash::{BuildHasher, RandomState};
@@ -12,6 +15,10 @@ use std::hash::{BuildHasher, RandomState};
 use burn_backend::DType;
 
 use crate::data::*;
+#[cfg(not(burn_021))]
+pub(crate) use resident::tensor as resident_tensor;
+#[cfg(not(burn_021))]
+pub use resident::{Resident, Residents, SMALLEST, data_of, taking_residents};
 
 /// A tensor of a mesh, without its kind.
 pub type AnyTensor = Box<dyn Any + Send>;

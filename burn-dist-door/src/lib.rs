@@ -13,7 +13,7 @@
 //! | `registered` | a recorder that is known only when the program runs |
 //! | `client`, `call` | a handle on the recorder, and its lock; a call of a function, recorded under it |
 //! | `queue` | how far a program may be ahead of the ranks |
-//! | `exchange` | tensors that a thread takes out of Burn's records, and puts into them |
+//! | `exchange` | tensors that a thread takes out of Burn's records, and puts into them; from Burn 0.22 on, data of the host whose elements are on a mesh |
 //! | `activation` | functions that the burn-ir of Burn 0.21 has no operation for |
 //! | `backend` | Burn's functions: forwarded to burn-router, or recorded here |
 //! | `burn` | names of Burn that differ by its line, and what its router asks for |
@@ -49,6 +49,8 @@ pub use data::DataParts;
 pub use device::{Mesh, MeshDevice};
 pub use elements::Elements;
 pub use exchange::{AnyTensor, Nonce, giving, taking};
+#[cfg(not(burn_021))]
+pub use exchange::{Resident, Residents, SMALLEST, data_of, taking_residents};
 pub use queue::{InFlight, Queue};
 pub use recorder::{Inner, Origin, Recorder, Ticket};
 pub use registered::{Engine, Registered, register};

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::features;
 use crate::kernels;
+use crate::unpatched;
 use crate::workspace::{self, run};
 
 /// A step of the check.
@@ -79,6 +80,12 @@ pub(crate) const STEPS: &[Step] = &[
                 "--tests",
             ])
         },
+    },
+    Step {
+        name: "patch",
+        what: "a program without the patch of burn-ndarray: it builds, and the compiler says what to add",
+        is_beside: true,
+        run: unpatched::unpatched,
     },
     Step {
         name: "docs",

@@ -7,6 +7,7 @@ mod gpu;
 mod kernels;
 #[cfg(unix)]
 mod trials;
+mod unpatched;
 mod workspace;
 
 use std::env;

@@ -158,7 +158,9 @@ impl<E: Inner> IntTensorOps<Self> for Dist<E> {
     }
 
     fn int_from_data(data: TensorData, device: &Device<Self>) -> IntTensor<Self> {
-        from_data(data, |data| Router::<E>::int_from_data(data, device))
+        from_data(data, device, |data| {
+            Router::<E>::int_from_data(data, device)
+        })
     }
 
     async fn int_into_data(tensor: IntTensor<Self>) -> Result<TensorData, ExecutionError> {

@@ -43,6 +43,8 @@ use burn_ir::{BaseOperationIr, OperationIr, OperationOutput, ShapeOpIr, TensorIr
 use burn_router::{BackendRouter, RouterTensor};
 
 use crate::burn::{RouterChannel, refused};
+#[cfg(not(burn_021))]
+use crate::exchange::resident_tensor;
 use crate::{Inner, MeshChannel, MeshClient, MeshDevice, RouterClient, exchange};
 
 /// A backend whose tensors live on a device mesh: records the program, partitions it, and runs each rank's part on the backend
@@ -217,9 +219,17 @@ fn reshape<E: Inner>(
 /// Makes a tensor of data, or takes the one that the data stands for.
 fn from_data<E: Inner>(
     data: TensorData,
+    device: &MeshDevice,
     make: impl FnOnce(TensorData) -> MeshTensor<E>,
 ) -> MeshTensor<E> {
-    exchange::replaced(&data).unwrap_or_else(|| make(data))
+    let there = exchange::replaced(&data).or_else(|| resident_tensor(&data, device));
+    there.unwrap_or_else(|| make(data))
+}
+
+/// Returns nothing: Burn 0.21 makes what it loads on the mesh, and gives it no data of the host that is there already.
+#[cfg(burn_021)]
+fn resident_tensor<T>(_data: &TensorData, _device: &MeshDevice) -> Option<T> {
+    None
 }
 
 /// Reads a tensor in the dtype in which the ranks hold it.

@@ -130,7 +130,10 @@ impl UnitPolicy {
                 },
             };
             if policy.float8.is_some() {
-                return Err(TextError::new(text, "says twice what float8 is"));
+                return Err(TextError::new(
+                    text,
+                    "says twice what float8 is: keep one of them",
+                ));
             }
             policy = policy.float8(float8);
         }

@@ -82,6 +82,14 @@ pub enum StateError {
         /// Why not.
         reason: String,
     },
+    /// It was loaded, and the mesh has stopped since.
+    #[error("the checkpoint's `{name}` was loaded, and cannot be read from the mesh: {reason}")]
+    Unread {
+        /// Its name.
+        name: String,
+        /// The fault that has stopped the mesh.
+        reason: String,
+    },
     /// A parameter without a tensor in folders.
     #[error("the parameter {path} has no tensor in the file of names: add a row for it")]
     Unnamed {

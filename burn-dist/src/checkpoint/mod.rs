@@ -7,6 +7,7 @@
 //! | `checkpointer`, `job`, `processes` | saving: who writes what, in all processes |
 //! | `saved`, `opened`, `wants` | loading: what goes where |
 //! | `parameter`, `parameters`, `restore` | the parameters of any module: listed, taken, replaced |
+//! | `loaded` | states of optimizers that the mesh has, as what Burn loads |
 //! | `settle` | updates that a module keeps apart |
 //! | `record`, `text` | the records of optimizers and schedulers as text and tensors |
 //! | `write` | the parts of ranks into the files of a checkpoint |
@@ -21,6 +22,7 @@ mod error;
 mod folder;
 pub mod hf;
 mod job;
+mod loaded;
 mod opened;
 mod parameter;
 mod parameters;

@@ -7,14 +7,16 @@
 use std::collections::{BTreeMap, HashMap};
 
 use burn_backend::ops::FloatTensorOps;
+use burn_core::module::Module;
 use burn_core::tensor::{Bytes, TensorData};
-use burn_dist_door::taking;
+use burn_dist_door::{taking, taking_residents};
 use burn_optim::lr_scheduler::LrSchedulerRecord;
 use burn_optim::{ModuleOptimizer, OptimizerRecord};
-use burn_pack::{Reader, Scalar, Tensor as Packed, Writer};
+use burn_pack::{Reader, Scalar};
 use serde_json::{Map, Value, json};
 
 use super::StateError;
+use super::loaded::{State, record_of};
 use super::scheduler::Scheduler;
 use super::text::{PARAMETER, TENSOR, is_noise};
 use super::write::Keyed;
@@ -32,8 +34,8 @@ pub(super) struct Parted {
     pub tensors: Vec<Keyed>,
 }
 
-/// Takes the state of an optimizer apart. `name` is what keys start with; `paths` has the paths of parameters, by their
-/// ids, and `mesh` is theirs.
+/// Takes the state of an optimizer apart. `name` is what keys start with; `paths` has the paths of parameters, by
+/// their ids, and `mesh` is theirs.
 ///
 /// # Errors
 /// [`StateError::Unsaved`].
@@ -47,37 +49,47 @@ pub(super) fn part_optimizer(
         name: name.to_string(),
         reason,
     };
-    let (bytes, nonce, all) = taking(|| optimizer.to_record().into_bytes());
+    let (taken, residents) = taking_residents(|| taking(|| optimizer.to_record().into_bytes()));
+    let (bytes, nonce, all) = taken;
     let bytes = bytes.map_err(|error| unsaved(error.to_string()))?;
     let reader = Reader::from_bytes(bytes).map_err(|error| unsaved(error.to_string()))?;
     let mut all: Vec<_> = all.into_iter().map(Dist::taken).collect();
     let mut states = BTreeMap::new();
     for (key, scalar) in reader.scalars().clone() {
         let (path, field) = of_parameter(&key, paths, reader.metadata()).map_err(&unsaved)?;
-        let state: &mut State = states.entry(path).or_default();
+        let state: &mut Text = states.entry(path).or_default();
         match field {
             RANK => state.rank = number(scalar).as_u64().unwrap_or(0),
             field => insert(&mut state.fields, field, number(scalar)),
         }
     }
     let metadata = reader.metadata().clone();
-    let mut tensors = Vec::new();
+    let mut found = Vec::new();
     let packed = reader.into_tensors();
     for tensor in packed.map_err(|error| unsaved(error.to_string()))? {
         let parts = tensor.into_parts();
         let (key, dtype, shape, _, bytes) = parts.map_err(|error| unsaved(error.to_string()))?;
         let (path, field) = of_parameter(&key, paths, &metadata).map_err(&unsaved)?;
         let data = TensorData::from_bytes(bytes, shape, dtype);
+        found.push((path, field.to_string(), data));
+    }
+    // Burn has them by ids, which each process draws; what follows is recorded, and so has one order in all of them.
+    found.sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));
+    let mut tensors = Vec::new();
+    for (path, field, data) in found {
         let taken = match nonce.index(&data) {
             Some(index) => all.get_mut(index).and_then(Option::take),
-            // Burn has the state of an optimizer that was loaded on the host, until a step moves it.
-            None => mesh.map(|mesh| Dist::take_float(Dist::float_from_data(data, mesh))),
+            None => match residents.tensor(&data) {
+                Some(tensor) => Dist::taken(tensor),
+                // Burn has a state that it has loaded on its default device, until a step moves it.
+                None => mesh.map(|mesh| Dist::take_float(Dist::float_from_data(data, mesh))),
+            },
         };
         let taken =
             taken.ok_or_else(|| unsaved(format!("its state `{field}` of {path} is on no mesh")))?;
         let full = format!("{name}.{path}.{field}");
         let state = states.entry(path).or_default();
-        insert(&mut state.fields, field, json!({ TENSOR: full }));
+        insert(&mut state.fields, &field, json!({ TENSOR: full }));
         tensors.push((full, taken));
     }
     let each = states.into_iter().map(|(path, state)| {
@@ -91,9 +103,9 @@ pub(super) fn part_optimizer(
     })
 }
 
-/// The state of a parameter.
+/// The state of a parameter, as text.
 #[derive(Default)]
-struct State {
+struct Text {
     rank: u64,
     fields: Map<String, Value>,
 }
@@ -105,7 +117,7 @@ fn of_parameter<'a>(
     others: &BTreeMap<String, String>,
 ) -> Result<(String, &'a str), String> {
     let (id, field) = key.split_once('.').unwrap_or((key, ""));
-    let known = id.parse().ok().and_then(|id| paths.get(&id));
+    let known = id.parse().ok().and_then(|id: u64| paths.get(&id));
     // Of a parameter that the model does not have, Burn knows where it was.
     match known.or_else(|| others.get(id)) {
         Some(path) => Ok((path.clone(), field)),
@@ -150,43 +162,43 @@ fn scalar(value: &Value) -> Option<Scalar> {
     }
 }
 
-/// Puts the state of an optimizer together again. `tensors` are those of [`tensors_of`](super::text::tensors_of); `ids`
-/// has the ids of parameters, by their paths.
+/// Puts the state of an optimizer of `model` together again. `tensors` are those of
+/// [`tensors_of`](super::text::tensors_of); `ids` has the ids of parameters, by their paths.
 ///
 /// # Errors
 /// [`StateError::Mismatch`] and [`StateError::Parameters`].
-pub(super) fn join_optimizer(
+pub(super) fn join_optimizer<M: Module>(
     name: &str,
     text: &Value,
     tensors: Vec<TensorData>,
     ids: &HashMap<&str, u64>,
+    model: &M,
 ) -> Result<OptimizerRecord, StateError> {
     let mismatch = |reason: String| StateError::Mismatch {
         name: name.to_string(),
         reason,
     };
-    let states = text
+    let texts = text
         .as_object()
         .ok_or_else(|| mismatch("it is not the state of an optimizer".into()))?;
-    let mut joined = Joined {
-        tensors: tensors.into_iter(),
-        packed: Vec::new(),
-        scalars: Vec::new(),
-    };
-    let (mut strangers, mut paths) = (Vec::new(), Vec::new());
-    for (key, state) in states {
+    let mut tensors = tensors.into_iter();
+    let (mut strangers, mut paths) = (Vec::new(), HashMap::new());
+    let mut states = BTreeMap::new();
+    for (key, text) in texts {
         let path = key.strip_prefix(PARAMETER).unwrap_or(key);
         let Some(id) = ids.get(path) else {
             strangers.push(path.to_string());
             continue;
         };
-        let (rank, fields) = rank_of(state)
+        let (rank, fields) = rank_of(text)
             .ok_or_else(|| mismatch(format!("the state of {path} is not as Burn writes it")))?;
-        joined
-            .scalars
-            .push((format!("{id}.{RANK}"), Scalar::UInt(rank)));
-        joined.add(*id, &id.to_string(), fields);
-        paths.push((id.to_string(), path));
+        let mut state = State {
+            rank,
+            ..State::default()
+        };
+        join("", fields, &mut tensors, &mut state);
+        states.insert(*id, state);
+        paths.insert(*id, path);
     }
     if !strangers.is_empty() {
         return Err(StateError::Parameters {
@@ -194,51 +206,48 @@ pub(super) fn join_optimizer(
             paths: strangers,
         });
     }
-    let mut writer = Writer::new(joined.packed);
-    for (key, scalar) in joined.scalars {
-        writer = writer.with_scalar(&key, scalar);
-    }
-    for (id, path) in paths {
-        writer = writer.with_metadata(&id, path);
-    }
-    let bytes = writer.into_bytes();
-    let bytes = bytes.map_err(|error| mismatch(error.to_string()))?;
-    OptimizerRecord::from_bytes(bytes).map_err(|error| mismatch(error.to_string()))
+    record_of(states, model).map_err(|(id, rank)| {
+        let path = paths.get(&id).copied().unwrap_or_default();
+        mismatch(match rank {
+            Some(rank) => format!("the state of {path} is of another shape: it has {rank} dims"),
+            None => format!("it has a state of {path}, which is no float"),
+        })
+    })
 }
 
-/// The entries of a record.
-struct Joined {
-    tensors: std::vec::IntoIter<TensorData>,
-    packed: Vec<Packed>,
-    scalars: Vec<(String, Scalar)>,
-}
-
-impl Joined {
-    /// Adds the state of a parameter, in the order in which its tensors are named.
-    fn add(&mut self, id: u64, name: &str, value: &Value) {
-        match value {
-            Value::Object(map) if map.contains_key(TENSOR) => {
-                if let Some(data) = self.tensors.next() {
-                    let (bytes, shape, dtype) = data.into_parts();
-                    let packed = Packed::new(name.to_string(), dtype, shape, Some(id), bytes);
-                    self.packed.push(packed);
-                }
+/// Adds what a text names to the state of a parameter, in the order in which its tensors are named.
+fn join(
+    name: &str,
+    value: &Value,
+    tensors: &mut std::vec::IntoIter<TensorData>,
+    state: &mut State,
+) {
+    let at = |key: &str| match name {
+        "" => key.to_string(),
+        name => format!("{name}.{key}"),
+    };
+    match value {
+        Value::Object(map) if map.contains_key(TENSOR) => {
+            let data = tensors.next();
+            state
+                .tensors
+                .extend(data.map(|data| (name.to_string(), data)));
+        }
+        Value::Object(map) => {
+            for (key, value) in map {
+                join(&at(key), value, tensors, state);
             }
-            Value::Object(map) => {
-                for (key, value) in map {
-                    self.add(id, &format!("{name}.{key}"), value);
-                }
+        }
+        Value::Array(values) => {
+            for (index, value) in values.iter().enumerate() {
+                join(&at(&index.to_string()), value, tensors, state);
             }
-            Value::Array(values) => {
-                for (index, value) in values.iter().enumerate() {
-                    self.add(id, &format!("{name}.{index}"), value);
-                }
-            }
-            value => {
-                if let Some(scalar) = scalar(value) {
-                    self.scalars.push((name.to_string(), scalar));
-                }
-            }
+        }
+        value => {
+            let scalar = scalar(value);
+            state
+                .scalars
+                .extend(scalar.map(|scalar| (name.to_string(), scalar)));
         }
     }
 }

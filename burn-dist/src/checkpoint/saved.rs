@@ -1,26 +1,23 @@
 //! A checkpoint of a training run, and loading from it.
 
 use burn_core::module::Module;
-use burn_core::tensor::{Bytes, Device, TensorData};
 use burn_dist_checkpoint::hf::Form;
-use burn_dist_checkpoint::{
-    Checkpoint, CheckpointError, KeyReport, Match, Options, Region, Request,
-};
+use burn_dist_checkpoint::{Checkpoint, CheckpointError, KeyReport};
 use burn_dist_door::AnyTensor;
 use burn_optim::ModuleOptimizer;
 use serde::de::DeserializeOwned;
 
 use super::StateError;
+use super::loaded::Host;
 use super::opened::{LoadOptions, Opened};
 use super::parameters::parameters;
-use super::read::{Reader, Source, Want};
+use super::read::{Reader, Source};
 use super::record::{join_optimizer, join_scheduler};
 use super::restore::restore;
 use super::scheduler::Scheduler;
 use super::state::RECORDS;
 use super::wants::wants;
-use crate::mesh::{DType, MeshShape};
-use crate::ops::dtype::{of_burn, to_burn};
+use crate::mesh::MeshShape;
 use crate::record::local_ranks;
 use crate::record::parts::{Parts, TensorParts};
 use crate::run::Fault;
@@ -101,10 +98,14 @@ impl Saved {
         Ok((module, report))
     }
 
-    /// Returns an optimizer of `model` with the state of the checkpoint.
+    /// Returns an optimizer of `model` with the state of the checkpoint, each tensor laid out as its parameter is.
     ///
-    /// Burn loads the state of an optimizer on the host, and moves it to the mesh with the next step: until then each
-    /// process holds all of it.
+    /// Burn makes the state of an optimizer on its default device, and moves it to the mesh with the next step. Where
+    /// that device is Flex, the ranks have the state from the start, and nothing moves: what Burn has of it is read from
+    /// the mesh if somebody looks at it (`to_record`), and if a clone of the optimizer lives when the next step is made.
+    /// Such a clone takes the state in the default device's type of floats.
+    ///
+    /// Where the default device is another one, each process has all of the state there until the next step.
     ///
     /// # Errors
     /// [`StateError::NoSuch`]; [`StateError::Parameters`]; [`StateError::Mismatch`] if it is of another optimizer;
@@ -118,49 +119,21 @@ impl Saved {
         let text = self.opened.named("record", RECORDS, name)?;
         let parameters = parameters(model);
         let wants = wants(text, &parameters, &self.opened.checkpoint, &self.mesh)?;
-        let tensors = self.whole(name, &wants)?;
+        let host = Host::new();
+        for want in &wants {
+            host.takes(&want.key, want.dtype)?;
+        }
+        let keys: Vec<String> = wants.iter().map(|want| want.key.clone()).collect();
+        let give = |parts| Dist::give(parts, &self.device);
+        let tensors = self.reader(&give).read(wants)?;
+        // In the order of the text, which all processes have: some are read from the mesh.
+        let tensors = keys.iter().zip(tensors);
+        let tensors = tensors.map(|(key, tensor)| host.data_of(key, tensor));
+        let tensors = tensors.collect::<Result<_, StateError>>()?;
         let ids = parameters.iter();
         let ids = ids.map(|parameter| (parameter.path.as_str(), parameter.id.val()));
-        let record = join_optimizer(name, text, tensors, &ids.collect())?;
+        let record = join_optimizer(name, text, tensors, &ids.collect(), model)?;
         Ok(optimizer.load_record(record))
-    }
-
-    /// Reads tensors to the host.
-    fn whole(&self, name: &str, wants: &[Want]) -> Result<Vec<TensorData>, StateError> {
-        let host: DType = of_burn(Device::default().settings().float_dtype.into());
-        let mut all = Vec::with_capacity(wants.len());
-        for want in wants {
-            if want.dtype != host {
-                let reason = format!(
-                    "{} is in {}, and Burn loads the state of optimizers in {host}",
-                    want.key, want.dtype
-                );
-                let name = name.to_string();
-                return Err(StateError::Mismatch { name, reason });
-            }
-            let region = Region::whole(&want.shape).map_err(|source| {
-                let key = want.key.clone();
-                CheckpointError::Region { key, source }
-            })?;
-            all.push((vec![0; region.numel() * want.dtype.size()], region));
-        }
-        let requests = all.iter_mut().zip(wants);
-        let mut requests: Vec<Request<'_>> = requests
-            .map(|((bytes, region), want)| {
-                Request::new(&want.key, want.dtype, &want.shape, region.clone(), bytes)
-            })
-            .collect();
-        let options = Options {
-            verify: self.opened.options.verify,
-            matching: Match::Subset,
-            ..Options::default()
-        };
-        self.opened.checkpoint.load(&mut requests, options)?;
-        let data = all.into_iter().zip(wants).map(|((bytes, _), want)| {
-            let bytes = Bytes::from_bytes_vec(bytes);
-            TensorData::from_bytes(bytes, want.shape.clone(), to_burn(want.dtype))
-        });
-        Ok(data.collect())
     }
 
     /// Returns a learning-rate scheduler with the state of the checkpoint.

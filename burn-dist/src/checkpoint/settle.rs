@@ -11,7 +11,13 @@ use burn_core::tensor::{Bool, Int, Tensor};
 /// Settles the state of a module, so that `visit` shows what it holds, and nothing replaces later what `map` puts there.
 pub(super) fn settle<M: Module>(module: &M) {
     // A clone shares its running states with the module.
-    drop(module.clone().map(&mut Bare).valid());
+    drop(apart(module));
+}
+
+/// Returns a module with the same parameters, without autodiff, that shares no running state with it: what is put into
+/// a clone is seen by both. Parameters without values have empty ones.
+pub(super) fn apart<M: Module>(module: &M) -> M {
+    module.clone().map(&mut Bare).valid()
 }
 
 /// Gives values to the parameters that have none: empty ones, for `valid` would draw them.

@@ -11,6 +11,7 @@ mod listeners;
 mod panics;
 mod paths;
 mod readers;
+mod refused;
 mod seams;
 mod surface;
 mod text;
