@@ -16,7 +16,7 @@ use super::family::Family;
 use super::kinds::{Arithmetics, Held, Kind, Tensors, by_kind, by_number};
 use super::visit::{OpReader, Walk, visit_ref};
 
-/// What an operation makes, in elements, of inputs that have none.
+/// The elements that an operation makes of inputs that have none.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Nothing {
     /// Zeros: sums of no terms.
@@ -38,7 +38,7 @@ pub(super) enum Nothing {
 pub(super) struct OfNothing {
     /// The first of the inputs any of which leaves nothing to compute with, if it has no elements.
     pub first: usize,
-    /// What is made then.
+    /// The elements that are made then.
     pub made: Nothing,
 }
 
@@ -73,10 +73,10 @@ pub(super) fn is_in(op: &impl Walk) -> bool {
     any.0
 }
 
-/// What an operation reads and makes.
+/// The tensors that an operation reads and makes.
 #[derive(Default)]
 struct Seen {
-    /// Whether each input has elements.
+    /// True for each input that has elements.
     inputs: Vec<bool>,
     outputs: Vec<TensorIr>,
 }

@@ -134,7 +134,7 @@ impl Operation for Reduce<'_> {
             )
     }
 
-    /// What Flex makes of no elements; where it refuses, all backends do.
+    /// Returns what Flex makes of no elements; where it refuses, all backends do.
     fn of_nothing(&self) -> Option<OfNothing> {
         use Reduce::*;
         let made = match self {
