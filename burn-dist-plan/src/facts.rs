@@ -31,10 +31,12 @@ mod adjoint;
 mod finder;
 pub(crate) mod flow;
 mod follow;
+mod seen;
 pub(crate) mod stages;
 #[cfg(test)]
 mod tests;
 pub(crate) mod visits;
+mod walk;
 
 pub(crate) use finder::Finder;
 pub(crate) use visits::Visits;

@@ -13,7 +13,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::finder::Walk;
+use super::seen::Seen;
+use super::walk::Walk;
 use super::{Edit, Facts};
 use crate::ir::{InputState, Op, Phase, Role, ValueIndex, Window};
 use crate::pool::Pool;
@@ -232,7 +233,8 @@ impl Facts {
                 loss[out] = if self.backward[out] { from } else { 0 };
             }
             let Some(before) = edit.before() else {
-                let of_op = walk.operation(op, op.traits().is_cast, &loss);
+                let seen = Seen::new(op, self.rules[index].clone());
+                let of_op = walk.operation(&seen, &loss);
                 self.phases.push(of_op.phase);
                 self.microbatches.push(of_op.microbatch);
                 self.after_backward.push(of_op.is_late);
