@@ -1,4 +1,4 @@
-//! What is a gradient of what, told by the operations of layers and of their gradients.
+//! Gradients of what, by the operations of layers and of their gradients.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -13,40 +13,35 @@ use crate::ir::{Entry, InputState, Mark, Op, Origin, ParamSpec, Role, ValueIndex
 use crate::pool::Pool;
 use crate::rule::OpRule;
 
-/// Of how many parameters, at most, a value may be what replaces them: the nearest. An average has two or three terms.
-const WAYS_MAX: usize = 8;
-
-/// A way from a parameter to a value of which it is a term.
-#[derive(Clone, Copy)]
-struct Way {
-    from: ValueIndex,
-    length: u32,
-    /// The operand through which it comes.
-    through: ValueIndex,
-}
-
-/// What is known of a window while its facts are found.
+/// All that is known of a window while its facts are found.
 pub(crate) struct Finder<'a, O> {
     pub(super) window: &'a Window<O>,
     pub(super) ops: Vec<Seen>,
-    /// What each value is a reshape of.
+    /// The value that each is a reshape of.
     pub(super) reshape_of: Vec<Option<ValueIndex>>,
     /// The first of the class of each value: what it is a cast of, or a cast of a cast.
     pub(super) root: Vec<ValueIndex>,
-    /// What is a parameter.
+    /// The parameter that each value is.
     pub(super) tags: Vec<Option<Arc<ParamSpec>>>,
     /// The parameter that each value is a view of.
     view_of: Vec<Option<Arc<ParamSpec>>>,
     /// Number of the loss that each value comes from, from 1; 0 of what comes from none.
-    backward: Vec<u32>,
-    /// Whether each value comes from a loss or from a gradient that came from outside: what is made of the state of an
+    pub(super) backward: Vec<u32>,
+    /// True if each value comes from a loss or from a gradient that came from outside: what is made of the state of an
     /// optimizer alone does not.
     of_gradients: Vec<bool>,
-    /// Whether each value is enough in pieces, by the first of its class.
+    /// True if each value is enough in pieces, by the first of its class.
     alone: Vec<bool>,
     update_of: Vec<Option<Arc<ParamSpec>>>,
-    /// What values from outside are to update, as far as the window knew that made them.
+    /// The parameters that values from outside are to update, as far as the window knew that made them.
     updates_outside: HashMap<ValueIndex, Arc<ParamSpec>>,
+}
+
+impl Facts {
+    /// Finds what is known.
+    pub fn new<O: Op>(window: &Window<O>) -> Self {
+        Finder::new(window).facts()
+    }
 }
 
 impl<'a, O: Op> Finder<'a, O> {
@@ -156,7 +151,7 @@ impl<'a, O: Op> Finder<'a, O> {
         of.or_else(|| self.updates_outside.get(&value))
     }
 
-    /// Goes on with a window in which layers stand for products, and for what was made on the way to them.
+    /// Goes on with a window in which layers stand for products, and for what was made for them.
     pub(crate) fn rewritten<'b>(mut self, window: &'b Window<O>, edits: &[Edit]) -> Finder<'b, O> {
         let before = std::mem::take(&mut self.ops).into_iter();
         let mut before: Vec<Option<Seen>> = before.map(Some).collect();
@@ -205,7 +200,7 @@ impl<'a, O: Op> Finder<'a, O> {
         }
     }
 
-    fn survives(&self, value: ValueIndex) -> bool {
+    pub(super) fn survives(&self, value: ValueIndex) -> bool {
         !self.window.dies[value as usize]
     }
 
@@ -239,127 +234,8 @@ impl<'a, O: Op> Finder<'a, O> {
         }
     }
 
-    /// Finds what replaces each parameter, and what is on the way there.
-    fn follow_parameters(&mut self) {
-        // The shortest to each value, at most `WAYS_MAX`, in order.
-        let mut ways: Vec<Vec<Way>> = vec![Vec::new(); self.window.dies.len()];
-        for (value, tag) in self.tags.iter().enumerate() {
-            if tag.is_some() {
-                let from = value as ValueIndex;
-                ways[value].push(Way {
-                    from,
-                    length: 0,
-                    through: from,
-                });
-            }
-        }
-        let is_backward = |value: ValueIndex| self.backward[value as usize] > 0;
-        for op in self.ops.iter().filter(|op| op.elementwise().is_some()) {
-            let adds = op.adds();
-            let made_of = op.inputs.iter().filter(|(input, _)| is_backward(*input));
-            let gradients = made_of.count();
-            for &(input, is_alike) in &op.inputs {
-                let scaled = gradients > usize::from(is_backward(input));
-                if !is_alike || (scaled && !adds) {
-                    continue;
-                }
-                for way in ways[input as usize].clone() {
-                    let longer = Way {
-                        from: way.from,
-                        length: way.length + u32::from(!op.traits.is_cast),
-                        through: input,
-                    };
-                    let known = &mut ways[op.out as usize];
-                    match known.iter_mut().find(|known| known.from == way.from) {
-                        Some(known) if known.length <= longer.length => {}
-                        Some(known) => *known = longer,
-                        None => known.push(longer),
-                    }
-                }
-            }
-            let known = &mut ways[op.out as usize];
-            known.sort_by_key(|way| (way.length, way.from));
-            known.truncate(WAYS_MAX);
-        }
-        // Of all pairs of a parameter and a value that lives on: those made of gradients first, then those whose
-        // parameter dies, then the nearest.
-        let mut pairs: Vec<(bool, bool, u32, ValueIndex, ValueIndex)> = Vec::new();
-        for (value, ways) in ways.iter().enumerate() {
-            let value = value as ValueIndex;
-            if !self.survives(value) || self.tags[value as usize].is_some() {
-                continue;
-            }
-            for way in ways {
-                let (made, replaced) = (is_backward(value), !self.survives(way.from));
-                if made || replaced {
-                    pairs.push((!made, !replaced, way.length, way.from, value));
-                }
-            }
-        }
-        pairs.sort_unstable();
-        let mut is_replaced = vec![false; self.window.dies.len()];
-        for (.., from, value) in pairs {
-            if is_replaced[from as usize] || self.tags[value as usize].is_some() {
-                continue;
-            }
-            is_replaced[from as usize] = true;
-            let spec = self.tags[from as usize].clone();
-            let mut at = value;
-            while at != from {
-                self.tags[at as usize] = spec.clone();
-                let way = ways[at as usize].iter().find(|way| way.from == from);
-                at = way.map_or(from, |way| way.through);
-            }
-        }
-    }
-
-    fn cast_parameters(&mut self) {
-        for op in self.ops.iter().filter(|op| op.traits.is_cast) {
-            let spec = op.inputs().next().and_then(|of| self.tags[of].clone());
-            for out in op.outputs() {
-                let tag = &mut self.tags[out];
-                *tag = tag.take().or_else(|| spec.clone());
-            }
-        }
-    }
-
-    /// Finds the views of parameters: a transposed matrix, say.
-    fn views(&self) -> Vec<Option<Arc<ParamSpec>>> {
-        let mut views: Vec<Option<Arc<ParamSpec>>> = vec![None; self.tags.len()];
-        for op in &self.ops {
-            let is_look = op.traits.is_view || op.traits.is_cast;
-            let Some(from) = op.inputs().next().filter(|_| is_look) else {
-                continue;
-            };
-            let of = self.tags[from].as_ref().or(views[from].as_ref()).cloned();
-            for out in op.outputs().filter(|out| self.tags[*out].is_none()) {
-                views[out] = of.clone();
-            }
-        }
-        views
-    }
-
-    /// What is made of parameters and constants alone, and lives on.
-    fn functions_of_parameters(&mut self) {
-        let constant = self.constants();
-        let mut of: Vec<Option<Arc<ParamSpec>>> = self.tags.clone();
-        for op in self.ops.iter().filter(|op| op.elementwise().is_some()) {
-            let mut inputs = op.inputs();
-            let out = op.out as usize;
-            if of[out].is_none() && inputs.all(|input| of[input].is_some() || constant[input]) {
-                let mut specs = op.alike().rev();
-                of[out] = specs.find_map(|input| of[input as usize].clone());
-            }
-        }
-        for (value, spec) in of.into_iter().enumerate() {
-            if self.tags[value].is_none() && self.survives(value as ValueIndex) {
-                self.tags[value] = spec;
-            }
-        }
-    }
-
     /// Returns for each value whether it is made of nothing but constants.
-    fn constants(&self) -> Vec<bool> {
+    pub(super) fn constants(&self) -> Vec<bool> {
         let mut constant = vec![false; self.window.dies.len()];
         for input in &self.window.inputs {
             constant[input.value as usize] = match &input.state {

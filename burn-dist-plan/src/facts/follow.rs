@@ -8,7 +8,7 @@
 //!   update is made of the cast;
 //! - anything else is **found from its operands**, as the first time.
 //!
-//! What is gone is nothing.
+//! Nothing is known of what is gone.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -15,9 +15,9 @@ pub(super) struct Seen {
     /// The first result; one that has several results has the others here too.
     pub out: ValueIndex,
     others: Vec<ValueIndex>,
-    /// Whether it says something of a value, and computes nothing.
+    /// True if it says something of a value, and computes nothing.
     pub is_mark: bool,
-    /// Whether it makes the one for a loss.
+    /// True if it makes the one for a loss.
     pub begins_backward: bool,
 }
 

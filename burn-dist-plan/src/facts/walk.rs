@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::seen::Seen;
 use crate::ir::{ParamSpec, Phase, Role};
 
-/// What an operation is to a step.
+/// The part of an operation in a step.
 pub(super) struct OfOp {
     pub phase: Phase,
     pub microbatch: u32,
@@ -20,7 +20,7 @@ pub(super) struct Walk<'a> {
     pub updating: &'a [bool],
     /// How many losses there were so far.
     pub losses: u32,
-    /// Whether each value is made after a backward.
+    /// True if each value is made after a backward.
     pub late: Vec<bool>,
 }
 

@@ -31,7 +31,7 @@ const RIDDLES: [&str; 7] = ["Those", "That", "Of", "As", "What", "Whether", "Who
 /// How many banned words and how many riddles there are in files and folders that were written before this test; none
 /// are in any other file. These numbers only fall.
 const EXCEPTIONS: &[(&str, usize, usize)] = &[
-    ("burn-dist-plan", 56, 191),
+    ("burn-dist-plan", 48, 153),
     ("examples", 64, 183),
     ("tests", 2, 2),
     ("tests-021", 0, 2),
