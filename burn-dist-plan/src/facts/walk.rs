@@ -9,7 +9,7 @@ use crate::ir::{ParamSpec, Phase, Role};
 pub(super) struct OfOp {
     pub phase: Phase,
     pub microbatch: u32,
-    /// See [`Facts::after_backward`].
+    /// See [`Facts::after_backward`](super::Facts::after_backward).
     pub is_late: bool,
 }
 
