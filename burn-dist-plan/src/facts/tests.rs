@@ -1,8 +1,10 @@
 //! A table of programs whose values are easily mistaken for others: each row says what every value is.
+//! Long for its rows.
 
 use std::sync::Arc;
 
 use super::*;
+use crate::ir::Mark;
 use crate::layout::Layout;
 use crate::toy::{Builder, Kind};
 
@@ -18,7 +20,7 @@ fn placed(b: &mut Builder, shape: &[usize], role: Role) -> ValueIndex {
     b.placed_as(shape, Layout::replicated(shape), role)
 }
 
-/// What an optimizer has kept for a weight.
+/// Makes what an optimizer has kept for a weight.
 fn moment(b: &mut Builder, of: &str) -> ValueIndex {
     let shape = [WIDTH, WIDTH];
     placed(b, &shape, Role::State(spec(of, &shape)))
@@ -522,7 +524,7 @@ fn a_marked_value_is_a_parameter() {
 
 /// Two tables of one shape, each read at indices that the backward shapes again for itself.
 #[test]
-fn tables_are_told_apart_by_their_indices() {
+fn tables_are_distinguished_by_their_indices() {
     let mut b = Builder::new("");
     let words = b.param(Builder::spec("words", &[5, WIDTH], None));
     let places = b.param(Builder::spec("places", &[5, WIDTH], None));
@@ -574,10 +576,11 @@ fn gradients_know_inputs(is_cast: bool) {
     let i = b.linear(a, twice);
     let wide = b.exp(i);
     let wide = b.reshape(wide, &[1, 3, WIDTH]);
-    let mut flat = b.reshape(wide, &[3, WIDTH]);
-    if is_cast {
-        flat = b.op(Kind::Cast, &[flat], &[3, WIDTH]);
-    }
+    let reshaped = b.reshape(wide, &[3, WIDTH]);
+    let flat = match is_cast {
+        true => b.op(Kind::Cast, &[reshaped], &[3, WIDTH]),
+        false => reshaped,
+    };
     let y = b.linear(flat, once);
     let (_, g) = loss(&mut b, y);
     let (g_flat, _) = b.linear_backward(flat, once, g);
@@ -591,7 +594,11 @@ fn gradients_know_inputs(is_cast: bool) {
     let other = b.pair(Kind::Add, gx, ga);
     let facts = Facts::new(&b.window);
     let of = |value: ValueIndex| facts.gradient_of[value as usize];
-    assert_eq!(of(g_flat), Some(flat));
+    assert_eq!(
+        of(g_flat),
+        Some(reshaped),
+        "also where a layer takes a cast"
+    );
     assert_eq!(of(g_wide), Some(wide));
     assert_eq!(of(gi), Some(i), "what a layer's backward takes");
     assert_eq!(of(gh), Some(h), "also of the first of two uses");
@@ -717,7 +724,7 @@ fn gradients_without_an_update() {
     assert!(facts.of_layer[doubled as usize]);
 }
 
-/// What lasts: what is read, what outlives the window, and what an update is made of, in whatever shape.
+/// Values that last: what is read, what outlives the window, and what an update is made of, in whatever shape.
 #[test]
 fn what_lasts() {
     let mut b = Builder::new("");

@@ -5,21 +5,21 @@
 
 use std::collections::HashMap;
 
-use super::Facts;
+use super::{Edit, Facts};
 use crate::ir::{Op, Owner, ParamSpec, Window};
 use crate::policy::{Policy, Reshard};
 
 /// A unit of a window.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Unit {
-    /// As its first parameter says.
+    /// The owner that its first parameter names.
     pub owner: Owner,
     /// Its number among the units of this policy, in order of first use.
     pub number: u32,
 }
 
 /// Which unit each operation of a window works for.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Visits {
     /// For each operation, and one more for the end, the number of its visit.
     pub of_op: Vec<u32>,
@@ -76,6 +76,17 @@ impl Visits {
         visits
     }
 
+    /// Goes on with a window that was rewritten: what was added is of the visit that it comes in.
+    pub(crate) fn follow(&mut self, edits: &[Edit]) {
+        let before = std::mem::take(&mut self.of_op);
+        for edit in edits {
+            let now = self.of_op.last().copied().unwrap_or(0);
+            let of_op = edit.before().map_or(now, |at| before[at]);
+            self.of_op.push(of_op);
+        }
+        self.of_op.extend(before.last());
+    }
+
     /// Returns the number of the visit that operation `op` (or the end of the window) belongs to.
     pub(crate) fn of(&self, op: u32) -> u32 {
         self.of_op[op as usize]
@@ -117,7 +128,7 @@ impl Visits {
         }
     }
 
-    /// Returns whether a parameter gathered for the visit of operation `now` is given up until its use by operation
+    /// Returns whether a parameter gathered for the visit of operation `now` is freed until its use by operation
     /// `next`.
     pub(crate) fn gives_up(&self, reshard: Reshard, now: u32, next: u32) -> bool {
         if self.of(now) == self.of(next) {
