@@ -12,10 +12,10 @@ mod precision;
 mod propagate;
 pub(crate) mod redundancy;
 mod report;
+pub(crate) mod rewriting;
 mod schedule;
 pub(crate) mod staging;
 mod state;
-mod unread;
 
 use crate::error::PlanError;
 use crate::ir::Op;

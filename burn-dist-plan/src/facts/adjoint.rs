@@ -3,38 +3,29 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{Elementwise, Finder, first_shape};
+use super::finder::{Elementwise, Finder};
+use super::first_shape;
 use crate::ir::{Adjoint, Op, ParamSpec, ValueIndex};
 
-impl Elementwise {
-    /// Returns what is `found` of every operand, if it is the same of all.
-    fn common<T: Clone + PartialEq>(&self, found: &[Option<T>]) -> Option<T> {
-        let mut terms = self.inputs.iter().map(|(input, _)| &found[*input as usize]);
+impl<O: Op> Finder<'_, O> {
+    /// Returns what is `found` of the class of every operand, if it is the same of all.
+    fn common<T: Clone + PartialEq>(&self, op: &Elementwise, found: &[Option<T>]) -> Option<T> {
+        let mut terms = op
+            .inputs
+            .iter()
+            .map(|(input, _)| &found[self.root(*input) as usize]);
         let first = terms.next()?;
         terms.all(|term| term == first).then(|| first.clone())?
     }
-}
 
-impl<O: Op> Finder<'_, O> {
-    /// Returns the operand of a layer at a position that its [`Adjoint`] names; of one in 8 bits, what it was before.
+    /// Returns the operand of a layer at a position that its [`Adjoint`] names; of a cast, what it was before.
     fn operand(&self, op: &O, position: usize) -> ValueIndex {
         let operand = op.inputs().nth(position);
-        let value = operand.expect("an operation has the operands it names").id;
-        self.quantized.get(&value).copied().unwrap_or(value)
+        self.root(operand.expect("an operation has the operands it names").id)
     }
 
-    /// Returns what a value is a reshape of, or a cast of a reshape.
-    fn before_reshape(&self, value: ValueIndex) -> Option<ValueIndex> {
-        let mut value = value;
-        loop {
-            match self.reshape_of[value as usize] {
-                Some(from) => return Some(from),
-                None => value = *self.cast_of.get(&value)?,
-            }
-        }
-    }
-
-    /// Returns the parameters of gradients that are known by the operation that made them, and of their sums.
+    /// Returns the parameters of gradients that are known by the operation that made them, and of their sums, by the
+    /// first of their class.
     pub(super) fn matched(&self) -> Vec<Option<Arc<ParamSpec>>> {
         let mut found: Vec<Option<Arc<ParamSpec>>> = vec![None; self.window.dies.len()];
         // The weight of the layer whose result has a gradient; the weights that are applied to an input; the tables
@@ -74,12 +65,12 @@ impl<O: Op> Finder<'_, O> {
                 _ => None,
             };
             let spec = weight.and_then(|weight| self.tags[weight as usize].clone());
-            let spec = spec.or_else(|| elementwise.as_ref()?.common(&found));
+            let spec = spec.or_else(|| self.common(elementwise.as_ref()?, &found));
             // Indices may be used with several tables: a gradient has the shape of its parameter.
             if let (Some(spec), Some(out)) = (spec, op.outputs().next())
                 && spec.layout.shape() == out.shape
             {
-                found[out.id as usize] = Some(spec);
+                found[self.root(out.id) as usize] = Some(spec);
             }
         }
         found
@@ -90,14 +81,17 @@ impl<O: Op> Finder<'_, O> {
     /// a backward goes through the uses of a weight from the last to the first.
     pub(super) fn gradient_of(&self) -> Vec<Option<ValueIndex>> {
         let mut found: Vec<Option<ValueIndex>> = vec![None; self.window.dies.len()];
-        let mut by_weight: HashMap<&str, Vec<(ValueIndex, usize)>> = HashMap::new();
+        let mut by_weight: HashMap<&str, Vec<(ValueIndex, ValueIndex)>> = HashMap::new();
         for (op, elementwise) in self.window.ops.iter().zip(&self.elementwise) {
             let path =
                 |weight: usize| Some(&*self.tags[self.operand(op, weight) as usize].as_ref()?.path);
-            let out = op.outputs().next().map(|out| out.id as usize);
+            let out = op.outputs().next().map(|out| out.id);
+            let Some(out) = out.filter(|out| self.root(*out) == *out) else {
+                continue;
+            };
             let of = match (op.traits().adjoint, elementwise) {
                 (Some(Adjoint::Forward { x, weight }), _) => {
-                    if let (Some(path), Some(out)) = (path(weight), out) {
+                    if let Some(path) = path(weight) {
                         let layer = (self.operand(op, x), out);
                         by_weight.entry(path).or_default().push(layer);
                     }
@@ -106,22 +100,20 @@ impl<O: Op> Finder<'_, O> {
                 (Some(Adjoint::Input { weight, gradient }), _) => {
                     let layer = path(weight).and_then(|path| by_weight.get_mut(path)?.pop());
                     if let Some((_, result)) = layer {
-                        let gradient = self.operand(op, gradient) as usize;
-                        found[gradient].get_or_insert(result as ValueIndex);
+                        found[self.operand(op, gradient) as usize].get_or_insert(result);
                     }
                     layer.map(|(x, _)| x)
                 }
-                (None, Some(op)) => op.common(&found),
+                (None, Some(op)) => self.common(op, &found),
                 (None, None) => {
-                    let from = out.and_then(|out| self.reshape_of[out]);
-                    from.and_then(|from| self.before_reshape(found[from as usize]?))
+                    let from = self.reshape_of[out as usize];
+                    let of = from.and_then(|from| found[self.root(from) as usize]);
+                    of.and_then(|of| self.reshape_of[of as usize].map(|from| self.root(from)))
                 }
                 _ => None,
             };
-            if let Some(out) = out {
-                found[out] = of;
-            }
+            found[out as usize] = of;
         }
-        found
+        self.of_classes(found)
     }
 }

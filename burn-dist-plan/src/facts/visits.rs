@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use super::Facts;
+use super::{Edit, Facts};
 use crate::ir::{Op, Owner, ParamSpec, Window};
 use crate::policy::{Policy, Reshard};
 
@@ -19,7 +19,7 @@ pub(crate) struct Unit {
 }
 
 /// Which unit each operation of a window works for.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Visits {
     /// For each operation, and one more for the end, the number of its visit.
     pub of_op: Vec<u32>,
@@ -74,6 +74,17 @@ impl Visits {
         }
         visits.of_op.push(visits.unit.len() as u32);
         visits
+    }
+
+    /// Goes on with a window that was rewritten: what was added is of the visit that it comes in.
+    pub(crate) fn follow(&mut self, edits: &[Edit]) {
+        let before = std::mem::take(&mut self.of_op);
+        for edit in edits {
+            let now = self.of_op.last().copied().unwrap_or(0);
+            let of_op = edit.before().map_or(now, |at| before[at]);
+            self.of_op.push(of_op);
+        }
+        self.of_op.extend(before.last());
     }
 
     /// Returns the number of the visit that operation `op` (or the end of the window) belongs to.

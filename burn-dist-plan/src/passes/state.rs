@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::lower::Lowered;
+use super::rewriting::Rewritten;
 use super::staging::Split;
 use crate::facts::stages::Stages;
 use crate::facts::{Facts, Visits};
@@ -22,21 +23,13 @@ pub(crate) struct Context<'a> {
     pub why: Option<ValueIndex>,
 }
 
-/// A window in mixed precision.
-pub(crate) struct Precise<O> {
-    pub window: Window<O>,
-    /// For each operation whether it is a cast before which terms of a sum are added up: they travel in the type they
-    /// have.
-    pub reduces_first: Vec<bool>,
-}
-
 /// The plan of a window, as far as the passes have come.
 pub(crate) struct State<'a, O: Clone> {
     /// The window: as it was recorded, or with its casts and products in 8 bits.
     pub window: Cow<'a, Window<O>>,
     /// Operations (casts) that take sums, not terms of sums; empty if there are none.
     pub reduces_first: Vec<bool>,
-    /// The facts of the values and operations of the window.
+    /// The facts of the values and operations of the window: nothing before the first pass.
     pub facts: Facts,
     pub visits: Visits,
     /// The policies of its parameters, in order.
@@ -56,13 +49,12 @@ pub(crate) struct State<'a, O: Clone> {
 
 impl<'a, O: Op> State<'a, O> {
     pub(crate) fn new(window: &'a Window<O>) -> Self {
-        let facts = Facts::new(window);
         Self {
             window: Cow::Borrowed(window),
             reduces_first: Vec::new(),
-            policies: facts.policies(),
-            visits: Visits::new(window, &facts),
-            facts,
+            policies: Vec::new(),
+            visits: Visits::default(),
+            facts: Facts::default(),
             programs: Vec::new(),
             stages: None,
             split: None,
@@ -72,12 +64,19 @@ impl<'a, O: Op> State<'a, O> {
         }
     }
 
-    /// Goes on with a window that was rewritten.
-    pub(crate) fn rewritten(&mut self, precise: Precise<O>) {
-        self.facts = Facts::new(&precise.window);
-        self.visits = Visits::new(&precise.window, &self.facts);
-        self.window = Cow::Owned(precise.window);
-        self.reduces_first = precise.reduces_first;
+    /// Goes on with the facts of the window.
+    pub(crate) fn found(&mut self, facts: Facts) {
+        self.policies = facts.policies();
+        self.visits = Visits::new(&self.window, &facts);
+        self.facts = facts;
+    }
+
+    /// Goes on with a window that was rewritten: what is known of it follows.
+    pub(crate) fn rewritten(&mut self, made: Rewritten<O>) {
+        self.facts.follow(&self.window, &made.window, &made.edits);
+        self.visits.follow(&made.edits);
+        self.window = Cow::Owned(made.window);
+        self.reduces_first = made.reduces_first;
     }
 
     /// Returns the program: that of the first coordinate, if there are several. All have the same slots, values,

@@ -11,13 +11,12 @@
 use std::collections::{HashMap, HashSet};
 
 use super::layers::{LayerProduct, Layers};
-use crate::facts::Visits;
+use crate::facts::{Edit, Visits};
 use crate::ir::{
     Float8Op, Float8Store, NewTensor, Op, Product, ScaleOf, Stage, ValueIndex, Ways, Window,
 };
 use crate::mesh::DType;
-use crate::passes::state::Precise;
-use crate::passes::unread::drop_unread;
+use crate::passes::rewriting::{Rewriting, Rewritten};
 use crate::policy::{Fp8, Scaling, Scope};
 
 /// A tensor in 8 bits by rows and by columns, or the same one twice, and its scale.
@@ -64,7 +63,7 @@ struct Rewrite<'a, O> {
     /// Which of them are wanted by columns, and which in both ways.
     ways: HashMap<Key, Ways>,
     values: Vec<(Vec<usize>, DType)>,
-    ops: Vec<(O, bool)>,
+    made: Rewriting<'a, O>,
     /// Of casts of one value to one type, the first: in another visit a cast is made again.
     first_cast: HashMap<ValueIndex, ValueIndex>,
     /// Tensors in 8 bits, by the visit in which they are of use; that of activations and of what is gathered in 8 bits
@@ -79,13 +78,13 @@ pub(crate) fn rewrite<O: Op>(
     visits: &Visits,
     layers: &Layers,
     store: Float8Store,
-) -> Precise<O> {
+) -> Rewritten<O> {
     let mut rewrite = Rewrite {
         visits,
         store: store.dtype,
         ways: HashMap::new(),
         values: vec![(Vec::new(), DType::F32); window.dies.len()],
-        ops: Vec::with_capacity(window.ops.len()),
+        made: Rewriting::new(window),
         first_cast: first_casts(window),
         quantized: HashMap::new(),
     };
@@ -108,23 +107,14 @@ pub(crate) fn rewrite<O: Op>(
         let reduces_first = reduces_first.get(index) == Some(&true);
         match &layers.products[index] {
             Some(product) => rewrite.product(index as u32, op, product, reduces_first),
-            None => rewrite.ops.push((op.clone(), reduces_first)),
+            None => rewrite
+                .made
+                .write(op.clone(), Edit::Kept(index as u32), reduces_first),
         }
     }
-    let mut dies = window.dies.clone();
-    dies.resize(rewrite.values.len(), true);
-    drop_unread(&mut rewrite.ops, window, &dies);
-    let (ops, reduces_first) = rewrite.ops.into_iter().unzip();
-    Precise {
-        window: Window {
-            ops,
-            inputs: window.inputs.clone(),
-            dies,
-            reads: window.reads.clone(),
-            hash: window.hash,
-        },
-        reduces_first,
-    }
+    let (mut made, num_values) = (rewrite.made, rewrite.values.len());
+    made.drop_unread(num_values);
+    made.finish(num_values)
 }
 
 /// Returns for each cast the first one of its operand to its type.
@@ -322,7 +312,8 @@ impl<O: Op> Rewrite<'_, O> {
     fn push(&mut self, op: Float8Op, inputs: &[ValueIndex], outputs: &[ValueIndex]) {
         let [inputs, outputs] =
             [inputs, outputs].map(|ids| ids.iter().map(|id| self.tensor(*id)).collect());
-        self.ops.push((O::float8(op, inputs, outputs), false));
+        self.made
+            .write(O::float8(op, inputs, outputs), Edit::Added, false);
     }
 
     fn value(&mut self, shape: Vec<usize>, dtype: DType) -> ValueIndex {
@@ -401,7 +392,7 @@ impl<O: Op> Rewrite<'_, O> {
                     let scale = self.value(vec![1], DType::F32);
                     let (from, to) = (self.tensor(scales), self.tensor(scale));
                     let slice = O::slice(from, 0, index..index + 1, to);
-                    self.ops.push((slice, false));
+                    self.made.write(slice, Edit::Added, false);
                     scale
                 }
             };
@@ -436,10 +427,10 @@ impl<O: Op> Rewrite<'_, O> {
     }
 
     fn product(&mut self, index: u32, op: &O, product: &LayerProduct, reduces_first: bool) {
-        let inputs: Vec<ValueIndex> = op.inputs().map(|input| input.id).collect();
         if product.float8().scope == Scope::Rank {
-            return self.product_of_rank(op, product, inputs, reduces_first);
+            return self.product_of_rank(index, op, product, reduces_first);
         }
+        let inputs: Vec<ValueIndex> = op.inputs().map(|input| input.id).collect();
         let weight = weight_of(product.product);
         let [first, second] = [0, 1].map(|operand| {
             let form = product.form(operand);
@@ -460,20 +451,12 @@ impl<O: Op> Rewrite<'_, O> {
             formats: product.formats(),
         };
         let out = op.outputs().next().expect("a product has a result");
-        self.ops.push((
-            O::float8(scaled, operands, vec![NewTensor::from(out)]),
-            reduces_first,
-        ));
+        let made = O::float8(scaled, operands, vec![NewTensor::from(out)]);
+        self.made.write(made, Edit::Replaced(index), reduces_first);
     }
 
-    fn product_of_rank(
-        &mut self,
-        op: &O,
-        product: &LayerProduct,
-        inputs: Vec<ValueIndex>,
-        reduces_first: bool,
-    ) {
-        let operands = inputs.into_iter().map(|id| self.tensor(id)).collect();
+    fn product_of_rank(&mut self, index: u32, op: &O, product: &LayerProduct, reduces_first: bool) {
+        let operands = op.inputs().map(|input| self.tensor(input.id)).collect();
         let float8 = product.float8();
         let of_rank = Float8Op::ProductOfRank {
             product: product.product,
@@ -483,6 +466,6 @@ impl<O: Op> Rewrite<'_, O> {
         };
         let out = op.outputs().next().expect("a product has a result");
         let made = O::float8(of_rank, operands, vec![NewTensor::from(out)]);
-        self.ops.push((made, reduces_first));
+        self.made.write(made, Edit::Replaced(index), reduces_first);
     }
 }

@@ -14,24 +14,34 @@
 //!
 //! Where evidence does not decide, a product stays one. No value changes: see [`Op::layer`].
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
-use super::state::Precise;
-use super::unread::drop_unread;
+use super::rewriting::{Rewriting, Rewritten};
 use super::{Context, Report, State};
 use crate::error::PlanError;
-use crate::facts::Facts;
-use crate::ir::{NewTensor, Op, Product, Role, ValueIndex, Window, Work};
+use crate::facts::{Edit, Finder};
+use crate::ir::{NewTensor, Op, Product, ValueIndex, Window};
 
 #[cfg(test)]
 mod tests;
 
 /// The pass: see [`PASSES`](super::PASSES).
 pub(super) fn pass<O: Op>(state: &mut State<'_, O>, _: &Context<'_>) -> Result<Report, PlanError> {
-    let finder = Finder::new(&state.window, &state.facts);
-    if let Some(precise) = rewrite(&state.window, finder.find()) {
-        state.rewritten(precise);
-    }
+    let known = Finder::new(&state.window);
+    let layers = match asks_for_layers(&known) {
+        true => Search::new(&known).find(),
+        false => Vec::new(),
+    };
+    let facts = match rewrite(&state.window, layers) {
+        None => known.facts(),
+        Some(made) => {
+            let facts = known.rewritten(&made.window, &made.edits).facts();
+            state.window = Cow::Owned(made.window);
+            facts
+        }
+    };
+    state.found(facts);
     Ok(Report::default())
 }
 
@@ -44,9 +54,21 @@ struct Layer {
     parts: Vec<usize>,
 }
 
-struct Finder<'a, O> {
+/// Returns whether there is a product of what belongs to a layer: of a parameter, or of a gradient with what is none. A
+/// line of Burn that records layers as such has no others than those of attention.
+fn asks_for_layers<O: Op>(known: &Finder<'_, O>) -> bool {
+    known.products().any(|(_, op)| {
+        let mut operands = op.inputs().map(|input| input.id);
+        let (Some(left), Some(right)) = (operands.next(), operands.next()) else {
+            return false;
+        };
+        known.is_of_parameter(right) || (known.is_backward(right) && !known.is_backward(left))
+    })
+}
+
+struct Search<'a, O> {
     window: &'a Window<O>,
-    facts: &'a Facts,
+    known: &'a Finder<'a, O>,
     shapes: Vec<&'a [usize]>,
     /// The operation that makes each value; of what comes from outside, none.
     made_by: Vec<Option<usize>>,
@@ -58,12 +80,13 @@ struct Finder<'a, O> {
     first: Vec<ValueIndex>,
 }
 
-impl<'a, O: Op> Finder<'a, O> {
-    fn new(window: &'a Window<O>, facts: &'a Facts) -> Self {
+impl<'a, O: Op> Search<'a, O> {
+    fn new(known: &'a Finder<'a, O>) -> Self {
+        let window = known.window();
         let num_values = window.dies.len();
         let mut this = Self {
             window,
-            facts,
+            known,
             shapes: vec![&[]; num_values],
             made_by: vec![None; num_values],
             readers: vec![(usize::MAX, 0); num_values],
@@ -86,7 +109,7 @@ impl<'a, O: Op> Finder<'a, O> {
             for out in op.outputs() {
                 this.shapes[out.id as usize] = out.shape;
                 this.made_by[out.id as usize] = Some(index);
-                if let Some(of) = facts.reshape_of[out.id as usize] {
+                if let Some(of) = known.reshape_of(out.id) {
                     let first = reshapes.entry((this.first(of), out.shape));
                     this.first[out.id as usize] = *first.or_insert(out.id);
                 }
@@ -111,7 +134,7 @@ impl<'a, O: Op> Finder<'a, O> {
         if op.traits().turns {
             return Some((from, true));
         }
-        let is_reshape = self.facts.reshape_of[value as usize] == Some(from);
+        let is_reshape = self.known.reshape_of(value) == Some(from);
         let matrices = [from, value].map(|value| as_matrix(self.shape(value)));
         (is_reshape && matrices[0].is_some() && matrices[0] == matrices[1]).then_some((from, false))
     }
@@ -119,23 +142,16 @@ impl<'a, O: Op> Finder<'a, O> {
     /// Returns the parameter of two dims that a value is a view of, and whether that is turned.
     fn weight(&self, value: ValueIndex) -> Option<(ValueIndex, bool)> {
         let (mut at, mut turned) = (value, false);
-        while self.shape(at).len() != 2 || self.facts.parameter(at).is_none() {
+        while self.shape(at).len() != 2 || self.known.parameter(at).is_none() {
             let (from, turns) = self.view(at)?;
             (at, turned) = (from, turned != turns);
         }
         Some((at, turned))
     }
 
-    fn is_parameter(&self, value: ValueIndex) -> bool {
-        let view = self.facts.view_of[value as usize].is_some();
-        view || self.facts.parameter(value).is_some()
-    }
-
     /// Returns true for a gradient that is not that of a parameter.
     fn is_gradient(&self, value: ValueIndex) -> bool {
-        let role = &self.facts.roles[value as usize];
-        let of_parameter = matches!(role, Role::Gradient(Some(_)) | Role::State(_));
-        self.facts.backward[value as usize] && !of_parameter
+        self.known.is_backward(value) && self.known.updated(value).is_none()
     }
 
     /// Returns the products of layers, in the order of the operations that make their results.
@@ -145,8 +161,7 @@ impl<'a, O: Op> Finder<'a, O> {
         // The weight whose layer's result has a gradient, and those that are applied to a value.
         let mut by_gradient: HashMap<ValueIndex, ValueIndex> = HashMap::new();
         let mut by_input: HashMap<ValueIndex, Vec<ValueIndex>> = HashMap::new();
-        let products = self.window.ops.iter().enumerate();
-        for (index, op) in products.filter(|(_, op)| op.traits().work == Work::Product) {
+        for (index, op) in self.known.products() {
             let mut operands = op.inputs().map(|input| input.id);
             let (Some(left), Some(right)) = (operands.next(), operands.next()) else {
                 continue;
@@ -156,12 +171,12 @@ impl<'a, O: Op> Finder<'a, O> {
             };
             // A product of operands of several types casts them.
             let is_of_one = op.inputs().all(|input| input.dtype == out.dtype);
-            if self.is_parameter(left) || !is_of_one {
+            if self.known.is_of_parameter(left) || !is_of_one {
                 continue;
             }
             let (weight, left_first) = (self.weight(right), self.first(left));
             let product = match weight {
-                Some((_, turned)) => match (turned, self.facts.backward[left as usize]) {
+                Some((_, turned)) => match (turned, self.known.is_backward(left)) {
                     (false, false) => Product::Forward,
                     (true, true) if self.is_gradient(left) => Product::Input,
                     _ => continue,
@@ -204,8 +219,8 @@ impl<'a, O: Op> Finder<'a, O> {
             let Some((x, true)) = self.view(turned) else {
                 continue;
             };
-            if self.is_parameter(x)
-                || self.facts.backward[x as usize]
+            if self.known.is_of_parameter(x)
+                || self.known.is_backward(x)
                 || !self.is_gradient(gradient)
             {
                 continue;
@@ -216,7 +231,7 @@ impl<'a, O: Op> Finder<'a, O> {
             let (x, gradient) = (self.first(x), self.first(gradient));
             let applied = by_input.get(&x).into_iter().flatten();
             let mut weights = by_gradient.get(&gradient).into_iter().chain(applied);
-            let updated = self.facts.roles[out as usize].belongs_to();
+            let updated = self.known.updated(out);
             let is_of_layer = weights.any(|weight| self.shape(*weight) == self.shape(out));
             if is_of_layer || updated.is_some_and(|of| of.layout.shape() == self.shape(out)) {
                 found.push(Layer {
@@ -262,7 +277,7 @@ fn as_matrix(shape: &[usize]) -> Option<&[usize]> {
 
 /// Puts layers in the place of what stands for them; `None` where there are none, or the language has no such
 /// operations.
-fn rewrite<O: Op>(window: &Window<O>, layers: Vec<Layer>) -> Option<Precise<O>> {
+fn rewrite<O: Op>(window: &Window<O>, layers: Vec<Layer>) -> Option<Rewritten<O>> {
     if layers.is_empty() {
         return None;
     }
@@ -289,18 +304,15 @@ fn rewrite<O: Op>(window: &Window<O>, layers: Vec<Layer>) -> Option<Precise<O>> 
         }
         instead[*last] = Some(Some(made));
     }
-    let ops = window.ops.iter().zip(instead);
-    let ops = ops.filter_map(|(op, instead)| instead.unwrap_or_else(|| Some(op.clone())));
-    let mut ops: Vec<(O, bool)> = ops.map(|op| (op, false)).collect();
-    drop_unread(&mut ops, window, &window.dies);
-    Some(Precise {
-        window: Window {
-            ops: ops.into_iter().map(|(op, _)| op).collect(),
-            inputs: window.inputs.clone(),
-            dies: window.dies.clone(),
-            reads: window.reads.clone(),
-            hash: window.hash,
-        },
-        reduces_first: Vec::new(),
-    })
+    let mut made = Rewriting::new(window);
+    for ((op, instead), at) in window.ops.iter().zip(instead).zip(0..) {
+        match instead {
+            None => made.write(op.clone(), Edit::Kept(at), false),
+            Some(Some(layer)) => made.write(layer, Edit::Replaced(at), false),
+            Some(None) => {}
+        }
+    }
+    let num_values = window.dies.len();
+    made.drop_unread(num_values);
+    Some(made.finish(num_values))
 }

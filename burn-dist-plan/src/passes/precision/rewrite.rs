@@ -8,9 +8,9 @@ use std::collections::HashMap;
 
 use crate::ir::{FloatClass, NewTensor, Op, Side, ValueIndex, Window};
 use crate::mesh::DType;
-use crate::passes::state::Precise;
+use crate::passes::rewriting::{Rewriting, Rewritten};
 
-use crate::facts::{Facts, Visits};
+use crate::facts::{Edit, Facts, Visits};
 use crate::rule::OpRule;
 use crate::{Float, Precision};
 use crate::{PlanError, PlanOptions};
@@ -24,7 +24,7 @@ pub(crate) fn precise<O: Op>(
     facts: &Facts,
     visits: &Visits,
     options: &PlanOptions,
-) -> Result<Option<Precise<O>>, PlanError> {
+) -> Result<Option<Rewritten<O>>, PlanError> {
     let mut policies: HashMap<ValueIndex, Precision> = HashMap::new();
     for (value, role) in facts.roles.iter().enumerate() {
         let Some(spec) = role.parameter() else {
@@ -59,7 +59,7 @@ pub(crate) fn precise<O: Op>(
     for (index, op) in window.ops.iter().enumerate() {
         rewrite.operation(index, op);
     }
-    Ok(Some(rewrite.finish()))
+    Ok(Some(rewrite.made.finish(rewrite.values.len())))
 }
 
 /// What a value asks of the operations that use it.
@@ -113,7 +113,7 @@ struct Rewrite<'a, O> {
     values: Vec<Value>,
     /// The operations that use each recorded value.
     uses: Vec<Vec<u32>>,
-    ops: Vec<(O, bool)>,
+    made: Rewriting<'a, O>,
     /// Casts already there, with their visit.
     casts: HashMap<(ValueIndex, DType), (u32, ValueIndex)>,
     /// See [`Self::users`].
@@ -227,7 +227,7 @@ impl<'a, O: Op> Rewrite<'a, O> {
             of_unit,
             values,
             uses,
-            ops: Vec::new(),
+            made: Rewriting::new(window),
             casts: HashMap::new(),
             users: HashMap::new(),
         }
@@ -318,7 +318,7 @@ impl<'a, O: Op> Rewrite<'a, O> {
         }
         let cast = self.add(value, dtype);
         let op = self.cast_op(value, cast);
-        self.ops.push((op, true));
+        self.made.write(op, Edit::Added, true);
         let info = &mut self.values[cast as usize];
         info.is_master = false;
         info.is_low_born |= dtype != DType::F32;
@@ -462,30 +462,15 @@ impl<'a, O: Op> Rewrite<'a, O> {
                 wire.dtype = out.dtype;
             }
         });
-        self.ops.push((op, false));
+        self.made.write(op, Edit::Kept(index as u32), false);
         let policy = unit.and_then(|unit| self.of_unit.get(&unit));
         let reduces_first = policy.is_some_and(|policy| policy.reduce != Float::F32);
         for (low, value) in leaving {
-            self.ops.push((self.cast_op(low, value), reduces_first));
+            let cast = self.cast_op(low, value);
+            self.made.write(cast, Edit::Added, reduces_first);
         }
         for value in made {
             self.made(value, visit);
-        }
-    }
-
-    fn finish(self) -> Precise<O> {
-        let mut dies = self.window.dies.clone();
-        dies.resize(self.values.len(), true);
-        let (ops, reduces_first) = self.ops.into_iter().unzip();
-        Precise {
-            window: Window {
-                ops,
-                inputs: self.window.inputs.clone(),
-                dies,
-                reads: self.window.reads.clone(),
-                hash: self.window.hash,
-            },
-            reduces_first,
         }
     }
 }

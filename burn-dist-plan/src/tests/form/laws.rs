@@ -4,6 +4,9 @@ use proptest::prelude::*;
 
 use super::state::Made;
 use super::{parse, print};
+use crate::Facts;
+use crate::facts::Visits;
+use crate::passes::State;
 use crate::planner::{Planner, finish};
 use crate::tests::pipelines::{Model, Norm};
 use crate::tests::{MESHES, random_program, three_layers};
@@ -21,6 +24,7 @@ pub(super) fn check(b: &Builder, options: &PlanOptions, what: &str) -> Vec<Strin
             None => Planner::new(&b.window, &b.mesh, options),
         };
         planner.run_from(index, Some(pass)).expect("a pass");
+        check_facts(&planner.state, &format!("{what}, after {pass}"));
         let text = print(&planner);
         let read = parse::<Toy>(&text, &b.mesh, options);
         let read = read.unwrap_or_else(|error| panic!("{what}, after {pass}: {error}\n{text}"));
@@ -38,6 +42,51 @@ pub(super) fn check(b: &Builder, options: &PlanOptions, what: &str) -> Vec<Strin
     let read = parse::<Toy>(last, &b.mesh, options).expect("it was read before");
     assert_eq!(finish(read, &b.window), planned, "{what}");
     texts
+}
+
+/// Checks the law of facts: those that followed a window through its rewritings are those that are found of it anew.
+fn check_facts(state: &State<'_, Toy>, what: &str) {
+    let anew = Facts::new(&state.window);
+    let names = state.window.dies.iter().zip(0..).map(|(_, value)| value);
+    for value in names {
+        let of = |facts: &Facts| {
+            let at = value as usize;
+            (
+                facts.roles[at].clone(),
+                facts.view_of[at].clone(),
+                facts.update_of[at].clone(),
+                [
+                    facts.backward[at],
+                    facts.of_layer[at],
+                    facts.updating[at],
+                    facts.lasting[at],
+                ],
+                [
+                    facts.gradient_of[at],
+                    facts.reshape_of[at],
+                    Some(facts.tied_to[at]),
+                ],
+            )
+        };
+        assert_eq!(of(&state.facts), of(&anew), "{what}: value {value}");
+    }
+    for at in 0..state.window.ops.len() {
+        let of = |facts: &Facts| {
+            let (phase, microbatch) = (facts.phases[at], facts.microbatches[at]);
+            (
+                phase,
+                microbatch,
+                facts.after_backward[at],
+                facts.rules[at].clone(),
+            )
+        };
+        assert_eq!(of(&state.facts), of(&anew), "{what}: operation {at}");
+    }
+    assert!(state.facts == anew, "{what}: facts");
+    if state.programs.is_empty() {
+        let visits = Visits::new(&state.window, &anew);
+        assert_eq!(state.visits, visits, "{what}: visits");
+    }
 }
 
 proptest! {
