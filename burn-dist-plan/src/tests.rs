@@ -1,5 +1,6 @@
 //! The law of the planner: the plan of a window on any mesh gives what the window gives on one device.
 
+mod factors;
 pub(crate) mod form;
 mod growth;
 pub(crate) mod pipelines;
