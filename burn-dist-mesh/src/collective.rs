@@ -364,3 +364,54 @@ pub fn elem_bytes(dtype: DType) -> usize {
         other => other.size(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_has_the_kind_the_reduction_and_what_is_moved() {
+        let op = ReduceOp::Sum;
+        let sizes: Arc<[usize]> = [2, 1].into();
+        let parts = Strided::chunked(2, 3, 20, 2);
+        let texts = [
+            (
+                Collective::AllGather(parts.clone()),
+                "all_gather f32 of [2, [2, 1], 5]",
+            ),
+            (
+                Collective::ReduceScatter { op, parts },
+                "reduce_scatter sum f32 of [2, [2, 1], 5]",
+            ),
+            (
+                Collective::AllReduce { op, bytes: 4096 },
+                "all_reduce sum f32 x 1024",
+            ),
+            (
+                Collective::AllToAll(AllToAll {
+                    shape: [3, 4].into(),
+                    split: (0, sizes.clone()),
+                    concat: (1, [2, 2].into()),
+                    elem_bytes: 4,
+                }),
+                "all_to_all f32 [3, 4], dim 0 split into [2, 1], dim 1 joined from [2, 2]",
+            ),
+            (
+                Collective::Shift { by: -1, sizes },
+                "shift f32 by -1 of [2, 1] B",
+            ),
+            (
+                Collective::Broadcast {
+                    root: Rank(3),
+                    bytes: 7,
+                },
+                "broadcast f32 x 7 B from rank 3",
+            ),
+            (Collective::Send { bytes: 8 }, "send f32 x 2"),
+            (Collective::Recv { bytes: 8 }, "recv f32 x 2"),
+        ];
+        for (collective, text) in texts {
+            assert_eq!(collective.display(DType::F32).to_string(), text);
+        }
+    }
+}

@@ -1,5 +1,5 @@
-//! What the values and operations of a window are to training: found once, from definition and use, and read by every
-//! pass. They follow a window that a pass rewrites (`follow.rs`).
+//! The facts of a window: what its values and operations are to training, found once, from definition and use, and read
+//! by every pass. They follow a window that a pass rewrites (`follow.rs`).
 //!
 //! A **cast** changes none of it: a value and its casts are one class, whose uses are those of all of them. But a
 //! parameter is gathered and computed with as a cast, which is thereby no part of its update.
@@ -24,7 +24,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::ir::{Op, ParamSpec, Phase, Role, ValueIndex, Window};
+use crate::ir::{ParamSpec, Phase, Role, ValueIndex};
 use crate::policy::Policy;
 use crate::rule::OpRule;
 
@@ -32,15 +32,18 @@ mod adjoint;
 mod finder;
 pub(crate) mod flow;
 mod follow;
+mod parameters;
+mod seen;
 pub(crate) mod stages;
 #[cfg(test)]
 mod tests;
 pub(crate) mod visits;
+mod walk;
 
 pub(crate) use finder::Finder;
 pub(crate) use visits::Visits;
 
-/// What became of the operations of a window that was rewritten: of each that it has now, what it was.
+/// The origin of an operation of a window that was rewritten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Edit {
     /// The operation of this number, on other values or in another type maybe.
@@ -61,51 +64,46 @@ impl Edit {
     }
 }
 
-/// What the values and operations of a window are.
+/// The facts of the values and operations of a window.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Facts {
-    /// Of each value.
+    /// The role of each value.
     pub roles: Vec<Role>,
     /// The parameter that each value is a view of, or a cast of a view, itself left out.
     pub view_of: Vec<Option<Arc<ParamSpec>>>,
     /// The parameter in whose update each value has its only use, the new parameter included.
     pub update_of: Vec<Option<Arc<ParamSpec>>>,
-    /// Whether each value comes from the one that is made for a loss, and is not part of a parameter.
+    /// True if each value comes from the one that is made for a loss, and is not part of a parameter.
     pub backward: Vec<bool>,
-    /// Whether each value is the gradient of what a layer is linear in, or a sum of such, and of use in pieces.
+    /// True if each value is the gradient of what a layer is linear in, or a sum of such, and of use in pieces.
     pub of_layer: Vec<bool>,
-    /// Whether each value is a gradient of a parameter, a state, or made for the update of a parameter; so is what such
+    /// True if each value is a gradient of a parameter, a state, or made for the update of a parameter; so is what such
     /// a value is a reshape of.
     pub updating: Vec<bool>,
-    /// Whether each value is updating, outlives the window or is read.
+    /// True if each value is updating, outlives the window or is read.
     pub lasting: Vec<bool>,
     /// The activation that each value is the gradient of, if that is the input or the result of a layer; where a layer
     /// takes a cast, what that is a cast of.
     pub gradient_of: Vec<Option<ValueIndex>>,
-    /// What each value is a reshape of.
+    /// The value that each is a reshape of.
     pub reshape_of: Vec<Option<ValueIndex>>,
     /// The first of the values of its shape that each value is tied to: one is made of the other elementwise, or they
     /// meet so, or both are tied to a third.
     pub tied_to: Vec<ValueIndex>,
     /// The rule of each operation.
     pub rules: Vec<Arc<OpRule>>,
-    /// Of each operation.
+    /// The phase of each operation.
     pub phases: Vec<Phase>,
     /// Number of the microbatch that each operation works on: of the loss it leads to, or comes from.
     pub microbatches: Vec<u32>,
     /// The operation that makes the one for each loss: its backward is recorded from there on.
     pub ones: Vec<u32>,
-    /// Whether each operation of the backward comes after it: it needs the gradients of parameters, and makes none, or
+    /// True if each operation of the backward comes after it: it needs the gradients of parameters, and makes none, or
     /// what is made of them so. Norms of gradients do, what is read with them, and gradients that are scaled by them.
     pub after_backward: Vec<bool>,
 }
 
 impl Facts {
-    /// Finds what is known.
-    pub fn new<O: Op>(window: &Window<O>) -> Self {
-        Finder::new(window).facts()
-    }
-
     /// Returns what is known of a value as a parameter.
     pub fn parameter(&self, value: ValueIndex) -> Option<&Arc<ParamSpec>> {
         self.roles[value as usize].parameter()

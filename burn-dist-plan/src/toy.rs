@@ -1,6 +1,7 @@
 //! A language of a few operations, for tests of the planner: short to write down, quick to run.
 //!
-//! [`Builder`] writes windows, [`interpret`] runs a window on one device and its plan on all ranks of a mesh.
+//! [`Builder`] writes windows, [`interpret`] runs a window on one device and its plan on all ranks of a mesh. Long, as
+//! an implementation of [`Op`] is: a match over the same operations for each of its functions.
 
 mod builder;
 mod interpret;

@@ -170,6 +170,9 @@ pub trait Execute<B: Backend>: CustomOp {
     /// # Shapes
     /// Inputs have the local shapes of their layouts; the results must have those of theirs, which are what
     /// [`CustomOp::outputs`] says of the inputs unless the rule says otherwise.
+    ///
+    /// It is not called where no result has an element, as on a rank whose part is empty: there is nothing to compute.
+    /// Inputs without elements may come with results that have some.
     fn execute(&self, inputs: Vec<CustomTensor<B>>, device: &B::Device) -> Vec<CustomTensor<B>>;
 }
 

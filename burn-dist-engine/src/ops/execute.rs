@@ -20,10 +20,11 @@ use burn_std::future::DynFut;
 
 use super::convert::{bool_of_int, int_of_bool};
 use super::family::{Family, Run};
-use super::kinds::{Kind, Tensors};
+use super::kinds::{Arithmetics, Held, Kind, Tensors, by_kind, by_number};
+use super::nothing::{Nothing, has_elements};
 use super::table::family_of;
-use super::visit::Walk;
-use super::{Recorded, nothing, quantized};
+use super::visit::{OpReader, Walk, visit_ref};
+use super::{Recorded, quantized};
 use crate::burn::data::*;
 
 /// Where the tensors and scalars of ops live while they run.
@@ -100,7 +101,12 @@ pub fn execute<B: BackendIr, E: Env<B>>(op: &OperationIr, env: &mut E) -> Result
     if quantized::applies(op) {
         return quantized::run(&mut Context::of(Kind::Float, env), op);
     }
-    run(op, family_of(op), env)
+    let of = family_of(op);
+    match op {
+        // Whatever its tensor is.
+        OperationIr::Init(_) | OperationIr::Drop(_) => run_kernel(of, env),
+        op => run(op, of, env),
+    }
 }
 
 fn run<B: BackendIr, E: Env<B>>(
@@ -108,10 +114,172 @@ fn run<B: BackendIr, E: Env<B>>(
     (kind, family): (Kind, Family<'_>),
     env: &mut E,
 ) -> Result<(), ExecuteError> {
-    if nothing::is_in(op) && nothing::run(op, &family, env)? {
+    if has_empty(op) && run_on_nothing(op, &family, env)? {
         return Ok(());
     }
+    run_kernel((kind, family), env)
+}
+
+#[inline]
+pub(super) fn run_kernel<B: BackendIr, E: Env<B>>(
+    (kind, family): (Kind, Family<'_>),
+    env: &mut E,
+) -> Result<(), ExecuteError> {
     family.run(&mut Context::of(kind, env))
+}
+
+/// Returns whether a tensor of `op` has no elements.
+#[inline]
+fn has_empty(op: &impl Walk) -> bool {
+    struct Any(bool);
+    impl OpReader for Any {
+        #[inline]
+        fn input(&mut self, tensor: &TensorIr) {
+            self.0 |= !has_elements(tensor);
+        }
+        #[inline]
+        fn output(&mut self, tensor: &TensorIr) {
+            self.0 |= !has_elements(tensor);
+        }
+    }
+    let mut any = Any(false);
+    visit_ref(op, &mut any);
+    any.0
+}
+
+/// The operands of an operation.
+#[derive(Default)]
+struct Seen {
+    /// True for each input that has elements.
+    inputs: Vec<bool>,
+    outputs: Vec<TensorIr>,
+}
+
+impl OpReader for Seen {
+    fn input(&mut self, tensor: &TensorIr) {
+        self.inputs.push(has_elements(tensor));
+    }
+    fn output(&mut self, tensor: &TensorIr) {
+        self.outputs.push(tensor.clone());
+    }
+}
+
+/// Runs an operation that [has such a tensor](has_empty) without its kernel, and returns whether it did: if its results have
+/// no elements, or are known.
+///
+/// # Errors
+/// [`ExecuteError::Unsupported`] for an operation without a value, before it has taken a tensor.
+#[cold]
+fn run_on_nothing<B: BackendIr, E: Env<B>>(
+    op: &impl Walk,
+    family: &Family<'_>,
+    env: &mut E,
+) -> Result<bool, ExecuteError> {
+    let mut seen = Seen::default();
+    visit_ref(op, &mut seen);
+    let Seen { inputs, outputs } = seen;
+    let is_quantized = |out: &TensorIr| matches!(out.dtype, DType::QFloat(_));
+    if outputs.iter().any(is_quantized) {
+        return Ok(false);
+    }
+    let made = match family.operation().of_nothing() {
+        _ if !outputs.iter().any(has_elements) => Nothing::Zeros,
+        Some(of) if inputs.iter().skip(of.first).any(|has| !has) => of.made,
+        _ => return Ok(false),
+    };
+    let kept = match made {
+        Nothing::Undefined => {
+            return Err(ExecuteError::Unsupported {
+                op: op.kind().into(),
+                reason: "it has no value over no elements: ask for the number of elements first",
+            });
+        }
+        Nothing::First => Some(0),
+        Nothing::Bias { input, .. } => Some(input),
+        Nothing::Zeros | Nothing::Ones | Nothing::Full(_) => None,
+    };
+    let mut taken = Taken::<B, E> {
+        env,
+        next: 0,
+        kept,
+        found: None,
+    };
+    visit_ref(op, &mut taken);
+    let mut found = taken.found;
+    for out in &outputs {
+        let cx = &mut Context::of(Kind::of(out.dtype), env);
+        match (made, found.take()) {
+            _ if !has_elements(out) => {
+                let handle = empty::<B>(out.shape.clone(), out.dtype, cx.env.device());
+                cx.env.put(out, handle);
+            }
+            (Nothing::First, Some((_, handle))) => cx.env.put(out, handle),
+            (Nothing::Bias { dim, .. }, Some((bias, handle))) => {
+                stretched(cx, &bias, handle, dim, out);
+            }
+            _ => full(cx, made, out),
+        }
+    }
+    Ok(true)
+}
+
+/// Takes all inputs, and keeps one.
+struct Taken<'e, B: BackendIr, E: Env<B>> {
+    env: &'e mut E,
+    next: usize,
+    kept: Option<usize>,
+    found: Option<(TensorIr, B::Handle)>,
+}
+
+impl<B: BackendIr, E: Env<B>> OpReader for Taken<'_, B, E> {
+    fn input(&mut self, tensor: &TensorIr) {
+        let handle = self.env.take(tensor);
+        if self.kept == Some(self.next) {
+            self.found = Some((tensor.clone(), handle));
+        }
+        self.next += 1;
+    }
+    fn output(&mut self, _: &TensorIr) {}
+}
+
+/// Makes a result that is the same number everywhere.
+fn full<B: BackendIr, E: Env<B>>(cx: &mut Context<'_, B, E>, made: Nothing, out: &TensorIr) {
+    let (shape, dtype) = (out.shape.clone(), out.dtype);
+    match made {
+        Nothing::Full(value) => by_number!(cx.kind, K => {
+            let value = Scalar::from(value);
+            let made = <K as Arithmetics<B>>::full(shape, value, cx.env.device(), dtype);
+            <K as Held<B>>::put(cx, out, made)
+        }),
+        Nothing::Ones => by_kind!(cx.kind, K => {
+            let made = <K as Tensors<B>>::ones(shape, cx.env.device(), dtype);
+            <K as Held<B>>::put(cx, out, made)
+        }),
+        _ => by_kind!(cx.kind, K => {
+            let made = <K as Tensors<B>>::zeros(shape, cx.env.device(), dtype);
+            <K as Held<B>>::put(cx, out, made)
+        }),
+    }
+}
+
+/// Makes a result that is a bias, stretched over all but one dim.
+fn stretched<B: BackendIr, E: Env<B>>(
+    cx: &mut Context<'_, B, E>,
+    bias: &TensorIr,
+    handle: B::Handle,
+    dim: usize,
+    out: &TensorIr,
+) {
+    let shape = bias.shape.clone();
+    let bias_of = B::float_tensor(TensorHandle { handle, shape });
+    let value = match bias.dtype == out.dtype {
+        true => bias_of,
+        false => B::float_cast(bias_of, out.dtype.into()),
+    };
+    let mut line = vec![1; out.shape.num_dims()];
+    line[dim] = out.shape[dim];
+    let value = B::float_expand(B::float_reshape(value, line.into()), out.shape.clone());
+    cx.put_float(out, value);
 }
 
 /// The environment, seen through the tensor kinds of the backend.
@@ -123,7 +291,7 @@ pub(super) struct Context<'e, B: BackendIr, E: Env<B>> {
 }
 
 impl<'e, B: BackendIr, E: Env<B>> Context<'e, B, E> {
-    pub(super) fn of(kind: Kind, env: &'e mut E) -> Self {
+    fn of(kind: Kind, env: &'e mut E) -> Self {
         let backend = PhantomData;
         Self { kind, env, backend }
     }
@@ -224,7 +392,7 @@ impl<B: BackendIr, E: Env<B>> Context<'_, B, E> {
 }
 
 /// Makes a tensor with whatever is in its memory; `dtype` is not quantized.
-pub(super) fn empty<B: BackendIr>(shape: Shape, dtype: DType, device: &B::Device) -> B::Handle {
+fn empty<B: BackendIr>(shape: Shape, dtype: DType, device: &B::Device) -> B::Handle {
     match Kind::of(dtype) {
         Kind::Float => B::float_tensor_handle(B::float_empty(shape, device, dtype.into())),
         Kind::Int => B::int_tensor_handle(B::int_empty(shape, device, dtype.into())),

@@ -8,6 +8,7 @@ use burn_std::Slice;
 
 use super::Recorded;
 use super::family::prelude::*;
+use super::nothing::has_elements;
 use super::places::STEPS_IN_PLACE;
 use super::view::{sliced, takes_whole, whole_ranges};
 use crate::layout::{DimLayout, Layout};
@@ -18,9 +19,9 @@ family! {
         Cat(CatOpIr) K = {
             let mut parts = Vec::with_capacity(op.tensors.len());
             for tensor in &op.tensors {
-                let taken = cx.take::<K>(tensor);
-                if !tensor.shape.as_slice().contains(&0) {
-                    parts.push(taken);
+                match has_elements(tensor) {
+                    true => parts.push(cx.take::<K>(tensor)),
+                    false => drop(cx.env.take(tensor)),
                 }
             }
             K::cat(parts, op.dim)

@@ -134,18 +134,24 @@ impl Operation for Reduce<'_> {
             )
     }
 
-    /// What Flex makes of no elements; where it refuses, all backends do.
+    /// Values are Flex's, on one of Burn's lines at least; what Flex refuses is refused on all backends.
     fn of_nothing(&self) -> Option<OfNothing> {
         use Reduce::*;
+        let of_floats = |input: &TensorIr, number| match input.dtype.is_float() {
+            true => Nothing::Full(number),
+            false => Nothing::Undefined,
+        };
         let made = match self {
             Sum(_) | SumDim(_) => Nothing::Zeros,
             Prod(_) | ProdDim(_) => Nothing::Ones,
-            Mean(ReduceOpIr { input, .. }) | MeanDim(ReduceDimOpIr { input, .. })
-                if input.dtype.is_float() =>
-            {
-                Nothing::Full(f64::NAN)
+            Mean(op) => of_floats(&op.input, f64::NAN),
+            MeanDim(op) => of_floats(&op.input, f64::NAN),
+            Max(op) | MaxAbs(op) => of_floats(&op.input, f64::NEG_INFINITY),
+            Min(op) => of_floats(&op.input, f64::INFINITY),
+            MaxDim(_) | MaxAbsDim(_) | MinDim(_) | MaxDimWithIndices(_) | MinDimWithIndices(_) => {
+                Nothing::Undefined
             }
-            _ => Nothing::Undefined,
+            ArgMax(_) | ArgMin(_) | TopK(_) | ArgTopK(_) => Nothing::Undefined,
         };
         OfNothing::from(0, made)
     }

@@ -1,27 +1,26 @@
-//! What is a gradient of what, told by the operations of layers and of their gradients.
+//! Gradients of what, by the operations of layers and of their gradients.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::finder::{Elementwise, Finder};
+use super::finder::Finder;
 use super::first_shape;
+use super::seen::Seen;
 use crate::ir::{Adjoint, Op, ParamSpec, ValueIndex};
 
 impl<O: Op> Finder<'_, O> {
-    /// Returns what is `found` of the class of every operand, if it is the same of all.
-    fn common<T: Clone + PartialEq>(&self, op: &Elementwise, found: &[Option<T>]) -> Option<T> {
-        let mut terms = op
-            .inputs
-            .iter()
-            .map(|(input, _)| &found[self.root(*input) as usize]);
+    /// Returns what is `found` of the class of every operand of an elementwise operation, if it is the same of all.
+    fn common<T: Clone + PartialEq>(&self, op: &Seen, found: &[Option<T>]) -> Option<T> {
+        op.elementwise()?;
+        let mut terms = op.inputs().map(|input| &found[self.root[input] as usize]);
         let first = terms.next()?;
         terms.all(|term| term == first).then(|| first.clone())?
     }
 
     /// Returns the operand of a layer at a position that its [`Adjoint`] names; of a cast, what it was before.
-    fn operand(&self, op: &O, position: usize) -> ValueIndex {
-        let operand = op.inputs().nth(position);
-        self.root(operand.expect("an operation has the operands it names").id)
+    fn operand(&self, op: &Seen, position: usize) -> ValueIndex {
+        let operand = op.inputs.get(position);
+        self.root(operand.expect("an operation has the operands it names").0)
     }
 
     /// Returns the parameters of gradients that are known by the operation that made them, and of their sums, by the
@@ -33,9 +32,9 @@ impl<O: Op> Finder<'_, O> {
         let mut by_gradient: HashMap<ValueIndex, ValueIndex> = HashMap::new();
         let mut by_input: HashMap<ValueIndex, Vec<ValueIndex>> = HashMap::new();
         let mut by_indices: HashMap<ValueIndex, Vec<ValueIndex>> = HashMap::new();
-        let flat = |op: &O, indices| first_shape(&self.reshape_of, self.operand(op, indices));
-        for op in &self.window.ops {
-            match op.traits().adjoint {
+        let flat = |op: &Seen, indices| first_shape(&self.reshape_of, self.operand(op, indices));
+        for op in &self.ops {
+            match op.traits.adjoint {
                 Some(Adjoint::Forward { x, weight }) => {
                     let weights = by_input.entry(self.operand(op, x)).or_default();
                     weights.push(self.operand(op, weight));
@@ -54,8 +53,8 @@ impl<O: Op> Finder<'_, O> {
             Some([value]) => Some(*value),
             _ => None,
         };
-        for (op, elementwise) in self.window.ops.iter().zip(&self.elementwise) {
-            let weight = match op.traits().adjoint {
+        for (op, of_window) in self.ops.iter().zip(&self.window.ops) {
+            let weight = match op.traits.adjoint {
                 Some(Adjoint::Weight { x, gradient }) => by_gradient
                     .get(&self.operand(op, gradient))
                     .copied()
@@ -65,9 +64,9 @@ impl<O: Op> Finder<'_, O> {
                 _ => None,
             };
             let spec = weight.and_then(|weight| self.tags[weight as usize].clone());
-            let spec = spec.or_else(|| self.common(elementwise.as_ref()?, &found));
+            let spec = spec.or_else(|| self.common(op, &found));
             // Indices may be used with several tables: a gradient has the shape of its parameter.
-            if let (Some(spec), Some(out)) = (spec, op.outputs().next())
+            if let (Some(spec), Some(out)) = (spec, of_window.outputs().next())
                 && spec.layout.shape() == out.shape
             {
                 found[self.root(out.id) as usize] = Some(spec);
@@ -82,14 +81,14 @@ impl<O: Op> Finder<'_, O> {
     pub(super) fn gradient_of(&self) -> Vec<Option<ValueIndex>> {
         let mut found: Vec<Option<ValueIndex>> = vec![None; self.window.dies.len()];
         let mut by_weight: HashMap<&str, Vec<(ValueIndex, ValueIndex)>> = HashMap::new();
-        for (op, elementwise) in self.window.ops.iter().zip(&self.elementwise) {
+        for op in &self.ops {
             let path =
                 |weight: usize| Some(&*self.tags[self.operand(op, weight) as usize].as_ref()?.path);
-            let out = op.outputs().next().map(|out| out.id);
-            let Some(out) = out.filter(|out| self.root(*out) == *out) else {
+            let out = op.out;
+            if out == ValueIndex::MAX || self.root(out) != out {
                 continue;
-            };
-            let of = match (op.traits().adjoint, elementwise) {
+            }
+            let of = match (op.traits.adjoint, op.elementwise()) {
                 (Some(Adjoint::Forward { x, weight }), _) => {
                     if let Some(path) = path(weight) {
                         let layer = (self.operand(op, x), out);
@@ -104,7 +103,7 @@ impl<O: Op> Finder<'_, O> {
                     }
                     layer.map(|(x, _)| x)
                 }
-                (None, Some(op)) => self.common(op, &found),
+                (None, Some(_)) => self.common(op, &found),
                 (None, None) => {
                     let from = self.reshape_of[out as usize];
                     let of = from.and_then(|from| found[self.root(from) as usize]);

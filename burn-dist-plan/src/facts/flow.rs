@@ -1,4 +1,4 @@
-//! Who makes and who reads the slots of a program, and what they weigh.
+//! The data flow of a program: who makes and who reads its slots, and what they weigh.
 
 use crate::facts::Facts;
 use crate::ir::{Op, Program, ProgramStep, Slot, ValueIndex, Work};
@@ -8,7 +8,7 @@ use crate::mesh::MeshShape;
 /// Position of a step in its program.
 pub(crate) type StepIndex = usize;
 
-/// What a step reads and makes; a shape-only operand is neither.
+/// The slots that a step reads and makes; a shape-only operand is neither.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ends {
     pub reads: Vec<Slot>,
@@ -22,12 +22,12 @@ pub(crate) fn ends<O: Op>(step: &ProgramStep<O>) -> Ends {
     }
 }
 
-/// What a slot is that is made of parameters alone.
+/// The owner of a slot that is made of parameters alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
     /// A parameter, a copy or a view of it, or a function of it (and of what several have in common).
     One(ValueIndex),
-    /// What several parameters have in common, such as the scales of their casts.
+    /// All that several parameters have in common, such as the scales of their casts.
     Several,
 }
 
@@ -43,11 +43,11 @@ pub(crate) struct Flow {
     pub root: Vec<Slot>,
     /// Bytes of each slot on the rank with the most.
     pub bytes: Vec<u64>,
-    /// Whether the value of each slot lasts: see [`Facts::lasting`].
+    /// True if the value of each slot lasts: see [`Facts::lasting`].
     pub lasting: Vec<bool>,
-    /// Whether the backward makes the value of each slot: see [`Facts::backward`].
+    /// True if the backward makes the value of each slot: see [`Facts::backward`].
     pub backward: Vec<bool>,
-    /// Whether each slot holds a parameter.
+    /// True if each slot holds a parameter.
     pub param: Vec<bool>,
     /// Whose each slot is that is made of parameters alone.
     pub owner: Vec<Option<Owner>>,
@@ -118,7 +118,7 @@ fn owner(reads: impl Iterator<Item = Option<Owner>>) -> Option<Owner> {
     }
 }
 
-/// Whether what a step makes is another look at the memory of what it reads.
+/// Returns whether what a step makes is another look at the memory of what it reads.
 fn looks<O: Op>(step: &ProgramStep<O>) -> bool {
     match step {
         ProgramStep::Local(step) => step.op.traits().is_view,

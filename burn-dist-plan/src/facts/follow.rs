@@ -8,12 +8,13 @@
 //!   update is made of the cast;
 //! - anything else is **found from its operands**, as the first time.
 //!
-//! What is gone is nothing.
+//! Nothing is known of what is gone.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::finder::{Walk, keeps_dims};
+use super::seen::{Seen, keeps_dims};
+use super::walk::Walk;
 use super::{Edit, Facts};
 use crate::ir::{InputState, Op, Phase, Role, ValueIndex, Window};
 use crate::pool::Pool;
@@ -172,7 +173,7 @@ impl Facts {
             let rule = self.rules[index].clone();
             let is_elementwise = self.is_elementwise(index);
             let is_reshape = *rule == OpRule::Reshape;
-            if !is_elementwise && !is_reshape && !keeps_dims(op, &rule) {
+            if !is_elementwise && !is_reshape && !keeps_dims(&op.traits(), &rule) {
                 continue;
             }
             let mut outputs = op.outputs();
@@ -240,7 +241,8 @@ impl Facts {
                 loss[out] = if self.backward[out] { from } else { 0 };
             }
             let Some(before) = edit.before() else {
-                let of_op = walk.operation(op, op.traits().is_cast, &loss);
+                let seen = Seen::new(op, self.rules[index].clone());
+                let of_op = walk.operation(&seen, &loss);
                 self.phases.push(of_op.phase);
                 self.microbatches.push(of_op.microbatch);
                 self.after_backward.push(of_op.is_late);

@@ -54,7 +54,7 @@ impl Stages {
 }
 
 /// The stage that the model gives to what a value belongs to.
-fn given(role: &Role) -> Option<&Stage> {
+fn stage_of(role: &Role) -> Option<&Stage> {
     role.belongs_to()?.stage.as_ref()
 }
 
@@ -104,7 +104,7 @@ struct Finder<'a, O> {
     made: Vec<Option<u32>>,
     /// The stages that have it once the forward is done: the one that makes it, and those that use it; ascending.
     has: Vec<Vec<u32>>,
-    /// What each value is made of that a backward makes of values of the forward alone, if some have a stage.
+    /// The sources of each value that a backward makes of values of the forward alone, if some have a stage.
     made_of: HashMap<ValueIndex, Source>,
 }
 
@@ -260,7 +260,7 @@ impl<'a, O: Op> Finder<'a, O> {
             }
         }
         let homes = self.made.iter().zip(&self.facts.roles);
-        let homes = homes.map(|(made, role)| given(role).map(|stage| stage.index).or(*made));
+        let homes = homes.map(|(made, role)| stage_of(role).map(|stage| stage.index).or(*made));
         Ok(Stages {
             homes: homes.collect(),
             pipeline,
@@ -274,7 +274,7 @@ impl<'a, O: Op> Finder<'a, O> {
             return spec.stage.as_ref().map(|stage| stage.index);
         }
         let out = op.outputs().next()?.id as usize;
-        let of = given(&facts.roles[out])
+        let of = stage_of(&facts.roles[out])
             .or(facts.update_of[out].as_ref().and_then(|p| p.stage.as_ref()));
         if let (Phase::Update, Some(of)) = (phase, of) {
             return Some(of.index);

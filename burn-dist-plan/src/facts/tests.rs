@@ -1,4 +1,5 @@
 //! A table of programs whose values are easily mistaken for others: each row says what every value is.
+//! Long for its rows.
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ fn placed(b: &mut Builder, shape: &[usize], role: Role) -> ValueIndex {
     b.placed_as(shape, Layout::replicated(shape), role)
 }
 
-/// What an optimizer has kept for a weight.
+/// Makes what an optimizer has kept for a weight.
 fn moment(b: &mut Builder, of: &str) -> ValueIndex {
     let shape = [WIDTH, WIDTH];
     placed(b, &shape, Role::State(spec(of, &shape)))
@@ -523,7 +524,7 @@ fn a_marked_value_is_a_parameter() {
 
 /// Two tables of one shape, each read at indices that the backward shapes again for itself.
 #[test]
-fn tables_are_told_apart_by_their_indices() {
+fn tables_are_distinguished_by_their_indices() {
     let mut b = Builder::new("");
     let words = b.param(Builder::spec("words", &[5, WIDTH], None));
     let places = b.param(Builder::spec("places", &[5, WIDTH], None));
@@ -723,7 +724,7 @@ fn gradients_without_an_update() {
     assert!(facts.of_layer[doubled as usize]);
 }
 
-/// What lasts: what is read, what outlives the window, and what an update is made of, in whatever shape.
+/// Values that last: what is read, what outlives the window, and what an update is made of, in whatever shape.
 #[test]
 fn what_lasts() {
     let mut b = Builder::new("");

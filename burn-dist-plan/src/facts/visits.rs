@@ -12,7 +12,7 @@ use crate::policy::{Policy, Reshard};
 /// A unit of a window.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Unit {
-    /// As its first parameter says.
+    /// The owner that its first parameter names.
     pub owner: Owner,
     /// Its number among the units of this policy, in order of first use.
     pub number: u32,
@@ -128,7 +128,7 @@ impl Visits {
         }
     }
 
-    /// Returns whether a parameter gathered for the visit of operation `now` is given up until its use by operation
+    /// Returns whether a parameter gathered for the visit of operation `now` is freed until its use by operation
     /// `next`.
     pub(crate) fn gives_up(&self, reshard: Reshard, now: u32, next: u32) -> bool {
         if self.of(now) == self.of(next) {

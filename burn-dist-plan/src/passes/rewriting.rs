@@ -6,7 +6,7 @@ use crate::ir::{Op, Window};
 /// A window as a pass has written it anew.
 pub(crate) struct Rewritten<O> {
     pub window: Window<O>,
-    /// What its operations were.
+    /// The origins of its operations.
     pub edits: Vec<Edit>,
     /// For each operation whether it is a cast before which terms of a sum are added up: they travel in the type they
     /// have.

@@ -13,7 +13,7 @@ use crate::plan::Plan;
 use crate::toy::{Builder, Kind, Toy, options};
 use crate::{Float, PlanOptions, Policy, Precision, plan, text_after};
 
-/// What a step leaves, by value.
+/// A window, and values of its step.
 struct Step {
     b: Builder,
     /// The factors of rows and of columns.
@@ -23,10 +23,10 @@ struct Step {
     new: TensorIndex,
 }
 
-/// What an earlier window left of the factors.
+/// Factors as an earlier window left them.
 type Kept = [InputState; 2];
 
-/// What is known of the matrix; `split` is the dim that is split over tp, if the mesh has that axis.
+/// The description of the matrix; `split` is the dim that is split over tp, if the mesh has that axis.
 fn spec(mesh: &str, shape: [usize; 2], split: usize) -> ParamSpec {
     let mut spec = Builder::spec("w", &shape, Some("unit"));
     if let Ok(tp) = Builder::new(mesh).mesh.axis("tp") {
@@ -325,7 +325,7 @@ proptest! {
     }
 }
 
-/// What an update stretches, or sums, is no part of it where anything else needs it whole.
+/// An update has no part in what it stretches, or sums, where anything else needs that whole.
 #[test]
 fn what_is_needed_elsewhere_is_no_factor() {
     let mesh = "fsdp=2";

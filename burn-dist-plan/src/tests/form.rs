@@ -51,7 +51,7 @@
 mod block;
 mod facts;
 mod goldens;
-mod laws;
+pub(crate) mod laws;
 mod leaves;
 mod program;
 mod state;

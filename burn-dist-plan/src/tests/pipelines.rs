@@ -1,4 +1,5 @@
-//! The law of stages: a pipeline of any schedule gives what one device gives.
+//! The law of stages: a pipeline of any schedule gives what one device gives. Long for the model that all its tests
+//! build, and their rows.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Runs windows: on one device, and their plans on all ranks of a mesh.
 //!
 //! Elements are numbers of a finite field, so that sums and products are exact in any order, and a value that is not
-//! where it should be is seen.
+//! where it should be is seen. Long for the operations, each of which it runs.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;

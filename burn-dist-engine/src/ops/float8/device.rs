@@ -119,11 +119,7 @@ fn form(tensor: &TensorIr) -> Form {
 fn take<B: BackendIr, E: Env<B>>(cx: &mut Context<'_, B, E>, tensor: &TensorIr) -> CubeTensor {
     let taken = downcast(cx.env.take(tensor)).map_err(|_: B::Handle| ());
     let taken: CubeTensor = taken.expect("types were compared");
-    match tensor.shape.num_elements() {
-        // A copy would be a kernel without threads.
-        0 => taken,
-        _ => into_contiguous(taken),
-    }
+    into_contiguous(taken)
 }
 
 /// Puts what was made beside a tensor.

@@ -2,6 +2,7 @@
 
 #[cfg_attr(burn_021, path = "execute/line_021.rs")]
 mod line;
+mod nothing;
 mod places;
 mod views;
 

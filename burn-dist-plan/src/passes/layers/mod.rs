@@ -281,20 +281,26 @@ fn rewrite<O: Op>(window: &Window<O>, layers: Vec<Layer>) -> Option<Rewritten<O>
     if layers.is_empty() {
         return None;
     }
-    let mut tensors: Vec<Option<NewTensor>> = vec![None; window.dies.len()];
-    for input in &window.inputs {
-        tensors[input.value as usize] = Some(NewTensor {
-            id: input.value,
-            shape: input.shape.clone(),
-            dtype: input.dtype,
-        });
+    let mut wanted = vec![false; window.dies.len()];
+    for operand in layers.iter().flat_map(|layer| layer.operands) {
+        wanted[operand as usize] = true;
     }
-    for out in window.ops.iter().flat_map(Op::outputs) {
-        tensors[out.id as usize] = Some(NewTensor::from(out));
-    }
+    let is_wanted = |value: ValueIndex| wanted[value as usize];
+    let inputs = window.inputs.iter().filter(|input| is_wanted(input.value));
+    let inputs = inputs.map(|input| NewTensor {
+        id: input.value,
+        shape: input.shape.clone(),
+        dtype: input.dtype,
+    });
+    let made = window.ops.iter().flat_map(Op::outputs);
+    let made = made.filter(|out| is_wanted(out.id)).map(NewTensor::from);
+    let tensors: HashMap<ValueIndex, NewTensor> = inputs
+        .chain(made)
+        .map(|tensor| (tensor.id, tensor))
+        .collect();
     let mut instead: Vec<Option<Option<O>>> = vec![None; window.ops.len()];
     for layer in layers {
-        let tensor = |value: ValueIndex| tensors[value as usize].clone();
+        let tensor = |value: ValueIndex| tensors.get(&value).cloned();
         let (last, others) = layer.parts.split_last()?;
         let [first, second] = layer.operands.map(tensor);
         let out = window.ops[*last].outputs().next().map(NewTensor::from);

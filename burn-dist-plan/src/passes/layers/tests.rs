@@ -7,6 +7,7 @@ use crate::ir::{Mark, Role, TensorIndex};
 use crate::plan::Plan;
 use crate::policy::{AsyncTp, Float, Float8, Policy, Precision};
 use crate::tests::MESHES;
+use crate::tests::form::laws::check;
 use crate::toy::{Builder, Kind, Toy, options, planned, whole};
 use crate::{LayoutText, plan, text_after};
 
@@ -355,4 +356,26 @@ fn the_layouts_of_a_module_apply_to_flattened_tokens() {
     assert_eq!(layer.0, "[-, {tp}, -]");
     assert_eq!(of(Form::Batched), layer);
     assert_eq!(of(Form::Merged), layer);
+}
+
+/// The laws of texts and facts, of windows whose products become layers, and of those in types of 16 and 8 bits.
+#[test]
+fn facts_follow_products_that_become_layers() {
+    for mesh in ["fsdp=2", "fsdp=2,tp=2"] {
+        for form in ALL {
+            for float8 in [None, Some("tensorwise"), Some("rowwise")] {
+                let (b, _) = feed_forward(mesh, form, [4, 4]);
+                let b = b.under(Policy {
+                    precision: Precision::new(Float::BF16),
+                    float8: float8.map(|float8| float8.parse().expect("a policy")),
+                    ..Policy::default()
+                });
+                check(
+                    &b,
+                    &options(&b.mesh),
+                    &format!("{form:?}, {mesh}, {float8:?}"),
+                );
+            }
+        }
+    }
 }

@@ -62,7 +62,7 @@ pub(crate) fn precise<O: Op>(
     Ok(Some(rewrite.made.finish(rewrite.values.len())))
 }
 
-/// What a value asks of the operations that use it.
+/// The claim of a value on the operations that use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     /// Its type counts.
@@ -96,7 +96,7 @@ struct Value {
 }
 
 impl Value {
-    /// Whether it belongs to the forward or backward of 16-bit products, not to what an optimizer makes of them.
+    /// Returns whether it belongs to the forward or backward of 16-bit products, not to what an optimizer makes of them.
     fn is_from_products(&self) -> bool {
         self.is_low_born && !self.is_master
     }
@@ -106,9 +106,9 @@ struct Rewrite<'a, O> {
     window: &'a Window<O>,
     facts: &'a Facts,
     visits: &'a Visits,
-    /// What each parameter asks for.
+    /// The precision that each parameter asks for.
     of_param: HashMap<ValueIndex, Precision>,
-    /// What each unit asks for.
+    /// The precision that each unit asks for.
     of_unit: HashMap<u32, Precision>,
     values: Vec<Value>,
     /// The operations that use each recorded value.
@@ -237,7 +237,7 @@ impl<'a, O: Op> Rewrite<'a, O> {
         &self.values[value as usize]
     }
 
-    /// Whether the result of an operation has the elements of its operands at the same places.
+    /// Returns whether the result of an operation has the elements of its operands at the same places.
     fn is_elementwise(&self, index: usize) -> bool {
         let is_cast = self.window.ops[index].traits().is_cast;
         let rule = self.facts.rules[index].as_ref();
@@ -264,7 +264,7 @@ impl<'a, O: Op> Rewrite<'a, O> {
         O::cast(tensor(from), tensor(to))
     }
 
-    /// Whether a cast made in a visit is all that others need of `value`: kept for them, it takes no more memory than
+    /// Returns whether a cast made in a visit is all that others need of `value`: kept for them, it takes no more memory than
     /// the value would, and whoever has gathered it has it for them too. Any other cast is made again in another visit:
     /// keeping it from forward to backward would cost its memory.
     fn stands_for(&mut self, value: ValueIndex, dtype: DType, made: u32) -> bool {

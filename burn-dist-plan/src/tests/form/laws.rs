@@ -15,7 +15,7 @@ use crate::{Float, PASSES, PlanOptions, Policy, Precision, ScheduleKind, plan};
 
 /// Checks the law of a window: the text after each pass is read as what it was written of, and the next pass goes on
 /// with that; the last has the plan that there is without texts. Returns the texts.
-pub(super) fn check(b: &Builder, options: &PlanOptions, what: &str) -> Vec<String> {
+pub(crate) fn check(b: &Builder, options: &PlanOptions, what: &str) -> Vec<String> {
     let planned = plan(&b.window, &b.mesh, options).expect("a plan");
     let mut texts: Vec<String> = Vec::new();
     for (index, (pass, _)) in PASSES.iter().enumerate() {
