@@ -12,7 +12,8 @@
 //! - A **backward** begins at the one that is made for the loss. What is computed of it is backward, until it is part
 //!   of a parameter.
 //! - What an update is made of by elementwise operations, of values of which pieces are enough for all who use them,
-//!   belongs to that update: **gradients**, and **state** of the optimizer, which outlives the window.
+//!   belongs to that update: **gradients**, and **state** of the optimizer, which outlives the window. So do factors:
+//!   what is stretched where it meets a gradient, and sums along a dim of what belongs to the update.
 //! - A gradient that no update uses is matched with its parameter through the operation that made it: it shares the
 //!   gradient of the layer's result with the gradient of the layer's input, which names the weight, or the indices with
 //!   the read of a table. So is the gradient of a layer's input with that input: it names the weight.

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::seen::Seen;
+use super::seen::{Seen, keeps_dims};
 use super::walk::Walk;
 use super::{Edit, Facts};
 use crate::ir::{Entry, InputState, Mark, Op, Origin, ParamSpec, Role, ValueIndex, Window, Work};
@@ -32,6 +32,8 @@ pub(crate) struct Finder<'a, O> {
     of_gradients: Vec<bool>,
     /// True if each value is enough in pieces, by the first of its class.
     alone: Vec<bool>,
+    /// True of a value that is enough in pieces for all but what keeps its dims: that, too, if it is of an update.
+    alone_in_update: Vec<bool>,
     update_of: Vec<Option<Arc<ParamSpec>>>,
     /// The parameters that values from outside are to update, as far as the window knew that made them.
     updates_outside: HashMap<ValueIndex, Arc<ParamSpec>>,
@@ -58,6 +60,7 @@ impl<'a, O: Op> Finder<'a, O> {
             backward: vec![0; num_values],
             of_gradients: vec![false; num_values],
             alone: Vec::new(),
+            alone_in_update: Vec::new(),
             update_of: Vec::new(),
             updates_outside: HashMap::new(),
         };
@@ -111,7 +114,7 @@ impl<'a, O: Op> Finder<'a, O> {
     }
 
     fn follow_updates(&mut self) {
-        self.alone = self.used_on_pieces();
+        (self.alone, self.alone_in_update) = self.used_on_pieces();
         self.update_of = self.updates();
     }
 
@@ -255,10 +258,12 @@ impl<'a, O: Op> Finder<'a, O> {
     }
 
     /// Returns for the first value of each class whether pieces are enough for every operation of the window that uses
-    /// one of the class: elementwise ones with a result of its shape, and the sum of all elements. A cast uses none, nor
-    /// does what measures for one.
-    fn used_on_pieces(&self) -> Vec<bool> {
+    /// one of the class: elementwise ones with a result of its shape, and the sum of all elements; and whether they are
+    /// for every one but those that [keep its dims](crate::rule::Rule::keeps_dims). A cast uses none, nor does what
+    /// measures for one.
+    fn used_on_pieces(&self) -> (Vec<bool>, Vec<bool>) {
         let mut alone = vec![true; self.window.dies.len()];
+        let mut alone_in_update = alone.clone();
         for op in &self.ops {
             if op.traits.is_cast || op.traits.measures {
                 continue;
@@ -267,47 +272,87 @@ impl<'a, O: Op> Finder<'a, O> {
                 OpRule::Factors(rule) => rule.on_pieces().then_some(rule.elementwise),
                 _ => None,
             };
+            let keeps_dims = keeps_dims(&op.traits, &op.rule);
             for &(input, is_alike) in &op.inputs {
                 let enough = on_pieces.is_some_and(|elementwise| !elementwise || is_alike);
-                alone[self.root(input) as usize] &= enough;
+                let root = self.root(input) as usize;
+                alone[root] &= enough;
+                alone_in_update[root] &= enough || keeps_dims;
             }
         }
-        alone
+        (alone, alone_in_update)
     }
 
     /// Returns for each value the parameter in whose update it has its only use. Elementwise operations are followed
     /// back from the new parameter, through values that nothing else uses: a gradient that other gradients are computed
-    /// from is also an activation's. A cast of a parameter is part of an update only if it leads there itself: others
-    /// are made to compute with.
+    /// from is also an activation's. So are those that stretch an operand, and sums along a dim: factors of the update.
+    /// A cast of a parameter is part of an update only if it leads there itself: others are made to compute with.
     fn updates(&self) -> Vec<Option<Arc<ParamSpec>>> {
         let mut found: Vec<Option<Arc<ParamSpec>>> = vec![None; self.window.dies.len()];
-        for op in self.ops.iter().rev() {
-            if op.elementwise().is_none() {
-                continue;
+        // True of a class of which one is needed whole, for what keeps its dims and is of no update.
+        let mut elsewhere = vec![false; self.window.dies.len()];
+        for (op, seen) in self.window.ops.iter().zip(&self.ops).rev() {
+            // All that use a result come after it.
+            for out in seen.outputs().filter(|out| self.tags[*out].is_none()) {
+                let root = self.root(out as ValueIndex) as usize;
+                if elsewhere[root] {
+                    found[root] = None;
+                }
             }
-            let out = self.of_class(op.out) as usize;
-            if found[out].is_none() && self.survives(op.out) {
-                found[out] = self.tags[out].clone();
-            }
-            let Some(param) = found[out].clone() else {
-                continue;
+            let is_alone = |input: ValueIndex, elsewhere: &[bool]| {
+                let root = self.root(input) as usize;
+                self.tags[input as usize].is_some()
+                    || (self.alone_in_update[root] && !elsewhere[root])
             };
-            for input in op.alike() {
-                let tag = self.tags[input as usize].as_ref();
-                let is_alone = tag.is_some() || self.alone[self.root(input) as usize];
-                let found = &mut found[self.of_class(input) as usize];
-                if found.is_none() && is_alone {
-                    *found = Some(tag.unwrap_or(&param).clone());
+            if seen.elementwise().is_some() {
+                let out = self.of_class(seen.out) as usize;
+                if found[out].is_none() && self.survives(seen.out) {
+                    found[out] = self.tags[out].clone();
+                }
+                let Some(param) = found[out].clone() else {
+                    continue;
+                };
+                for input in seen.alike().filter(|input| is_alone(*input, &elsewhere)) {
+                    self.note_update(&mut found, input, &param);
+                }
+            } else if keeps_dims(&seen.traits, &seen.rule) {
+                let param = found[self.of_class(seen.out) as usize].clone();
+                for input in op.inputs() {
+                    let param = param.as_ref();
+                    match param.filter(|param| param.layout.spans(input.shape)) {
+                        Some(param) if is_alone(input.id, &elsewhere) => {
+                            self.note_update(&mut found, input.id, param);
+                        }
+                        Some(_) => {}
+                        None => elsewhere[self.root(input.id) as usize] = true,
+                    }
                 }
             }
         }
         for value in 0..found.len() {
             let of = self.of_class(value as ValueIndex) as usize;
+            if elsewhere[of] && self.tags[of].is_none() {
+                found[of] = None;
+            }
             if of != value {
                 found[value] = found[of].clone();
             }
         }
         found
+    }
+
+    /// Notes that a value is of the update of a parameter, or of itself if it is one, unless it is known of which.
+    fn note_update(
+        &self,
+        found: &mut [Option<Arc<ParamSpec>>],
+        value: ValueIndex,
+        param: &Arc<ParamSpec>,
+    ) {
+        let found = &mut found[self.of_class(value) as usize];
+        if found.is_none() {
+            let tag = self.tags[value as usize].as_ref();
+            *found = Some(tag.unwrap_or(param).clone());
+        }
     }
 
     /// See [`Facts::tied_to`].

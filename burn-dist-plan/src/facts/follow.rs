@@ -13,7 +13,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::seen::Seen;
+use super::seen::{Seen, keeps_dims};
 use super::walk::Walk;
 use super::{Edit, Facts};
 use crate::ir::{InputState, Op, Phase, Role, ValueIndex, Window};
@@ -172,7 +172,8 @@ impl Facts {
         for (index, op) in window.ops.iter().enumerate().rev() {
             let rule = self.rules[index].clone();
             let is_elementwise = self.is_elementwise(index);
-            if !is_elementwise && *rule != OpRule::Reshape {
+            let is_reshape = *rule == OpRule::Reshape;
+            if !is_elementwise && !is_reshape && !keeps_dims(&op.traits(), &rule) {
                 continue;
             }
             let mut outputs = op.outputs();
@@ -180,19 +181,26 @@ impl Facts {
                 continue;
             };
             let at = out.id as usize;
-            let leads = match is_elementwise {
-                true => self.update_of[at].is_some(),
-                false => self.updating[at],
+            let of_out = self.update_of[at].clone();
+            let leads = match is_reshape {
+                false => of_out.is_some(),
+                true => self.updating[at],
             };
             for input in op.inputs().filter(|_| leads) {
                 let from = input.id as usize;
                 let Some(spec) = self.roles[from].parameter().cloned() else {
                     continue;
                 };
-                if from < num_known || (is_elementwise && input.shape != out.shape) {
+                let is_of_update = match &of_out {
+                    _ if is_reshape => true,
+                    _ if is_elementwise => input.shape == out.shape,
+                    Some(of) => of.layout.spans(input.shape),
+                    None => false,
+                };
+                if from < num_known || !is_of_update {
                     continue;
                 }
-                if is_elementwise {
+                if !is_reshape {
                     self.update_of[from] = Some(spec);
                 }
                 self.updating[from] = true;

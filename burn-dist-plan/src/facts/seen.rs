@@ -6,6 +6,12 @@ use crate::ir::op::Traits;
 use crate::ir::{Op, ValueIndex};
 use crate::rule::{OpRule, PartialRule, Rule};
 
+/// Returns whether an operation that is none on pieces is one on those of what it updates, if it is of an update.
+pub(super) fn keeps_dims(traits: &Traits, rule: &OpRule) -> bool {
+    let keeps = matches!(rule, OpRule::Factors(rule) if !rule.on_pieces() && rule.keeps_dims());
+    keeps && !traits.is_cast && !traits.measures
+}
+
 /// An operation, and what it says of itself.
 pub(super) struct Seen {
     pub traits: Traits,

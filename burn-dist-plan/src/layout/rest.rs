@@ -1,6 +1,6 @@
 //! Where parameters, gradients and optimizer state rest (FSDP, ZeRO).
 
-use super::Layout;
+use super::{DimLayout, Factor, Layout};
 use burn_dist_mesh::{AxisIndex, MeshShape};
 
 impl Layout {
@@ -46,6 +46,35 @@ impl Layout {
         layout.tidy();
         layout
     }
+
+    /// Returns whether this is a layout of tensors of a shape.
+    pub fn has_shape(&self, shape: &[usize]) -> bool {
+        let sizes = self.dims.iter().map(DimLayout::size);
+        sizes.eq(shape.iter().copied())
+    }
+
+    /// Returns whether a tensor has the dims of this one, or one element instead, and is more than one number: a factor
+    /// of it, say, that is stretched where they meet.
+    pub fn spans(&self, shape: &[usize]) -> bool {
+        let mut sizes = self.dims.iter().map(DimLayout::size).zip(shape);
+        self.ndim() == shape.len()
+            && sizes.all(|(own, size)| *size == own || *size == 1)
+            && shape.iter().any(|size| *size != 1)
+    }
+
+    /// Returns the layout of a tensor that this one [spans](Self::spans): cut as this one, and whole along dims of which
+    /// it has one element.
+    pub fn along(&self, shape: &[usize]) -> Layout {
+        let mut layout = self.clone();
+        for (dim, size) in layout.dims.iter_mut().zip(shape) {
+            if dim.size() != *size {
+                *dim = DimLayout::single(Factor::whole(*size));
+            }
+        }
+        let Layout { dims, at_rest, .. } = &mut layout;
+        at_rest.retain(|axis| dims.iter().flat_map(DimLayout::axes).any(|of| of == *axis));
+        layout
+    }
 }
 
 #[cfg(test)]
@@ -69,6 +98,24 @@ mod tests {
         assert_eq!(at_rest(mesh, "[]", &[]), "[]");
         assert_eq!(at_rest(mesh, "[-, -]", &[1, 1]), "[-, -]");
         assert_eq!(at_rest(mesh, "[-, -]", &[0, 3]), "[-, -]");
+    }
+
+    #[test]
+    fn factors_are_cut_along_the_dims_they_have() {
+        let mesh = MeshShape::parse("fsdp=2,tp=2").unwrap();
+        let along = |layout: &str, shape: [usize; 2]| {
+            let layout = Layout::parse(layout, &mesh, Some(&[5, 8])).unwrap();
+            assert!(layout.spans(&shape), "{shape:?}");
+            layout.along(&shape).display(&mesh).to_string()
+        };
+        assert_eq!(along("[{fsdp*}, {tp}]", [5, 8]), "[{fsdp*}, {tp}]");
+        assert_eq!(along("[{fsdp*}, {tp}]", [5, 1]), "[{fsdp*}, -]");
+        assert_eq!(along("[{fsdp*}, {tp}]", [1, 8]), "[-, {tp}]");
+        assert_eq!(along("[{tp, fsdp*}, -]", [1, 8]), "[-, -]");
+        let layout = Layout::replicated(&[5, 8]);
+        for shape in [&[1, 1][..], &[5], &[8, 5], &[2, 8], &[1, 5, 8]] {
+            assert!(!layout.spans(shape), "{shape:?}");
+        }
     }
 
     #[test]

@@ -4,8 +4,8 @@
 //! An operation uses an axis if its work is split over it, or if ranks along it work on different terms. Along an axis
 //! of size n that it does not use, all n ranks compute the same: (n - 1) / n of the work is done more than once.
 //!
-//! Left out is the update of parameters by the optimizer: elementwise operations that lead to a parameter. The products
-//! that make gradients are none of it.
+//! Left out is the update of parameters by the optimizer: elementwise operations that lead to a parameter, and sums that
+//! are factors of it. The products that make gradients are none of it.
 //!
 //! The products alone are counted twice: what the model asks for, each once (model flops), and what all ranks execute,
 //! what they repeat and what is made again for the backward included (hardware flops).
@@ -16,7 +16,7 @@ use super::{Context, Report, State};
 use crate::error::PlanError;
 use crate::facts::Facts;
 use crate::ir::flops::flops;
-use crate::ir::{LocalStep, Op, Program, ProgramStep, collective, is_product};
+use crate::ir::{LocalStep, Op, Program, ProgramStep, Tensor, collective, is_product};
 use crate::mesh::{AxisIndex, MeshShape};
 use crate::rule::OpRule;
 
@@ -93,14 +93,17 @@ fn name<O: Op>(op: &O, step: &LocalStep<O>) -> String {
 }
 
 /// Whether an operation is part of an optimizer's update: elementwise, and on the way to a new parameter. What makes
-/// the gradient that an update begins with is none of it.
+/// the gradient that an update begins with is none of it; what makes factors of what is of the update is.
 fn is_update<O: Op>(step: &LocalStep<O>, program: &Program<O>, facts: &Facts) -> bool {
-    let is_elementwise = matches!(&*step.rule, OpRule::Factors(rule) if rule.elementwise);
-    is_elementwise
-        && step.op.outputs().any(|out| {
-            let made = program.slots.get(out.id as usize);
-            made.is_some_and(|made| facts.update_of[made.value as usize].is_some())
-        })
+    let OpRule::Factors(rule) = &*step.rule else {
+        return false;
+    };
+    let is_of_update = |tensor: Tensor<'_>| {
+        let slot = program.slots.get(tensor.id as usize);
+        slot.is_some_and(|slot| facts.update_of[slot.value as usize].is_some())
+    };
+    step.op.outputs().any(is_of_update)
+        && (rule.elementwise || (rule.keeps_dims() && step.op.inputs().any(is_of_update)))
 }
 
 /// Counts the work of a program in which each step is run so many times.

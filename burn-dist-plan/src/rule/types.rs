@@ -191,6 +191,51 @@ impl Rule {
         let in_blocks = self.factors.iter().all(|factor| factor.block > 1);
         self.elementwise || (of_one && (total || in_blocks))
     }
+
+    /// Returns whether the result has the dims of the operands, place by place, but for those with one element: it is a
+    /// sum or a maximum along some dims of the one operand, or of the shape of an operand, beside which others are
+    /// stretched. What is at rest may stay so where the result is for the same use: a split of a factor cuts all that
+    /// have it alike, what has one element along that dim is whole, and of what is summed along it each rank has a term.
+    pub fn keeps_dims(&self) -> bool {
+        let [output] = self.outputs.as_slice() else {
+            return false;
+        };
+        let is_free = |factor: &FactorRule| factor.block == 1 && factor.along.is_none();
+        let is_map = |factor: &FactorRule| factor.kind == FactorKind::Map;
+        let is_known = |factor: &FactorRule| {
+            let sums = FactorKind::Reduce(ReduceOp::Sum);
+            is_map(factor)
+                || factor.kind == sums
+                || factor.kind == FactorKind::Reduce(ReduceOp::Max)
+        };
+        // A dim without a factor has one element: others are needed whole.
+        let is_split = |operand: &Operand| {
+            let mut dims = operand.dims.iter().zip(&operand.shape);
+            dims.all(|(factor, size)| factor.is_some() || *size == 1)
+        };
+        let mut operands = self.inputs.iter();
+        let keeps = operands.all(|input| {
+            let mut dims = input.dims.iter().zip(&output.dims);
+            !input.shape_only
+                && input.dims.len() == output.dims.len()
+                && is_split(input)
+                && dims.all(|(one, other)| one == other || one.is_none() || other.is_none())
+        });
+        let is_alike = |input: &Operand| input.dims == output.dims;
+        let stretches = self.factors.iter().all(is_map) && self.inputs.iter().any(is_alike);
+        let is_reduced = |input: &Operand| {
+            let mut dims = input.dims.iter().zip(&output.dims);
+            dims.all(|(one, other)| one.is_some() || other.is_none())
+        };
+        let reduces = matches!(self.inputs.as_slice(), [input] if is_reduced(input));
+        keeps
+            && is_split(output)
+            && self
+                .factors
+                .iter()
+                .all(|factor| is_free(factor) && is_known(factor))
+            && (stretches || reduces)
+    }
 }
 
 /// How the factors of a rule are split: one [`DimLayout`] per factor, and the partial axes that pass through.

@@ -176,7 +176,7 @@ pub(crate) fn units(mesh: &str, picks: &[u8], twists: &[(u8, u8)], policy: &Poli
     let indices = [b.data(&[4]), b.data(&[4])];
     let ops: Vec<(usize, usize, usize, Layout)> = (0..2 + pick(8))
         .map(|_| {
-            let (kind, a, c) = (pick(26), pick(64), pick(64));
+            let (kind, a, c) = (pick(28), pick(64), pick(64));
             (kind, a, c, random_layout(&b.mesh, &SQUARE, &mut pick))
         })
         .collect();
@@ -251,7 +251,11 @@ pub(crate) fn units(mesh: &str, picks: &[u8], twists: &[(u8, u8)], policy: &Poli
                     let spec = spec(&b, unit, "placed", kinds[0], policy);
                     b.mark(Mark::Param(Arc::new(spec)), a)
                 }
-                _ => b.ones_for(a),
+                24 => b.ones_for(a),
+                at => {
+                    let sum = b.sum_dim(c, at % 2);
+                    b.op(Kind::Mul, &[a, sum], &SQUARE)
+                }
             };
             local.push(made);
         }

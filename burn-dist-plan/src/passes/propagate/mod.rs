@@ -195,6 +195,11 @@ impl<'a, O: Op> Propagator<'a, O> {
             path: None,
             now: 0,
         };
+        for input in &window.inputs {
+            let value = &mut this.values[input.value as usize];
+            value.shape = input.shape.clone();
+            value.dtype = input.dtype;
+        }
         // Many values are of the update of one parameter.
         let mut homes: FxHashMap<*const ParamSpec, Option<Arc<Layout>>> = FxHashMap::default();
         for (value, param) in facts.update_of.iter().enumerate() {
@@ -204,13 +209,15 @@ impl<'a, O: Op> Propagator<'a, O> {
                 let home = || Some(param.home(mesh));
                 let rests = |home: &Layout| !param.at_rest || !home.at_rest.is_empty();
                 let home = known.or_insert_with(|| home().filter(rests).map(Arc::new));
-                home.clone()
+                let shape = &this.values[value].shape;
+                home.clone().map(|home| match home.has_shape(shape) {
+                    true => home,
+                    false => Arc::new(home.along(shape)),
+                })
             });
         }
         for input in &window.inputs {
             let value = &mut this.values[input.value as usize];
-            value.shape = input.shape.clone();
-            value.dtype = input.dtype;
             let rows = input.shape.first().copied();
             let few = rows.filter(|_| of_batch(mesh, &input.shape).is_replicated());
             match &input.state {

@@ -51,10 +51,27 @@ impl<O: Op> Propagator<'_, O> {
         self.state.facts.backward[value as usize] && are_terms_of_rows(partial, self.mesh)
     }
 
-    /// Returns where the result of an elementwise operation rests, if it belongs to the update of a parameter.
+    /// Returns where the result of an operation on pieces rests, if it belongs to the update of a parameter.
     pub(super) fn updates(&self, rule: &Rule, tensors: &Tensors<'_>) -> Option<Arc<Layout>> {
         let home = self.value(tensors.outputs[0].id).home.clone();
-        home.filter(|_| rule.elementwise && tensors.outputs.len() == 1)
+        let is_on_pieces = || rule.elementwise || self.follows_pieces(rule, tensors);
+        home.filter(|_| tensors.outputs.len() == 1 && is_on_pieces())
+    }
+
+    /// Returns whether an operation works on what is at rest.
+    pub(super) fn on_pieces(&self, rule: &Rule, tensors: &Tensors<'_>) -> bool {
+        rule.on_pieces() || self.follows_pieces(rule, tensors)
+    }
+
+    /// Returns whether an operation works on what is at rest for being of an update: its result is, and so is an operand
+    /// that is as large, or larger. A gradient that is summed from what is none of the update is made by the backward.
+    fn follows_pieces(&self, rule: &Rule, tensors: &Tensors<'_>) -> bool {
+        let out = &tensors.outputs[0];
+        let is_of_update = |value: ValueIndex| self.value(value).home.is_some();
+        let mut inputs = tensors.inputs.iter();
+        is_of_update(out.id)
+            && inputs.any(|input| input.numel() >= out.numel() && is_of_update(input.id))
+            && rule.keeps_dims()
     }
 
     /// Returns where the result of an operation rests that is there in layout `made`: what updates a parameter, the

@@ -167,7 +167,7 @@ impl Offering<'_, '_> {
         }
         for (operand, input) in rule.inputs.iter().zip(&view.inputs) {
             let versions = input.versions.iter();
-            let mut offered: Vec<Layout> = match rule.on_pieces() {
+            let mut offered: Vec<Layout> = match hints.on_pieces {
                 true => versions.map(|version| version.as_ref().clone()).collect(),
                 false => versions.map(|version| version.gathered()).collect(),
             };
@@ -322,7 +322,7 @@ impl Offering<'_, '_> {
                 }
                 continue;
             }
-            let cost = self.moves.cost(input, layout, rule.on_pieces());
+            let cost = self.moves.cost(input, layout, view.hints.on_pieces);
             moved += cost.moved;
             times.push((Part::Operand(position), cost.ns));
         }

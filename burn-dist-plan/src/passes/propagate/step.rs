@@ -176,11 +176,13 @@ impl<'a, O: Op> Propagator<'a, O> {
             _ => None,
         };
         let is_data = origin == Some(Origin::Data);
+        let on_pieces = self.on_pieces(rule, tensors);
         let home = self.updates(rule, tensors);
         let hints = Hints {
             forced,
             mirror,
             home: home.clone(),
+            on_pieces,
             batch: is_data.then(|| self.preferred(op, rule, tensors, origin)),
             joins_rows: is_data && traits.joins == Some(0),
             flops: flops(op, shared).into(),
@@ -199,7 +201,7 @@ impl<'a, O: Op> Propagator<'a, O> {
             self.mirrors.insert((indices, dim), layout);
         }
         let is_home = home.is_some_and(|home| split.outputs[0].dims == home.dims);
-        if rule.on_pieces() && (is_home || self.rests(rule, tensors, &split)) {
+        if on_pieces && (is_home || self.rests(rule, tensors, &split)) {
             let inputs = rule.inputs.iter().zip(&mut split.inputs);
             let inputs = inputs.filter(|(operand, _)| !operand.shape_only);
             let inputs = inputs.map(|(_, layout)| layout);

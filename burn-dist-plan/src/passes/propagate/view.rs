@@ -50,6 +50,8 @@ pub(super) struct Hints {
     pub mirror: Option<Layout>,
     /// Where the result rests: unless it stays partial, it is made there.
     pub home: Option<Arc<Layout>>,
+    /// True if what is at rest may stay so.
+    pub on_pieces: bool,
     /// The layout of the result where the operands decide nothing.
     pub batch: Option<Layout>,
     /// Whether the rows of the result are its inputs, whose own layouts then say nothing.

@@ -6,6 +6,7 @@ use super::block::{block, experts, ring};
 use super::{laws, parse};
 use crate::mesh::{Nodes, Rank};
 use crate::planner::finish;
+use crate::tests::factors::by_factors;
 use crate::tests::three_layers;
 use crate::toy::{Builder, Toy, options};
 use crate::{Float, PASSES, PlanOptions, Policy, Precision, ScheduleKind, plan};
@@ -123,6 +124,12 @@ fn a_block_on_meshes() {
 
     let b = block("cp=2", 1, None);
     golden("cp", &b, &first_rank(&b), like);
+}
+
+#[test]
+fn an_update_by_factors() {
+    let b = by_factors("fsdp=2", [6, 8]);
+    golden("factors", &b, &first_rank(&b), Like::Nothing);
 }
 
 #[test]

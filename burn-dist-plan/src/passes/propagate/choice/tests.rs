@@ -60,8 +60,10 @@ fn view(rule: &str, operands: &[&str], mesh: &MeshShape) -> OpView {
             .linear(),
     };
     let operands = operands.iter().map(|text| operand(text, mesh));
+    let rule = rule.build();
+    let on_pieces = matches!(&rule, OpRule::Factors(rule) if rule.on_pieces());
     OpView {
-        rule: Arc::new(rule.build()),
+        rule: Arc::new(rule),
         inputs: operands.collect(),
         result: ResultView {
             dtypes: vec![DType::F32],
@@ -72,6 +74,7 @@ fn view(rule: &str, operands: &[&str], mesh: &MeshShape) -> OpView {
         },
         hints: Hints {
             flops: (2.0 * (SIZE as f64).powi(3)).into(),
+            on_pieces,
             ..Hints::default()
         },
     }
