@@ -12,7 +12,7 @@ use burn_dist_mesh::ReduceOp;
 use proptest::prelude::*;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A folder of its own, which goes with it.
 struct Folder(PathBuf);
@@ -26,6 +26,13 @@ impl Folder {
     }
 
     /// Reads all records, in order of their processes.
+    fn num_files(&self) -> usize {
+        let files = std::fs::read_dir(&self.0).into_iter().flatten().flatten();
+        // Until it is whole, a file has another extension.
+        let is_whole = |file: &std::fs::DirEntry| file.path().extension() == Some("json".as_ref());
+        files.filter(is_whole).count()
+    }
+
     fn records(&self) -> Vec<FlightRecord> {
         let files = std::fs::read_dir(&self.0).expect("records were written");
         let mut records: Vec<FlightRecord> = files
@@ -83,6 +90,11 @@ fn fault(
             });
         }
     });
+    // A process writes its record beside the ranks that have seen the fault.
+    let start = Instant::now();
+    while folder.num_files() < processes && start.elapsed() < PATIENT {
+        std::thread::sleep(Duration::from_millis(1));
+    }
     folder.records()
 }
 
