@@ -3,12 +3,15 @@
 //! Each crate that reads files of others has a test `readers`, which includes this file and lists its readers. A place
 //! in the source that reads a file and belongs to none of them fails the test.
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::BTreeSet;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
+
+#[path = "counting.rs"]
+mod counting;
+use counting::{HELD, PEAK};
 
 /// A reader takes no more memory than this and `FACTOR` times the file.
 const MORE: u64 = 64 << 20;
@@ -16,40 +19,6 @@ const FACTOR: u64 = 4;
 
 /// A hole counts as no more than this, whatever its size, and a device as this.
 const HOLE: u64 = 16 << 20;
-
-/// Counts the bytes that are held.
-struct Counting;
-
-static HELD: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: all calls go to the system's allocator as they come; counting them touches no memory that is handed out.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let held = HELD.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
-        PEAK.fetch_max(held, Ordering::Relaxed);
-        // SAFETY: the caller's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        HELD.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    // A block that grows is held once: the system moves the pages of a large one, and copies none.
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        HELD.fetch_sub(layout.size(), Ordering::Relaxed);
-        let held = HELD.fetch_add(size, Ordering::Relaxed) + size;
-        PEAK.fetch_max(held, Ordering::Relaxed);
-        // SAFETY: the caller's.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
 
 /// A reader of files.
 pub(crate) struct Reader {

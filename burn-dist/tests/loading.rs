@@ -1,50 +1,16 @@
-//! Memory while the state of an optimizer is loaded: each rank has its part, and nobody the whole of a parameter's state.
+//! Memory while the state of an optimizer is loaded: each rank has its part, and nobody the whole of a parameter's
+//! state.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use burn::nn::{Linear, LinearConfig};
 use burn::optim::{AdamConfig, GradientsParams, ModuleOptimizer};
 use burn_dist::checkpoint::{Checkpointer, State};
 use burn_dist::{DeviceMesh, OnMesh, ParallelizeWith, Plan};
 
-/// Counts the bytes that are held, and keeps the size of the largest block.
-struct Counting;
-
-static HELD: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
-static LARGEST: AtomicUsize = AtomicUsize::new(0);
-
-fn count(size: usize) {
-    let held = HELD.fetch_add(size, Ordering::Relaxed) + size;
-    PEAK.fetch_max(held, Ordering::Relaxed);
-    LARGEST.fetch_max(size, Ordering::Relaxed);
-}
-
-// SAFETY: all calls go to the system's allocator as they come; counting them touches no memory that is handed out.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size());
-        // SAFETY: the caller's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        HELD.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        HELD.fetch_sub(layout.size(), Ordering::Relaxed);
-        count(size);
-        // SAFETY: the caller's.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
+#[path = "../../dev/counting.rs"]
+mod counting;
+use counting::{HELD, LARGEST, PEAK};
 
 /// Calls `f`, and returns the largest block of the host that was taken for it, and how much more was held at once than
 /// before.

@@ -5,8 +5,8 @@
 //! cargo build --features cuda --config 'patch.crates-io.cubecl-llvm.path="dev/cubecl-llvm"'
 //! ```
 //!
-//! burn-dist's feature `cuda` compiles kernels through CUDA C++ and NVRTC (CubeCL's `cuda-cpp`), so that nothing of this
-//! is called; what is called all the same is an error that says so.
+//! burn-dist's feature `cuda` compiles kernels through CUDA C++ and NVRTC (CubeCL's `cuda-cpp`), so that nothing of
+//! this is called; what is called all the same is an error that says so.
 
 use std::ffi::c_char;
 
