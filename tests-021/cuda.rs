@@ -34,8 +34,8 @@ const SUITE: harness::Suite = harness::Suite {
     plain: "fsdp=2,tp=2",
     exceptions: &[("matmul_f64", "CubeCL multiplies no matrices of f64")],
     slack: 10.0,
-    // CubeCL rounds the factors of products to tf32, by 2^-11 of each: what is added up here, some 5 products of numbers
-    // up to 1, once or twice, is off by up to 5 * 2 * 2^-11 = 500 * 1e-5 in each.
+    // CubeCL rounds the factors of products to tf32, by 2^-11 of each: what is added up here, some 5 products of
+    // numbers up to 1, once or twice, is off by up to 5 * 2 * 2^-11 = 500 * 1e-5 in each.
     products: (
         &["cov", "matmul_chain", "rotary", "second_use_after_read"],
         1000.0,

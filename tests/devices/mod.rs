@@ -20,8 +20,8 @@ pub(crate) struct Devices {
     pub on: fn(DeviceMeshBuilder) -> DeviceMeshBuilder,
     /// How to come by one.
     pub hint: &'static str,
-    /// How far losses may be from those on Flex, relative. Functions of GPUs are off by less than the longest of the sums
-    /// before them; and steps of AdamW that take signs of gradients that are all but zero hardly move the loss.
+    /// How far losses may be from those on Flex, relative. Functions of GPUs are off by less than the longest of the
+    /// sums before them; and steps of AdamW that take signs of gradients that are all but zero hardly move the loss.
     pub tolerance: f32,
 }
 

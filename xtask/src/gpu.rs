@@ -19,7 +19,8 @@ struct Build {
 /// Each set of features once, since it compiles Burn anew.
 const BUILDS: [Build; 4] = [
     Build {
-        arguments: "build -p promises -p llama --features promises/cuda,llama/cuda,llama/plain-cuda --bin llama --test cuda --bench gpu",
+        arguments: "build -p promises -p llama --features promises/cuda,llama/cuda,llama/plain-cuda \
+            --bin llama --test cuda --bench gpu",
         programs: &[("cuda", "cuda"), ("llama", "llama"), ("gpu", "llama_gpu")],
     },
     Build {

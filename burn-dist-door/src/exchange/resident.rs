@@ -262,8 +262,8 @@ impl AllocationController for Behind {
             Some(words) => words.as_ptr().cast(),
             None => self.read(policy)?.as_ptr(),
         };
-        // SAFETY: both have `len` bytes or more, and they live as long as `self` and are not written to until then; bytes may be
-        // taken for ones that need not be initialised.
+        // SAFETY: both have `len` bytes or more, and they live as long as `self` and are not written to until then;
+        // bytes may be taken for ones that need not be initialised.
         Ok(unsafe { std::slice::from_raw_parts(bytes.cast(), self.len) })
     }
 

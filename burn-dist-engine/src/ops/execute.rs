@@ -164,8 +164,8 @@ impl OpReader for Seen {
     }
 }
 
-/// Runs an operation that [has such a tensor](has_empty) without its kernel, and returns whether it did: if its results have
-/// no elements, or are known.
+/// Runs an operation that [has such a tensor](has_empty) without its kernel, and returns whether it did: if its results
+/// have no elements, or are known.
 ///
 /// # Errors
 /// [`ExecuteError::Unsupported`] for an operation without a value, before it has taken a tensor.

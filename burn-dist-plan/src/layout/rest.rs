@@ -62,8 +62,8 @@ impl Layout {
             && shape.iter().any(|size| *size != 1)
     }
 
-    /// Returns the layout of a tensor that this one [spans](Self::spans): cut as this one, and whole along dims of which
-    /// it has one element.
+    /// Returns the layout of a tensor that this one [spans](Self::spans): cut as this one, and whole along dims of
+    /// which it has one element.
     pub fn along(&self, shape: &[usize]) -> Layout {
         let mut layout = self.clone();
         for (dim, size) in layout.dims.iter_mut().zip(shape) {

@@ -90,7 +90,7 @@ pub struct Layout {
     pub dims: Vec<DimLayout>,
     /// Axes over which the value is a sum (min, max, ...) of its parts.
     pub partial: Vec<Partial>,
-    /// Axes in `dims` over which the tensor merely rests (FSDP); any use but an elementwise one, or one in the update of a
-    /// parameter, gathers them first.
+    /// Axes in `dims` over which the tensor merely rests (FSDP); any use but an elementwise one, or one in the update
+    /// of a parameter, gathers them first.
     pub at_rest: Vec<AxisIndex>,
 }

@@ -4,8 +4,8 @@
 //! An operation uses an axis if its work is split over it, or if ranks along it work on different terms. Along an axis
 //! of size n that it does not use, all n ranks compute the same: (n - 1) / n of the work is done more than once.
 //!
-//! Left out is the update of parameters by the optimizer: elementwise operations that lead to a parameter, and sums that
-//! are factors of it. The products that make gradients are none of it.
+//! Left out is the update of parameters by the optimizer: elementwise operations that lead to a parameter, and sums
+//! that are factors of it. The products that make gradients are none of it.
 //!
 //! The products alone are counted twice: what the model asks for, each once (model flops), and what all ranks execute,
 //! what they repeat and what is made again for the backward included (hardware flops).

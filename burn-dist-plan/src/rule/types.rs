@@ -195,7 +195,8 @@ impl Rule {
     /// Returns whether the result has the dims of the operands, place by place, but for those with one element: it is a
     /// sum or a maximum along some dims of the one operand, or of the shape of an operand, beside which others are
     /// stretched. What is at rest may stay so where the result is for the same use: a split of a factor cuts all that
-    /// have it alike, what has one element along that dim is whole, and of what is summed along it each rank has a term.
+    /// have it alike, what has one element along that dim is whole, and of what is summed along it each rank has a
+    /// term.
     pub fn keeps_dims(&self) -> bool {
         let [output] = self.outputs.as_slice() else {
             return false;

@@ -67,8 +67,8 @@ impl Host {
         Err(StateError::Mismatch { name, reason })
     }
 
-    /// Returns a float tensor of a mesh as data of the host. Moved to its mesh, it is the tensor, in the type that it has
-    /// there.
+    /// Returns a float tensor of a mesh as data of the host. Moved to its mesh, it is the tensor, in the type that it
+    /// has there.
     ///
     /// # Errors
     /// [`StateError::Unread`].
@@ -142,8 +142,8 @@ pub(super) struct State {
 /// Returns the record of an optimizer of `model` with these states, by the ids of parameters.
 ///
 /// # Errors
-/// The id of a state that does not go with its parameter, and the number of dims that the parameter has; `None` if it is
-/// no float.
+/// The id of a state that does not go with its parameter, and the number of dims that the parameter has; `None` if it
+/// is no float.
 pub(super) fn record_of<M: Module>(
     states: BTreeMap<u64, State>,
     model: &M,

@@ -101,9 +101,9 @@ impl Saved {
     /// Returns an optimizer of `model` with the state of the checkpoint, each tensor laid out as its parameter is.
     ///
     /// Burn makes the state of an optimizer on its default device, and moves it to the mesh with the next step. Where
-    /// that device is Flex, the ranks have the state from the start, and nothing moves: what Burn has of it is read from
-    /// the mesh if somebody looks at it (`to_record`), and if a clone of the optimizer lives when the next step is made.
-    /// Such a clone takes the state in the default device's type of floats.
+    /// that device is Flex, the ranks have the state from the start, and nothing moves: what Burn has of it is read
+    /// from the mesh if somebody looks at it (`to_record`), and if a clone of the optimizer lives when the next step is
+    /// made. Such a clone takes the state in the default device's type of floats.
     ///
     /// Where the default device is another one, each process has all of the state there until the next step.
     ///

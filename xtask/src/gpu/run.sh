@@ -1,6 +1,6 @@
 #!/bin/bash
-# Runs the programs that `cargo xtask gpu` has packed beside this script on the NVIDIA GPUs of this machine, and writes a
-# report in the form of docs/gpu-results.md.
+# Runs the programs that `cargo xtask gpu` has packed beside this script on the NVIDIA GPUs of this machine, and writes
+# a report in the form of docs/gpu-results.md.
 #
 #   bash run.sh REPORT.md [tests] [speed] [training]
 #

@@ -1,5 +1,5 @@
-//! Programs that must not compile, and what the compiler says of them: the texts belong to the programs. What they say is
-//! compared by ignored tests, on one toolchain; this is what can be known without a compiler.
+//! Programs that must not compile, and what the compiler says of them: the texts belong to the programs. What they say
+//! is compared by ignored tests, on one toolchain; this is what can be known without a compiler.
 
 use std::collections::BTreeSet;
 use std::fs;

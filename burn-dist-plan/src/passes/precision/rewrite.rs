@@ -96,7 +96,8 @@ struct Value {
 }
 
 impl Value {
-    /// Returns whether it belongs to the forward or backward of 16-bit products, not to what an optimizer makes of them.
+    /// Returns whether it belongs to the forward or backward of 16-bit products, not to what an optimizer makes of
+    /// them.
     fn is_from_products(&self) -> bool {
         self.is_low_born && !self.is_master
     }
@@ -264,9 +265,9 @@ impl<'a, O: Op> Rewrite<'a, O> {
         O::cast(tensor(from), tensor(to))
     }
 
-    /// Returns whether a cast made in a visit is all that others need of `value`: kept for them, it takes no more memory than
-    /// the value would, and whoever has gathered it has it for them too. Any other cast is made again in another visit:
-    /// keeping it from forward to backward would cost its memory.
+    /// Returns whether a cast made in a visit is all that others need of `value`: kept for them, it takes no more
+    /// memory than the value would, and whoever has gathered it has it for them too. Any other cast is made again in
+    /// another visit: keeping it from forward to backward would cost its memory.
     fn stands_for(&mut self, value: ValueIndex, dtype: DType, made: u32) -> bool {
         let info = self.value(value);
         let (of, is_smaller) = (info.of, dtype.size() <= info.dtype.size());

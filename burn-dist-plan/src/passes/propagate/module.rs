@@ -63,8 +63,9 @@ impl<O: Op> Propagator<'_, O> {
         rule.on_pieces() || self.follows_pieces(rule, tensors)
     }
 
-    /// Returns whether an operation works on what is at rest for being of an update: its result is, and so is an operand
-    /// that is as large, or larger. A gradient that is summed from what is none of the update is made by the backward.
+    /// Returns whether an operation works on what is at rest for being of an update: its result is, and so is an
+    /// operand that is as large, or larger. A gradient that is summed from what is none of the update is made by the
+    /// backward.
     fn follows_pieces(&self, rule: &Rule, tensors: &Tensors<'_>) -> bool {
         let out = &tensors.outputs[0];
         let is_of_update = |value: ValueIndex| self.value(value).home.is_some();
