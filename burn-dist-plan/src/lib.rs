@@ -6,6 +6,7 @@
 //! | [`policy`] | how to train on a mesh: what users choose |
 //! | [`rule`] | what of an operation may be split, and what that leaves |
 //! | [`op`] | the operations of a recorded program, as the planner knows them |
+//! | [`region`] | elementwise work as small programs over rows |
 //! | [`param`] | what is known of a parameter |
 //! | [`stage`] | the parts of a model along a pipeline axis |
 //! | [`Facts`] | what the values and operations of a window are to training |
@@ -78,7 +79,7 @@ pub use error::PlanError;
 pub use facts::Facts;
 pub use ir::{
     ParamRole, ParamSpec, Phase, Pipeline, Role, ScheduleChoice, Stage, Style, flops, op, param,
-    stage, window,
+    region, stage, window,
 };
 pub use layout::{LayoutText, runs};
 pub use options::PlanOptions;

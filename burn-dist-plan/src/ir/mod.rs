@@ -5,6 +5,7 @@
 //! | `tensor`, `traits`, `op`, `op/` | the operations of a recorded program, and what one becomes on a rank |
 //! | `float8` | operations of float8 training, which the planner alone makes |
 //! | `param`, `stage`, `owner`, `role` | what is known of a parameter, and of what belongs to one |
+//! | `region` | elementwise work as small programs over rows |
 //! | `window` | recorded operations in canonical form |
 //! | `values`, `step`, `chunked`, `cut`, `program` | the program of all ranks: values, slots, steps |
 //! | `collective`, `levels` | which collective a step is, and its stages over several nodes |
@@ -22,6 +23,7 @@ pub mod op;
 mod owner;
 pub mod param;
 mod program;
+pub mod region;
 mod rename;
 mod role;
 pub mod stage;

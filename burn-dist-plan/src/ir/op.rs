@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::float8::{Float8Op, Product};
 use super::param::ParamSpec;
+use super::region::Pointwise;
 use crate::layout::Layout;
 use crate::mesh::{DType, ReduceOp};
 use crate::rule::OpRule;
@@ -92,6 +93,12 @@ pub trait Op: Clone + Debug + PartialEq + Hash + Send + Sync + 'static {
     /// hardware, and none that the model asks for.
     fn remade_flops(&self) -> f64 {
         0.0
+    }
+
+    /// Returns what it computes, as a formula over its operands with the shapes that they have; `None` if its elements
+    /// cannot be computed one by one, or row by row.
+    fn pointwise(&self) -> Option<Pointwise> {
+        None
     }
 
     /// Returns whether it is a product whose operands are in 8 bits, however the backend stores them.
