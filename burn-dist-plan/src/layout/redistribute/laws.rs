@@ -3,6 +3,7 @@
 
 use super::cost::transfer_ns;
 use super::search::search;
+use super::simulate::simulate;
 use super::*;
 use crate::cost::{Network, work_ns};
 use crate::layout::laws::layout_on;
@@ -423,7 +424,7 @@ fn the_bytes_of_even_plans_are_their_cost() {
                 continue;
             }
             let cost = step.cost(&Network::unknown(&mesh), 4);
-            if step.collective().is_none() {
+            if step.kind.collective().is_none() {
                 let written = step.to.local_numel_max(&mesh) * 4;
                 assert_eq!(cost, work_ns(0.0, written as f64));
                 continue;

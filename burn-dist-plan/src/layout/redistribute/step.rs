@@ -1,6 +1,7 @@
 //! One step of a redistribution.
 
 use crate::layout::Layout;
+use burn_dist_mesh::collective::Kind;
 use burn_dist_mesh::{AxisIndex, MeshShape, ReduceOp};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -87,13 +88,13 @@ pub struct Step {
 }
 
 impl StepKind {
-    /// Returns the name of the collective, or `None` for a local step.
-    pub fn collective(&self) -> Option<&'static str> {
+    /// Returns the kind of the collective that it is, or `None` for a local step.
+    pub fn collective(&self) -> Option<Kind> {
         match self {
-            StepKind::AllGather { .. } => Some("all_gather"),
-            StepKind::ReduceScatter { .. } => Some("reduce_scatter"),
-            StepKind::AllReduce { .. } => Some("all_reduce"),
-            StepKind::AllToAll { .. } => Some("all_to_all"),
+            StepKind::AllGather { .. } => Some(Kind::AllGather),
+            StepKind::ReduceScatter { .. } => Some(Kind::ReduceScatter),
+            StepKind::AllReduce { .. } => Some(Kind::AllReduce),
+            StepKind::AllToAll { .. } => Some(Kind::AllToAll),
             StepKind::Slice { .. } | StepKind::ToPartial { .. } | StepKind::Refactor => None,
         }
     }
@@ -104,7 +105,7 @@ impl StepKind {
             StepKind::Slice { .. } => "slice",
             StepKind::ToPartial { .. } => "to_partial",
             StepKind::Refactor => "refactor",
-            _ => self.collective().expect("all other steps are collectives"),
+            _ => self.collective().map_or("nothing", Kind::name),
         }
     }
 
@@ -183,11 +184,6 @@ impl Layout {
 }
 
 impl Step {
-    /// Returns the name of the collective, or `None` for a local step.
-    pub fn collective(&self) -> Option<&'static str> {
-        self.kind.collective()
-    }
-
     /// Returns one line of text, such as `all_gather fsdp: [{tp, fsdp*}, -] -> [{tp}, -]`.
     pub fn display<'a>(&'a self, mesh: &'a MeshShape) -> impl fmt::Display + 'a {
         Text { step: self, mesh }
