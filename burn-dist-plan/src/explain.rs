@@ -378,14 +378,14 @@ impl Explanation {
     }
 }
 
-/// Returns the reasons that are given, in order, with the paths for which each is, each once.
+/// Returns the reasons, in order, each with the paths that have it, these once.
 fn by_reason<'a, R: Copy + Eq + Hash>(
-    given: impl Iterator<Item = (R, &'a str)>,
+    reasons: impl Iterator<Item = (R, &'a str)>,
 ) -> Vec<(R, String)> {
     let mut found: Vec<(R, String)> = Vec::new();
     let mut places: HashMap<R, usize> = HashMap::new();
     let mut known: HashSet<(R, String)> = HashSet::new();
-    for (reason, path) in given {
+    for (reason, path) in reasons {
         let path = generalize(path);
         if !known.insert((reason, path.clone())) {
             continue;

@@ -85,25 +85,25 @@ impl Policy {
         let strategies: Vec<String> = of_all.into_iter().chain(of_one).collect();
         let strategies = strategies.join(",");
         let parts = [
-            said("checkpoint", &self.checkpoint, &default.checkpoint),
-            said("precision", &self.precision, &default.precision),
+            differing("checkpoint", &self.checkpoint, &default.checkpoint),
+            differing("precision", &self.precision, &default.precision),
             self.float8
                 .as_ref()
                 .map(|float8| format!("float8={float8}")),
-            said("strategy", &strategies, &String::new()),
-            said("reshard", &self.reshard, &default.reshard),
-            said("prefetch", &self.prefetch, &default.prefetch),
-            said("accumulation", &self.accumulation, &default.accumulation),
-            said("offload", &self.offload, &default.offload),
-            said("context", &self.context, &default.context),
-            said("async_tp", &self.async_tp, &default.async_tp),
+            differing("strategy", &strategies, &String::new()),
+            differing("reshard", &self.reshard, &default.reshard),
+            differing("prefetch", &self.prefetch, &default.prefetch),
+            differing("accumulation", &self.accumulation, &default.accumulation),
+            differing("offload", &self.offload, &default.offload),
+            differing("context", &self.context, &default.context),
+            differing("async_tp", &self.async_tp, &default.async_tp),
         ];
         parts.into_iter().flatten().collect::<Vec<_>>().join(";")
     }
 }
 
-/// Returns what is said of a choice, if it is not the default.
-fn said<T: Display + PartialEq>(key: &str, value: &T, default: &T) -> Option<String> {
+/// Returns the text of a choice, if it is not the default.
+fn differing<T: Display + PartialEq>(key: &str, value: &T, default: &T) -> Option<String> {
     (value != default).then(|| format!("{key}={value}"))
 }
 

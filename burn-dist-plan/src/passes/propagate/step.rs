@@ -219,10 +219,15 @@ impl<'a, O: Op> Propagator<'a, O> {
                 self.wait_for_reshape(out.id, tag.clone());
             }
         }
-        if let Some(layer) = traits.layer {
-            self.constrain_output(layer, tensors)?;
+        let weight = match traits.layer {
+            Some(Layer::Linear) => 1,
+            Some(Layer::Lookup) => 0,
+            None => return Ok(()),
+        };
+        match self.value(tensors.inputs[weight].id).tag.clone() {
+            Some(tag) => self.constrain_result(&tag, tensors),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Returns the layouts that a reshape of a value may start from.
