@@ -19,7 +19,9 @@ pub fn chunk(range: Range<usize>, parts: usize, index: usize) -> Range<usize> {
 }
 
 impl Factor {
-    /// Returns the elements of this factor that a rank holds.
+    /// Returns the elements of this factor that a rank holds, as a range of the global factor.
+    ///
+    /// Later chunks are shorter or empty: 7 over 3 ranks are 3, 3 and 1.
     pub fn range(&self, mesh: &MeshShape, rank: Rank) -> Range<usize> {
         self.axes.iter().fold(0..self.size, |range, &axis| {
             chunk(range, mesh.size(axis), mesh.coord(rank, axis))
@@ -87,19 +89,6 @@ impl DimLayout {
 }
 
 impl Layout {
-    /// Returns the elements of one factor that a rank holds, as a range of the global factor.
-    ///
-    /// Later chunks are shorter or empty: 7 over 3 ranks are 3, 3 and 1.
-    pub fn factor_range(
-        &self,
-        mesh: &MeshShape,
-        rank: Rank,
-        dim: usize,
-        factor: usize,
-    ) -> Range<usize> {
-        self.dims[dim].factors[factor].range(mesh, rank)
-    }
-
     /// Returns the shape of the block that a rank holds: per dim, the product of the local sizes of its factors.
     pub fn local_shape(&self, mesh: &MeshShape, rank: Rank) -> Vec<usize> {
         self.dims

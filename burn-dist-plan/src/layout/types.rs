@@ -50,6 +50,11 @@ impl DimLayout {
         self.factors.iter().map(|factor| factor.size).product()
     }
 
+    /// Returns the sizes of the factors.
+    pub fn sizes(&self) -> Vec<usize> {
+        self.factors.iter().map(|factor| factor.size).collect()
+    }
+
     /// Returns the axes that split the dim, factor by factor.
     pub fn axes(&self) -> impl Iterator<Item = AxisIndex> + '_ {
         self.factors.iter().flat_map(|f| f.axes.iter().copied())

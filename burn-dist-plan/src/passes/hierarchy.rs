@@ -99,11 +99,6 @@ impl<'a> Hierarchy<'a> {
         self.topology.num_nodes() < 2
     }
 
-    /// Returns the sizes of axes, in the order of a group.
-    fn sizes(&self, axes: &[AxisIndex]) -> Vec<usize> {
-        axes.iter().map(|&axis| self.mesh.size(axis)).collect()
-    }
-
     /// Decides, from what all ranks know alike.
     fn decide(&self, step: &Step, elem_bytes: usize) -> Decision {
         if self.is_single() {
@@ -134,7 +129,8 @@ impl<'a> Hierarchy<'a> {
             if step.kind.reduce_op() == Some(ReduceOp::Mean) {
                 return Decision::Flat("a mean is divided once");
             }
-            if levels_of(&self.sizes(&axes), split).is_none() {
+            let sizes: Vec<usize> = axes.iter().map(|&axis| self.mesh.size(axis)).collect();
+            if levels_of(&sizes, split).is_none() {
                 return Decision::Flat("the ranks of a node are no subtree of its sums");
             }
         }

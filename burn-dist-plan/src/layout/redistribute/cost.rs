@@ -42,8 +42,8 @@ impl Step {
                 from: (dim, factor),
                 ..
             } => {
-                let full = self.to.factor_range(mesh, rank, *dim, *factor).len();
-                let own = self.from.factor_range(mesh, rank, *dim, *factor).len();
+                let of = |layout: &Layout| layout.dims[*dim].factors[*factor].range(mesh, rank);
+                let (full, own) = (of(&self.to).len(), of(&self.from).len());
                 // The new block holds this factor whole; all but the own piece of it comes from others.
                 after.checked_div(full).unwrap_or(0) * (full - own)
             }

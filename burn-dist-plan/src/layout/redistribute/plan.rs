@@ -4,7 +4,7 @@ use super::direct::direct;
 use super::search::{common_factors, in_factors, search};
 use super::{Step, StepKind};
 use crate::cost::Network;
-use crate::layout::{DimLayout, Layout, LayoutError};
+use crate::layout::{Layout, LayoutError};
 use burn_dist_mesh::{AxisIndex, MeshShape};
 
 /// Returns the cheapest sequence of steps from one layout to another; empty if they are equal.
@@ -73,14 +73,8 @@ fn aligned(mesh: &MeshShape, from: &Layout, to: &Layout) -> Option<Vec<(StepKind
     let mut source = from.clone();
     let mut target = to.clone();
     for (a, b) in source.dims.iter_mut().zip(&mut target.dims) {
-        if !a
-            .factors
-            .iter()
-            .map(|f| f.size)
-            .eq(b.factors.iter().map(|f| f.size))
-        {
-            let sizes = |dim: &DimLayout| dim.factors.iter().map(|f| f.size).collect::<Vec<_>>();
-            let common = common_factors(&sizes(a), &sizes(b));
+        if a.sizes() != b.sizes() {
+            let common = common_factors(&a.sizes(), &b.sizes());
             a.factors = in_factors(mesh, &a.factors, &common)?;
             b.factors = in_factors(mesh, &b.factors, &common)?;
         }

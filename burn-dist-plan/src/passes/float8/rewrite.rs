@@ -53,6 +53,8 @@ struct Weight {
 struct Group {
     /// How many operations come before.
     at: usize,
+    /// The first operation that uses one in 8 bits.
+    used: usize,
     weights: Vec<Weight>,
 }
 
@@ -143,13 +145,13 @@ fn groups(mut weights: Vec<Weight>) -> Vec<Group> {
         }
         kinds[kind].push(weight);
     }
-    let mut groups: Vec<(usize, Group)> = kinds.into_iter().flat_map(groups_of_kind).collect();
-    groups.sort_by_key(|(used, group)| (group.at, *used));
-    groups.into_iter().map(|(_, group)| group).collect()
+    let mut groups: Vec<Group> = kinds.into_iter().flat_map(groups_of_kind).collect();
+    groups.sort_by_key(|group| (group.at, group.used));
+    groups
 }
 
-/// As [`groups`], of weights of one kind in order of use, each group with its first use.
-fn groups_of_kind(weights: Vec<Weight>) -> Vec<(usize, Group)> {
+/// As [`groups`], of weights of one kind in order of use.
+fn groups_of_kind(weights: Vec<Weight>) -> Vec<Group> {
     let mut by_made: Vec<usize> = (0..weights.len()).collect();
     by_made.sort_by_key(|index| weights[*index].made);
     let mut by_made = by_made.into_iter().peekable();
@@ -173,11 +175,11 @@ fn groups_of_kind(weights: Vec<Weight>) -> Vec<(usize, Group)> {
             .filter_map(|index| weights[index].take());
         let together: Vec<Weight> = together.collect();
         let at = together.iter().map(|weight| weight.made).max();
-        let group = Group {
+        groups.push(Group {
             at: at.unwrap_or(0),
+            used,
             weights: together,
-        };
-        groups.push((used, group));
+        });
     }
     groups
 }
