@@ -1,4 +1,4 @@
-//! What a plan does, for people and for programs.
+//! Plans in words and numbers, for people and for programs.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -22,7 +22,7 @@ use crate::passes::redundancy::Redundancy;
 use crate::plan::Plan;
 use crate::{Accumulation, ActivationCheckpoint, AskedValue};
 
-/// What is asked of windows beside what they do.
+/// Questions about windows beside what they do.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ask {
     /// A pass: what there is of a window after it is kept as text.
@@ -93,11 +93,11 @@ pub struct Explanation {
     pub accumulation: String,
     /// Gradients that were added or kept before they were reduced.
     pub accumulated: Accumulated,
-    /// What units make again in the backward, as text; of several policies, those other than `none`.
+    /// The activations that units make again in the backward, as text; of several policies, those other than `none`.
     pub checkpoint: String,
     /// Pipelines with their schedules; several where windows have several.
     pub scheduled: Vec<String>,
-    /// What is made again in the backward.
+    /// The steps that are made again in the backward.
     pub recomputed: Recomputed,
     /// Linear layers whose units ask for float8, and why some are left as they are.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -1,7 +1,7 @@
 //! Choices as text: one name for each variant.
 
-/// Implements [`Display`](std::fmt::Display) and [`FromStr`](std::str::FromStr) by the names of the variants; `$problem`
-/// is what is wrong with any other text.
+/// Implements [`Display`](std::fmt::Display) and [`FromStr`](std::str::FromStr) by the names of the variants;
+/// `$problem` is what is wrong with any other text.
 macro_rules! texts {
     ($type:ident, $problem:expr, $($variant:ident = $name:literal),+ $(,)?) => {
         impl std::fmt::Display for $type {

@@ -24,7 +24,7 @@ use crate::mesh::{AxisIndex, MeshShape, Rank};
 use crate::policy::ShardStrategy;
 use queue::{Queue, Reductions};
 
-/// What may start together: same visit, same ranks, same element type.
+/// The mark of collectives that may start together: same visit, same ranks, same element type.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Key {
     visit: u32,
@@ -54,7 +54,7 @@ struct Bucket {
     prefetch: u32,
 }
 
-/// What stands at one place of the new order, in this order.
+/// A thing at a place of the new order; at one place, they stand in this order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Stands {
     /// The launch of a bucket of gathers.

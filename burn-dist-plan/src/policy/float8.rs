@@ -95,8 +95,9 @@ pub struct Float8 {
     pub scaling: Scaling,
     /// The tensor that scales are of.
     pub scope: Scope,
-    /// Whether weights at rest are gathered in 8 bits; not those with scales of what a rank holds, nor with rowwise scales, which the forward and the backward
-    /// use in different ones, and not those whose blocks straddle shards. It changes no value.
+    /// True if weights at rest are gathered in 8 bits; not those with scales of what a rank holds, nor with rowwise
+    /// scales, which the forward and the backward use in different ones, and not those whose blocks straddle shards. It
+    /// changes no value.
     pub gather: bool,
     /// The type of activations and weights.
     pub forward: Fp8,

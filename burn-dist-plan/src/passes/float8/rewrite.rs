@@ -150,7 +150,7 @@ fn groups(mut weights: Vec<Weight>) -> Vec<Group> {
     groups
 }
 
-/// As [`groups`], of weights of one kind in order of use.
+/// Puts weights of one kind together, in order of use, as [`groups`] does.
 fn groups_of_kind(weights: Vec<Weight>) -> Vec<Group> {
     let mut by_made: Vec<usize> = (0..weights.len()).collect();
     by_made.sort_by_key(|index| weights[*index].made);
@@ -430,16 +430,15 @@ impl<O: Op> Rewrite<'_, O> {
 
     fn product(&mut self, index: u32, op: &O, product: &LayerProduct, reduces_first: bool) {
         let mut operands: Vec<ValueIndex> = op.inputs().map(|input| input.id).collect();
-        let (float8, formats) = (product.float8(), product.formats());
-        let power_of_two = float8.has_powers_of_two();
-        let (scope, scales) = (float8.scope, scales(product.product, float8.scaling));
         let which = product.product;
-        let scaled = match scope {
+        let (float8, formats) = (product.float8(), product.formats());
+        let scales = scales(which, float8.scaling);
+        let scaled = match float8.scope {
             Scope::Rank => Float8Op::ProductOfRank {
                 product: which,
                 scales,
                 formats,
-                power_of_two,
+                power_of_two: float8.has_powers_of_two(),
             },
             Scope::Global => {
                 let [first, second] = [0, 1].map(|operand| {

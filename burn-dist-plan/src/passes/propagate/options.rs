@@ -13,7 +13,7 @@ const COMBINATIONS_MAX: usize = 4096;
 pub(super) struct Options<'a> {
     rule: &'a Rule,
     mesh: &'a MeshShape,
-    /// Of each factor; the first is "whole".
+    /// The splits of each factor; the first is "whole".
     per_factor: Vec<Vec<DimLayout>>,
 }
 
