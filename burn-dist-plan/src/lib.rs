@@ -19,7 +19,7 @@
 //! Files use what is above them in this list, and nothing below.
 //!
 //! ```text
-//! layout/, rule/, policy/, pipeline/, cost.rs, memory.rs, storage.rs, bytes.rs, pool.rs
+//! layout/, rule/, policy/, pipeline/, cost.rs, memory.rs, storage.rs, bytes.rs, pool.rs, texts.rs
 //! ir/           window: recorded operations in canonical form; program: the steps of all ranks; tasks of a rank
 //! facts/        what values and operations are to training, the stages of a pipeline, visits to units, data flow
 //! account.rs    the bytes of a rank, buffer by buffer
