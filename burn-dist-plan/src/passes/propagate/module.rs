@@ -192,24 +192,20 @@ impl<O: Op> Propagator<'_, O> {
     ///
     /// A result that lives on may still be reshaped in a later window.
     pub(super) fn check_applied(&self) -> Result<(), PlanError> {
-        let mut vain: Vec<_> = self
-            .unflattened
-            .iter()
-            .filter(|(value, waiting)| {
-                // Of those that die, those survive that are read.
-                let info = self.value(**value);
-                let is_used = info.survives || !info.uses.is_empty();
-                !waiting.is_applied && is_used && self.state.window.dies[**value as usize]
-            })
-            .collect();
-        vain.sort_by_key(|(value, _)| **value);
-        let Some((value, Unflattened { tag, .. })) = vain.first() else {
+        let vain = self.unflattened.iter().filter(|(value, waiting)| {
+            // Of those that die, those survive that are read.
+            let info = self.value(**value);
+            let is_used = info.survives || !info.uses.is_empty();
+            !waiting.is_applied && is_used && self.state.window.dies[**value as usize]
+        });
+        let first = vain.min_by_key(|(value, _)| **value);
+        let Some((value, Unflattened { tag, .. })) = first else {
             return Ok(());
         };
         let Some(text) = &tag.output else {
             return Ok(());
         };
-        self.asked(text, &self.value(**value).shape, tag).map(drop)
+        self.asked(text, &self.value(*value).shape, tag).map(drop)
     }
 
     /// Returns the layout that a module asks for.

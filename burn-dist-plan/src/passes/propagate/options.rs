@@ -201,35 +201,17 @@ pub(super) fn passing(rule: &Rule, inputs: &[Option<&[Partial]>]) -> Vec<Partial
     if carriers.map(numel).sum::<usize>() < numel(&rule.outputs[0]) {
         return Vec::new();
     }
-    let sums = |partial: &[Partial]| -> Vec<Partial> {
-        partial
-            .iter()
-            .copied()
-            .filter(|p| p.op == ReduceOp::Sum)
-            .collect()
+    let passes = |p: &&Partial| match rule.partial {
+        PartialRule::Resolve => false,
+        PartialRule::Move | PartialRule::JointMove => true,
+        PartialRule::Linear | PartialRule::JointLinear => p.op == ReduceOp::Sum,
     };
-    match rule.partial {
-        PartialRule::Resolve => Vec::new(),
-        PartialRule::Move => inputs.first().copied().flatten().unwrap_or(&[]).to_vec(),
-        PartialRule::Linear => sums(inputs.first().copied().flatten().unwrap_or(&[])),
-        PartialRule::JointLinear | PartialRule::JointMove => {
-            let Some(first) = inputs.first().copied().flatten() else {
-                return Vec::new();
-            };
-            let first = match rule.partial {
-                PartialRule::JointLinear => sums(first),
-                _ => first.to_vec(),
-            };
-            first
-                .into_iter()
-                .filter(|p| {
-                    inputs
-                        .iter()
-                        .all(|input| input.is_some_and(|q| q.contains(p)))
-                })
-                .collect()
-        }
-    }
+    let has = |input: &Option<&[Partial]>, p: &Partial| input.is_some_and(|of| of.contains(p));
+    let in_all = |p: &&Partial| inputs.iter().all(|input| has(input, p));
+    let first = inputs.first().copied().flatten().unwrap_or(&[]).iter();
+    let passing = first.filter(passes);
+    let passing = passing.filter(|p| !rule.partial.is_joint() || in_all(p));
+    passing.copied().collect()
 }
 
 #[cfg(test)]
