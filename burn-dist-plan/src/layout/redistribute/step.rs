@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 /// [`StepKind::Refactor`].
 ///
 /// To execute a step, view the local block with every factor as a dim of its own, in order; the position named by (dim,
-/// factor) is where pieces are joined and cut. Groups are [`MeshShape::group_of`] the axes in the order listed, so
-/// pieces join in group order.
+/// factor) is where pieces are joined and cut. Groups are [`MeshShape::group_of`](burn_dist_mesh::MeshShape::group_of)
+/// the axes in the order listed, so pieces join in group order.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum StepKind {
     /// Joins the members' pieces along a factor. `axes` are the minor-most axes of that factor.
