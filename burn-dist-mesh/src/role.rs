@@ -44,9 +44,9 @@ pub(super) struct Row {
     /// Names of axes that have it by default; the first stands for the others.
     pub names: &'static [&'static str],
     splits: Parts,
-    /// Whether parameters rest in pieces over such an axis.
+    /// True if parameters rest in pieces over such an axis.
     shards: bool,
-    /// Whether stacked experts are split over such an axis.
+    /// True if stacked experts are split over such an axis.
     experts: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What a worker tells its observers, event by event.
+//! Events of a worker, one by one, for its observers.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! What one rank holds, has received and has spent its time on.
+//! Memory, traffic and time of one rank.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

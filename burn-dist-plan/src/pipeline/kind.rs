@@ -49,7 +49,7 @@ pub enum ScheduleKind {
     DualPipeV,
 }
 
-/// What is known of a schedule beside its actions.
+/// All that is known of a schedule beside its actions.
 struct Row {
     kind: ScheduleKind,
     name: &'static str,
