@@ -6,8 +6,7 @@ use crate::mesh::{AxisIndex, DType, MeshShape, Rank};
 
 /// Returns the kind of the collective that a step is, and its axes; `None` of a local step.
 pub(crate) fn collective(kind: &StepKind) -> Option<(Kind, Vec<AxisIndex>)> {
-    let effect = kind.effect();
-    Some((effect.collective?, effect.axes.to_vec()))
+    Some((kind.collective()?, kind.axes().to_vec()))
 }
 
 /// As [`collective`], with the axes in the order of the group. Those of an all-reduce have shard axes last, and so first

@@ -289,38 +289,30 @@ impl Policy {
             context,
             async_tp,
         } = self;
-        let of_axes = strategies
-            .iter()
-            .map(|(axis, strategy)| format!("{}:{strategy}", mesh.name(*axis)));
-        let of_all = choice(strategy, &default.strategy).into_iter();
-        let strategies: Vec<String> = of_all.chain(of_axes).collect();
-        let strategies = (!strategies.is_empty()).then(|| strategies.join(","));
-        let text_of_float8 = || {
-            let float8 = float8.as_ref();
-            float8.map_or_else(|| "off".into(), Float8::to_string)
-        };
-        let choices = [
-            ("checkpoint", choice(checkpoint, &default.checkpoint)),
-            ("precision", choice(precision, &default.precision)),
-            ("float8", (*float8 != default.float8).then(text_of_float8)),
-            ("strategy", strategies),
-            ("reshard", choice(reshard, &default.reshard)),
-            ("prefetch", choice(prefetch, &default.prefetch)),
-            ("accumulation", choice(accumulation, &default.accumulation)),
-            ("offload", choice(offload, &default.offload)),
-            ("context", choice(context, &default.context)),
-            ("async_tp", choice(async_tp, &default.async_tp)),
+        let of_all = (*strategy != default.strategy).then(|| strategy.to_string());
+        let of_one = strategies.iter();
+        let of_one = of_one.map(|(axis, strategy)| format!("{}:{strategy}", mesh.name(*axis)));
+        let strategies: Vec<String> = of_all.into_iter().chain(of_one).collect();
+        let strategies = strategies.join(",");
+        let parts = [
+            differing("checkpoint", checkpoint, &default.checkpoint),
+            differing("precision", precision, &default.precision),
+            float8.as_ref().map(|float8| format!("float8={float8}")),
+            differing("strategy", &strategies, &String::new()),
+            differing("reshard", reshard, &default.reshard),
+            differing("prefetch", prefetch, &default.prefetch),
+            differing("accumulation", accumulation, &default.accumulation),
+            differing("offload", offload, &default.offload),
+            differing("context", context, &default.context),
+            differing("async_tp", async_tp, &default.async_tp),
         ];
-        let differ = choices
-            .into_iter()
-            .filter_map(|(key, text)| Some(format!("{key}={}", text?)));
-        differ.collect::<Vec<_>>().join(";")
+        parts.into_iter().flatten().collect::<Vec<_>>().join(";")
     }
 }
 
-/// Returns the text of a choice that is not the default.
-fn choice<T: Display + PartialEq>(said: &T, default: &T) -> Option<String> {
-    (said != default).then(|| said.to_string())
+/// Returns the text of a choice, if it is not the default.
+fn differing<T: Display + PartialEq>(key: &str, value: &T, default: &T) -> Option<String> {
+    (value != default).then(|| format!("{key}={value}"))
 }
 
 #[cfg(test)]
