@@ -62,6 +62,7 @@ pub mod layout;
 pub mod memory;
 mod options;
 mod passes;
+pub mod pattern;
 pub mod pipeline;
 mod plan;
 mod planner;
@@ -90,10 +91,8 @@ pub use passes::redundancy::{AxisRedundancy, FewRows, Redundancy};
 pub use passes::{PASSES, pass_index};
 pub use pipeline::ScheduleKind;
 pub use planner::{plan, text_after};
-pub use policy::{
-    Accumulation, ActivationCheckpoint, AsyncTp, ContextParallel, Float, Float8, Fp8, Offload,
-    Policy, Precision, Reshard, Scaling, Scope, ShardStrategy, UnitPolicy,
-};
+pub use policy::unit::Policy;
+pub use policy::*;
 pub use storage::Storage;
 pub use why::{AskedValue, why};
 

@@ -1,4 +1,4 @@
-//! How to train on a mesh: what users choose, each with a text form.
+//! How to train on a mesh: what users choose, each with a text form. The fronts show all that is public here.
 //!
 //! A [`Policy`] holds all of it, resolved for one unit; it travels with the parameters. A [`UnitPolicy`] is what a user
 //! says of a model or of a unit. A policy changes speed and memory; of the values, only [`Precision`] and
@@ -10,12 +10,10 @@ mod checkpoint;
 mod context;
 mod float8;
 mod offload;
-mod pattern;
 mod precision;
 mod reshard;
-mod resolved;
 mod strategy;
-mod unit;
+pub(crate) mod unit;
 
 pub use accumulation::Accumulation;
 pub use async_tp::AsyncTp;
@@ -23,9 +21,8 @@ pub use checkpoint::ActivationCheckpoint;
 pub use context::ContextParallel;
 pub use float8::{Float8, Fp8, Scaling, Scope};
 pub use offload::Offload;
-pub use pattern::{Pattern, PatternSegment};
 pub use precision::{Float, Precision};
 pub use reshard::Reshard;
-pub use resolved::Policy;
 pub use strategy::ShardStrategy;
+pub(crate) use unit::Policy;
 pub use unit::UnitPolicy;

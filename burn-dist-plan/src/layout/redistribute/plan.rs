@@ -126,10 +126,9 @@ fn with_rest(path: Vec<(StepKind, Layout)>, from: &Layout, to: &Layout) -> Vec<S
     let mut before = from.clone();
     for (kind, mut after) in path {
         let sharded: Vec<_> = after.sharded_axes().collect();
-        unmoved.retain(|axis| match &kind {
-            StepKind::AllToAll { axes: moved, .. } => !moved.contains(axis),
-            _ => sharded.contains(axis),
-        });
+        let effect = kind.effect();
+        let leaves = |axis: &AxisIndex| effect.joins.is_some() && effect.axes.contains(axis);
+        unmoved.retain(|axis| sharded.contains(axis) && !leaves(axis));
         after.at_rest = sharded
             .into_iter()
             .filter(|axis| {

@@ -86,16 +86,71 @@ pub struct Step {
     pub to: Layout,
 }
 
+/// The effect of a step on blocks and layouts: the one place where kinds of steps differ, but for local ones.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Effect<'a> {
+    /// The collective that it is; `None` of a local step.
+    pub collective: Option<Kind>,
+    /// The axes along which it works, in group order.
+    pub axes: &'a [AxisIndex],
+    /// How the terms of the members are reduced, before anything is cut; nothing is partial over the axes then.
+    pub reduces: Option<ReduceOp>,
+    /// The (dim, factor) along which the pieces of the members are joined: the axes leave it.
+    pub joins: Option<(usize, usize)>,
+    /// The (dim, factor) of which a piece is cut for each member: the axes become its minor-most ones.
+    pub cuts: Option<(usize, usize)>,
+}
+
 impl StepKind {
+    /// Returns the effect of the step.
+    pub(crate) fn effect(&self) -> Effect<'_> {
+        let local = |axes| Effect {
+            collective: None,
+            axes,
+            reduces: None,
+            joins: None,
+            cuts: None,
+        };
+        let call = |kind, axes| Effect {
+            collective: Some(kind),
+            ..local(axes)
+        };
+        match self {
+            Self::AllGather { axes, dim, factor } => Effect {
+                joins: Some((*dim, *factor)),
+                ..call(Kind::AllGather, axes)
+            },
+            Self::ReduceScatter {
+                axes,
+                op,
+                dim,
+                factor,
+            } => Effect {
+                reduces: Some(*op),
+                cuts: Some((*dim, *factor)),
+                ..call(Kind::ReduceScatter, axes)
+            },
+            Self::AllReduce { axes, op } => Effect {
+                reduces: Some(*op),
+                ..call(Kind::AllReduce, axes)
+            },
+            Self::AllToAll { axes, from, to } => Effect {
+                joins: Some(*from),
+                cuts: Some(*to),
+                ..call(Kind::AllToAll, axes)
+            },
+            Self::Slice { axes, dim, factor } => Effect {
+                cuts: Some((*dim, *factor)),
+                ..local(axes)
+            },
+            Self::ToPartial { axis, .. } => local(std::slice::from_ref(axis)),
+            Self::Refactor => local(&[]),
+        }
+    }
+
     /// Returns the kind of the collective that it is, or `None` for a local step.
     pub fn collective(&self) -> Option<Kind> {
-        match self {
-            StepKind::AllGather { .. } => Some(Kind::AllGather),
-            StepKind::ReduceScatter { .. } => Some(Kind::ReduceScatter),
-            StepKind::AllReduce { .. } => Some(Kind::AllReduce),
-            StepKind::AllToAll { .. } => Some(Kind::AllToAll),
-            StepKind::Slice { .. } | StepKind::ToPartial { .. } | StepKind::Refactor => None,
-        }
+        self.effect().collective
     }
 
     /// Returns the name of the step, local ones included.
@@ -110,52 +165,32 @@ impl StepKind {
 
     /// Returns how terms are reduced, if any are.
     pub fn reduce_op(&self) -> Option<ReduceOp> {
-        match self {
-            Self::ReduceScatter { op, .. } | Self::AllReduce { op, .. } => Some(*op),
-            _ => None,
-        }
+        self.effect().reduces
     }
 
     /// Returns the axes along which the step works, in group order.
     pub fn axes(&self) -> &[AxisIndex] {
-        match self {
-            StepKind::AllGather { axes, .. }
-            | StepKind::ReduceScatter { axes, .. }
-            | StepKind::AllReduce { axes, .. }
-            | StepKind::AllToAll { axes, .. }
-            | StepKind::Slice { axes, .. } => axes,
-            StepKind::ToPartial { axis, .. } => std::slice::from_ref(axis),
-            StepKind::Refactor => &[],
-        }
+        self.effect().axes
     }
 
     /// Returns the layout after this step. Axes at rest are dropped from what they split; none are added.
     pub(super) fn apply(&self, from: &Layout) -> Layout {
         let mut to = from.clone();
-        match self {
-            StepKind::AllGather { axes, dim, factor } => to.pop_axes(*dim, *factor, axes),
-            StepKind::ReduceScatter {
-                axes, dim, factor, ..
-            } => {
-                to.partial.retain(|partial| !axes.contains(&partial.axis));
-                to.push_axes(*dim, *factor, axes);
-            }
-            StepKind::AllReduce { axes, .. } => {
-                to.partial.retain(|partial| !axes.contains(&partial.axis));
-            }
-            StepKind::AllToAll {
-                axes,
-                from: source,
-                to: target,
-            } => {
-                to.pop_axes(source.0, source.1, axes);
-                to.push_axes(target.0, target.1, axes);
-            }
-            StepKind::Slice { axes, dim, factor } => to.push_axes(*dim, *factor, axes),
-            StepKind::ToPartial { axis, op } => to = to.with_partial_untidied(*axis, *op),
-            StepKind::Refactor => {}
+        let effect = self.effect();
+        if effect.reduces.is_some() {
+            to.partial
+                .retain(|partial| !effect.axes.contains(&partial.axis));
         }
-        to
+        if let Some((dim, factor)) = effect.joins {
+            to.pop_axes(dim, factor, effect.axes);
+        }
+        if let Some((dim, factor)) = effect.cuts {
+            to.push_axes(dim, factor, effect.axes);
+        }
+        match self {
+            StepKind::ToPartial { axis, op } => to.with_partial_untidied(*axis, *op),
+            _ => to,
+        }
     }
 }
 

@@ -8,7 +8,8 @@ use serde::Serialize;
 use crate::facts::Facts;
 use crate::ir::{Adjoint, BLOCK, Layer, Op, ParamSpec, Phase, Product, ValueIndex, Window, Work};
 use crate::mesh::{DType, MeshShape};
-use crate::policy::{Float8, Pattern, Scaling, Scope};
+use crate::pattern::Pattern;
+use crate::policy::{Float8, Scaling, Scope};
 
 /// What is a multiple of in the sizes of a layer: the tensor cores take nothing else (torchao).
 const MULTIPLE: usize = 16;
