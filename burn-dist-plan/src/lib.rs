@@ -46,6 +46,9 @@
 
 #![forbid(unsafe_code)]
 
+#[macro_use]
+mod texts;
+
 pub mod account;
 mod bytes;
 pub mod cache;
