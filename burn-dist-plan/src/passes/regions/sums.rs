@@ -1,17 +1,9 @@
 //! Sums along one dim after the other, which are one over all rows, or over all elements.
 
-use super::look::{Look, Seen, sum};
-use super::walk::{Fate, Walk};
+use super::look::{Seen, sum};
+use super::walk::{Begun, Fate, Walk};
 use crate::ir::op::Tensor;
 use crate::ir::{Op, Task};
-
-/// Sums along some dims whose result only a further sum reads: together they are one over all rows, or all elements.
-pub(super) struct Begun {
-    of: Look,
-    dims: Vec<usize>,
-    operations: u32,
-    bytes_apart: u64,
-}
 
 impl<'a, O: Op> Walk<'a, O> {
     /// Has a sum join a region, if it is one of rows, or as the last of several that are.

@@ -3,7 +3,6 @@
 use rustc_hash::FxHashMap;
 
 use super::look::{Base, Folds, Look, Seen, see};
-use super::sums::Begun;
 use crate::ir::op::Tensor;
 use crate::ir::region::{Instruction, ScalarOf};
 use crate::ir::{Access, Op, Slot, Task};
@@ -56,6 +55,14 @@ pub(super) struct Making {
     pub bytes_apart: u64,
     pub tensors: usize,
     pub instructions: usize,
+}
+
+/// Sums along some dims whose result only a further sum reads: together they are one over all rows, or all elements.
+pub(super) struct Begun {
+    pub of: Look,
+    pub dims: Vec<usize>,
+    pub operations: u32,
+    pub bytes_apart: u64,
 }
 
 /// The end of a task.
