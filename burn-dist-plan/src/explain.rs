@@ -19,6 +19,7 @@ use crate::memory::{MemoryClass, MemoryPlan, MemoryTimeline};
 use crate::mesh::{Links, Rank, Topology};
 use crate::passes::float8::Float8Layer;
 use crate::passes::redundancy::Redundancy;
+use crate::passes::regions::Fused;
 use crate::plan::Plan;
 use crate::{Accumulation, ActivationCheckpoint, AskedValue};
 
@@ -110,6 +111,9 @@ pub struct Explanation {
     /// others stay as they are.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub overlaps: Vec<Overlap>,
+    /// Elementwise work as few kernels, if it is: of the first rank.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fused: Option<Fused>,
     /// Work that ranks repeat.
     pub redundancy: Redundancy,
     /// The planned ranks; not part of the text and of JSON.
@@ -195,6 +199,9 @@ impl Explanation {
         let layers = plan.float8.iter().filter(|layer| !known.contains(layer));
         self.float8.extend(layers.cloned());
         self.overlaps.extend(plan.overlaps.iter().cloned());
+        if let Some(fused) = plan.fused {
+            *self.fused.get_or_insert_default() += fused;
+        }
         self.redundancy += &plan.redundancy;
         self.accumulated.added += plan.accumulated.added;
         self.accumulated.kept += plan.accumulated.kept;
@@ -533,6 +540,9 @@ impl std::fmt::Display for Explanation {
         self.write_overlaps(f)?;
         if self.redundancy.flops > 0.0 {
             writeln!(f, "{}", self.redundancy)?;
+        }
+        if let Some(fused) = &self.fused {
+            writeln!(f, "{fused}")?;
         }
         self.write_memory(f)?;
         Ok(())

@@ -35,6 +35,7 @@
 //!   hierarchy     stages of collectives over several nodes                program -> program
 //!   async_tp      products in chunks beside transfers                     program -> program
 //!   lower         local shapes and operations, pieces of collectives      program -> tasks
+//!   regions       elementwise work as few kernels                         tasks -> tasks
 //!   offload       moves to the host and back                              tasks -> tasks
 //!   lifetimes     last uses                                               tasks -> tasks
 //! plan.rs       tasks per rank, collectives with reasons, what each pass has done
@@ -88,6 +89,7 @@ pub use ir::{
 pub use layout::{LayoutText, runs};
 pub use options::PlanOptions;
 pub use passes::redundancy::{AxisRedundancy, FewRows, Redundancy};
+pub use passes::regions::Fused;
 pub use passes::{PASSES, pass_index};
 pub use pipeline::ScheduleKind;
 pub use planner::{plan, text_after};
@@ -105,8 +107,8 @@ pub mod float8 {
 /// Plans of windows: what every rank does.
 pub mod task {
     pub use crate::ir::task::{
-        CollectiveRecord, CollectiveTask, HostTask, Output, RandomTask, RankPlan, ReadPlan, Task,
-        TermOf, TransferTask, UploadTask,
+        CollectiveRecord, CollectiveTask, HostTask, Output, RandomTask, RankPlan, ReadPlan,
+        RegionInput, RegionTask, Task, TermOf, TransferTask, UploadTask,
     };
     pub use crate::ir::tensor::Slot;
     pub use crate::plan::Plan;
