@@ -336,7 +336,11 @@ impl Builder<'_> {
                     Leaves::Each => return Err(unsupported()),
                 }
             }
-            let value = self.spread(value, extent);
+            let value = match value < region.formula.operands.len() && leaves == Leaves::Each {
+                // What leaves is never read from an operand, whose place another result may have taken by then.
+                true => self.step(What::Spread, &[value], self.values[value].kind, extent),
+                false => self.spread(value, extent),
+            };
             made.push(ResultOf {
                 value,
                 kind,
@@ -434,6 +438,8 @@ impl Builder<'_> {
                 _ => phases[phase].elements.push(step),
             }
         }
+        // Sums read operands, whose places others take.
+        stores.sort_by_key(|(_, store)| store.leaves == Leaves::Each);
         for (phase, store) in stores {
             if store.value < operands {
                 loads.add(store.value, phase, &self.values, &mut once, &mut phases);
