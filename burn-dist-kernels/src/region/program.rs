@@ -131,8 +131,9 @@ pub(super) struct ResultOf {
     pub leaves: Leaves,
 }
 
-/// Bytes of the first cache that chunks of values may take.
-const CACHE: usize = 24 << 10;
+/// Bytes that chunks of values may take: they pass from the first cache to the second and back as fast as they are
+/// computed with.
+const CACHE: usize = 48 << 10;
 
 struct Builder<'a> {
     region: &'a Region,

@@ -55,9 +55,11 @@ impl Single {
         let sum = 1.0 + e;
         // What the sum has lost.
         let lost = e - (sum - 1.0);
-        let is_above = x >= 0.0;
-        let quotient = (if is_above { 1.0 } else { e }) / sum;
-        let inverse = if is_above { quotient } else { 1.0 - quotient };
+        // Chosen by bits: of a choice between floats the compiler makes two quotients.
+        let below = (x.to_bits() as i32 >> 31) as u32;
+        let above = f32::from_bits(e.to_bits() & below | 1f32.to_bits() & !below);
+        let quotient = above / sum;
+        let inverse = if below == 0 { quotient } else { 1.0 - quotient };
         quotient - quotient * (lost * inverse)
     }
 
