@@ -13,10 +13,9 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
-    /// Notes that as many bytes as were found are read behind them next.
-    pub(super) fn note(&mut self, memory: &[u8], end: usize, bytes: usize) {
-        let next = (end + bytes).min(memory.len());
-        if let Some(bytes) = memory.get(end..next)
+    /// Notes what is read next.
+    pub(super) fn note(&mut self, memory: &[u8], next: std::ops::Range<usize>) {
+        if let Some(bytes) = memory.get(next.start..next.end.min(memory.len()))
             && !bytes.is_empty()
         {
             let first = bytes.as_ptr().addr();

@@ -47,8 +47,40 @@ pub(super) trait Folds: Pod {
     }
 }
 
+/// The bound of integers.
+macro_rules! whole_bound {
+    ($lanes:expr, $elements:expr, $fold:ident, $order:tt, $pair:expr) => {
+        $fold!($pair)
+    };
+}
+
+/// The bound of floats: NaN is looked for beside, so that a lane waits for one instruction and not for three.
+macro_rules! float_bound {
+    ($lanes:expr, $elements:expr, $fold:ident, $order:tt, $pair:expr) => {{
+        let mut lanes = *$lanes;
+        let mut not_numbers = lanes;
+        let whole = $elements.chunks_exact(LANES);
+        let rest = whole.remainder();
+        for chunk in whole {
+            for lane in 0..LANES {
+                let x = chunk[lane];
+                lanes[lane] = if lanes[lane] $order x { lanes[lane] } else { x };
+                not_numbers[lane] = if x.is_nan() { x } else { not_numbers[lane] };
+            }
+        }
+        for (lane, x) in rest.iter().enumerate() {
+            lanes[lane] = if lanes[lane] $order *x { lanes[lane] } else { *x };
+            not_numbers[lane] = if x.is_nan() { *x } else { not_numbers[lane] };
+        }
+        for lane in 0..LANES {
+            let not_number = not_numbers[lane];
+            $lanes[lane] = if not_number.is_nan() { not_number } else { lanes[lane] };
+        }
+    }};
+}
+
 macro_rules! folds {
-    ($type:ty, $run:ident, $least:expr, $largest:expr, $add:expr, $mul:expr, $max:expr, $min:expr) => {
+    ($type:ty, $run:ident, $least:expr, $largest:expr, $add:expr, $mul:expr, $max:expr, $min:expr, $bound:ident) => {
         impl Folds for $type {
             fn neutral(fold: Fold) -> Self {
                 match fold {
@@ -94,8 +126,8 @@ macro_rules! folds {
                         match self.0 {
                             Fold::Sum => fold!($add),
                             Fold::Prod => fold!($mul),
-                            Fold::Max => fold!($max),
-                            Fold::Min => fold!($min),
+                            Fold::Max => $bound!(self.1, self.2, fold, >, $max),
+                            Fold::Min => $bound!(self.1, self.2, fold, <, $min),
                         }
                     }
                 }
@@ -139,7 +171,8 @@ macro_rules! float_folds {
             std::ops::Add::add,
             std::ops::Mul::mul,
             larger,
-            smaller
+            smaller,
+            float_bound
         );)*
     };
 }
@@ -155,8 +188,38 @@ macro_rules! integer_folds {
             <$type>::wrapping_add,
             <$type>::wrapping_mul,
             Ord::max,
-            Ord::min
+            Ord::min,
+            whole_bound
         );)*
     };
 }
 integer_folds!(i8, i16, i32, i64, u8, u16, u32, u64);
+
+/// Folds products of elements of a row into lanes, each product rounded.
+pub(super) fn products_into_lanes(
+    level: Level,
+    lanes: &mut [f32; LANES],
+    left: &[f32],
+    right: &[f32],
+) {
+    struct Products<'a>(&'a mut [f32; LANES], &'a [f32], &'a [f32]);
+    impl NullaryFnOnce for Products<'_> {
+        type Output = ();
+        #[inline(always)]
+        fn call(self) {
+            let mut lanes = *self.0;
+            let (left, right) = (self.1.chunks_exact(LANES), self.2.chunks_exact(LANES));
+            let rest = left.remainder().iter().zip(right.remainder());
+            for (left, right) in left.zip(right) {
+                for lane in 0..LANES {
+                    lanes[lane] += left[lane] * right[lane];
+                }
+            }
+            for (lane, (x, y)) in lanes.iter_mut().zip(rest) {
+                *lane += x * y;
+            }
+            *self.0 = lanes;
+        }
+    }
+    level.run(Products(lanes, left, right));
+}

@@ -99,19 +99,19 @@ pub(super) trait Numbers: Pod {
     fn classify(level: Level, op: Unary, to: Places<'_, u8>, of: &[Self]);
 }
 
-/// The larger of two floats, NaN if either is.
+/// The larger of two floats, NaN if either is; of equal ones, which may be zeros of both signs, the second.
 #[inline(always)]
 pub(super) fn larger<T: PartialOrd + Copy>(x: T, y: T) -> T {
     // NaN is not equal to itself.
     #[allow(clippy::eq_op, reason = "it asks for NaN")]
-    if x >= y || x != x { x } else { y }
+    if x > y || x != x { x } else { y }
 }
 
-/// The smaller of two floats, NaN if either is.
+/// The smaller of two floats, NaN if either is; of equal ones the second.
 #[inline(always)]
 pub(super) fn smaller<T: PartialOrd + Copy>(x: T, y: T) -> T {
     #[allow(clippy::eq_op, reason = "it asks for NaN")]
-    if x <= y || x != x { x } else { y }
+    if x < y || x != x { x } else { y }
 }
 
 macro_rules! compare {
@@ -509,4 +509,127 @@ pub(super) fn select<T: Pod>(
         }
     }
     level.run(Select(to, mask, on_true, on_false));
+}
+
+/// Elements of a block of [`pair`].
+const BLOCK: usize = 64;
+
+/// A value for each element, or the same for all, block by block.
+struct Blocks<'a> {
+    values: &'a [f32],
+    /// Elements from a block to the next: none of the same value.
+    apart: usize,
+    rest: [f32; BLOCK],
+}
+
+impl<'a> Blocks<'a> {
+    #[inline(always)]
+    fn new(source: Source<'a, f32>, same: &'a mut [f32; BLOCK]) -> Self {
+        match source {
+            Source::Dense(values) => {
+                let mut rest = [0.0; BLOCK];
+                let left = values.len() % BLOCK;
+                rest[..left].copy_from_slice(&values[values.len() - left..]);
+                Self {
+                    values,
+                    apart: BLOCK,
+                    rest,
+                }
+            }
+            Source::One(value) => {
+                *same = [value; BLOCK];
+                Self {
+                    values: same,
+                    apart: 0,
+                    rest: [value; BLOCK],
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn block(&self, index: usize) -> &[f32; BLOCK] {
+        let first = index * self.apart;
+        self.values[first..first + BLOCK]
+            .try_into()
+            .expect("a block has its length")
+    }
+}
+
+/// Two instructions of one loop, each rounded: `second(first(a, b), c)`, or with `c` on the left.
+pub(super) fn pair(
+    level: Level,
+    ops: (Binary, Binary),
+    is_left: bool,
+    to: Places<'_, f32>,
+    sources: [Source<'_, f32>; 3],
+) {
+    struct Pair<'a>(
+        (Binary, Binary),
+        bool,
+        Places<'a, f32>,
+        [Source<'a, f32>; 3],
+    );
+    #[inline(always)]
+    fn each(
+        to: &mut [MaybeUninit<f32>; BLOCK],
+        a: &[f32; BLOCK],
+        b: &[f32; BLOCK],
+        c: &[f32; BLOCK],
+        made: impl Fn(f32, f32, f32) -> f32,
+    ) {
+        for i in 0..BLOCK {
+            to[i].write(made(a[i], b[i], c[i]));
+        }
+    }
+    impl NullaryFnOnce for Pair<'_> {
+        type Output = ();
+        #[inline(always)]
+        fn call(self) {
+            let Self(ops, is_left, to, [a, b, c]) = self;
+            let mut same = [[0.0; BLOCK]; 3];
+            let [first, second, third] = &mut same;
+            let (a, b, c) = (
+                Blocks::new(a, first),
+                Blocks::new(b, second),
+                Blocks::new(c, third),
+            );
+            macro_rules! run {
+                ($made:expr) => {{
+                    let mut blocks = to.chunks_exact_mut(BLOCK);
+                    for (index, to) in blocks.by_ref().enumerate() {
+                        let to = to.try_into().expect("a block has its length");
+                        each(to, a.block(index), b.block(index), c.block(index), $made);
+                    }
+                    let rest = blocks.into_remainder();
+                    if !rest.is_empty() {
+                        let mut last = [MaybeUninit::uninit(); BLOCK];
+                        each(&mut last, &a.rest, &b.rest, &c.rest, $made);
+                        rest.copy_from_slice(&last[..rest.len()]);
+                    }
+                }};
+            }
+            macro_rules! second {
+                ($first:tt) => {
+                    match (ops.1, is_left) {
+                        (Binary::Add, _) => run!(|a: f32, b: f32, c: f32| (a $first b) + c),
+                        (Binary::Mul, _) => run!(|a: f32, b: f32, c: f32| (a $first b) * c),
+                        (Binary::Sub, false) => run!(|a: f32, b: f32, c: f32| (a $first b) - c),
+                        (Binary::Sub, true) => run!(|a: f32, b: f32, c: f32| c - (a $first b)),
+                        (Binary::Div, false) => run!(|a: f32, b: f32, c: f32| (a $first b) / c),
+                        (Binary::Div, true) => run!(|a: f32, b: f32, c: f32| c / (a $first b)),
+                        other => unreachable!("{other:?} in one loop with another"),
+                    }
+                };
+            }
+            match ops.0 {
+                Binary::Add => second!(+),
+                Binary::Sub => second!(-),
+                Binary::Mul => second!(*),
+                Binary::Div => second!(/),
+                other => unreachable!("{other:?} in one loop with another"),
+            }
+        }
+    }
+    level.run(Pair(ops, is_left, to, sources));
 }

@@ -43,8 +43,11 @@ pub(super) struct Value {
 /// What a step computes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum What {
-    /// Finds the elements of an operand.
-    Load,
+    /// Finds the elements of an operand; in the how manieth of the phases that do, and of how many.
+    Load {
+        part: usize,
+        parts: usize,
+    },
     Constant(Number),
     Scalar(usize),
     Cast,
@@ -53,6 +56,14 @@ pub(super) enum What {
     Powi,
     Select,
     Fold(Fold),
+    /// Two functions of one loop: the second of the first and a third value, which may be on the left.
+    Pair {
+        first: Binary,
+        second: Binary,
+        is_left: bool,
+    },
+    /// The sum of the products of two values.
+    Products,
     /// The same value for every element of a row, or for every row.
     Spread,
 }
@@ -70,6 +81,10 @@ pub(super) struct Step {
 impl Step {
     pub(super) fn reads(&self) -> &[usize] {
         &self.reads[..self.num_reads]
+    }
+
+    pub(super) fn is_load(&self) -> bool {
+        matches!(self.what, What::Load { .. })
     }
 }
 
@@ -453,6 +468,80 @@ impl Builder<'_> {
         self.finish(results, once, phases)
     }
 
+    /// Joins instructions to the one that alone reads them: two functions of f32, or a product and the sum of it. Both
+    /// are rounded, so that nothing changes but the memory in between.
+    fn join(&mut self, phase: &mut Phase) {
+        let arithmetic =
+            |op: Binary| matches!(op, Binary::Add | Binary::Sub | Binary::Mul | Binary::Div);
+        let plain = Kind {
+            lane: Lane::F32,
+            stored: Stored::Plain,
+        };
+        let mut made: Vec<Option<usize>> = vec![None; self.values.len()];
+        let mut gone = vec![false; phase.elements.len()];
+        for index in 0..phase.elements.len() {
+            let step = phase.elements[index];
+            let inner = |values: &[Value], made: &[Option<usize>], read: usize, steps: &[Step]| {
+                let value = &values[read];
+                let first = steps[made[read]?];
+                let is_own =
+                    value.reads == 1 && value.kind == plain && value.extent == Extent::Element;
+                match first.what {
+                    What::Binary(op) if is_own && arithmetic(op) => Some((made[read]?, op, first)),
+                    _ => None,
+                }
+            };
+            let is_element =
+                |values: &[Value], read: &usize| values[*read].extent == Extent::Element;
+            match step.what {
+                What::Binary(second)
+                    if arithmetic(second)
+                        && self.values[step.result].kind == plain
+                        && self.values[step.result].extent == Extent::Element =>
+                {
+                    let [left, right, _] = step.reads;
+                    let found = [(left, right, false), (right, left, true)];
+                    let found = found.into_iter().find_map(|(read, other, is_left)| {
+                        let found = inner(&self.values, &made, read, &phase.elements)?;
+                        Some((found, other, is_left))
+                    });
+                    if let Some(((before, op, first), other, is_left)) = found {
+                        gone[before] = true;
+                        let step = &mut phase.elements[index];
+                        step.what = What::Pair {
+                            first: op,
+                            second,
+                            is_left,
+                        };
+                        step.reads = [first.reads[0], first.reads[1], other];
+                        step.num_reads = 3;
+                    }
+                }
+                What::Fold(Fold::Sum) if self.values[step.result].kind == plain => {
+                    let found = inner(&self.values, &made, step.reads[0], &phase.elements);
+                    if let Some((before, Binary::Mul, first)) = found
+                        && first
+                            .reads()
+                            .iter()
+                            .all(|read| is_element(&self.values, read))
+                    {
+                        gone[before] = true;
+                        let step = &mut phase.elements[index];
+                        step.what = What::Products;
+                        step.reads = first.reads;
+                        step.num_reads = 2;
+                    }
+                }
+                _ => {}
+            }
+            if !step.is_load() {
+                made[step.result] = Some(index);
+            }
+        }
+        let mut gone = gone.into_iter();
+        phase.elements.retain(|_| !gone.next().unwrap_or(false));
+    }
+
     /// Gives every value its buffer, and has steps write outputs themselves where they may.
     fn finish(
         mut self,
@@ -461,6 +550,10 @@ impl Builder<'_> {
         mut phases: Vec<Phase>,
     ) -> Program {
         let operands = self.region.formula.operands.len();
+        for phase in &mut phases {
+            self.join(phase);
+        }
+        number_loads(operands, &mut phases);
         let mut slots = 0;
         let mut widest = 1;
         let mut live_most = 1;
@@ -499,7 +592,7 @@ impl Builder<'_> {
                     let value = &values[number];
                     number >= operands && value.extent == Extent::Element && !value.is_kept
                 };
-                if step.what != What::Load && is_chunk(&self.values, step.result) {
+                if !step.is_load() && is_chunk(&self.values, step.result) {
                     let value = &mut self.values[step.result];
                     value.slot = free.pop().unwrap_or_else(|| {
                         slots += 1;
@@ -571,7 +664,7 @@ impl Loads {
         phases: &mut [Phase],
     ) {
         let load = Step {
-            what: What::Load,
+            what: What::Load { part: 0, parts: 1 },
             result: operand,
             reads: [0; 3],
             num_reads: 0,
@@ -583,7 +676,7 @@ impl Loads {
                 let is_there = phases[phase]
                     .elements
                     .iter()
-                    .any(|step| step.what == What::Load && step.result == operand);
+                    .any(|step| step.is_load() && step.result == operand);
                 if !is_there {
                     phases[phase].elements.push(load);
                 }
@@ -593,6 +686,30 @@ impl Loads {
             _ => {}
         }
         self.others[operand] = true;
+    }
+}
+
+/// Says which loads of an operand are of how many.
+fn number_loads(operands: usize, phases: &mut [Phase]) {
+    let mut loads = vec![0; operands];
+    let mut next = vec![0; operands];
+    for step in phases
+        .iter()
+        .flat_map(|phase| &phase.elements)
+        .filter(|step| step.is_load())
+    {
+        loads[step.result] += 1;
+    }
+    for step in phases
+        .iter_mut()
+        .flat_map(|phase| &mut phase.elements)
+        .filter(|step| step.is_load())
+    {
+        step.what = What::Load {
+            part: next[step.result],
+            parts: loads[step.result],
+        };
+        next[step.result] += 1;
     }
 }
 

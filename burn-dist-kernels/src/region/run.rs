@@ -210,8 +210,9 @@ impl Runner<'_, '_> {
     /// Makes the result of a step.
     fn step(&mut self, step: &Step) {
         match step.what {
-            What::Load => return self.load(step.result),
+            What::Load { part, parts } => return self.load(step.result, (part, parts)),
             What::Fold(fold) => return self.fold(fold, step),
+            What::Products => return self.fold(burn_dist_plan::region::Fold::Sum, step),
             _ => {}
         }
         let value = &self.program.values[step.result];
@@ -262,7 +263,7 @@ impl Runner<'_, '_> {
 
     /// Finds the elements of an operand: where they are, if they are one after the other as they are computed with;
     /// otherwise they are brought there.
-    fn load(&mut self, operand: usize) {
+    fn load(&mut self, operand: usize, part: (usize, usize)) {
         let value = &self.program.values[operand];
         let passage = &self.geometry.operands[operand];
         let size = value.kind.stored_size();
@@ -274,7 +275,7 @@ impl Runner<'_, '_> {
                 _ => self.of_rows(size),
             };
             if is_plain {
-                self.found(operand, range);
+                self.found(operand, range, part);
                 return;
             }
             let first = (range.start / size) as isize;
@@ -293,7 +294,7 @@ impl Runner<'_, '_> {
                 passage.each_row(outer, self.row, 1, |_, at| first = at + across);
             }
             let first = first as usize * size;
-            self.found(operand, first..first + count * size);
+            self.found(operand, first..first + count * size, part);
             return;
         }
         self.arena.found[operand] = None;
@@ -308,14 +309,22 @@ impl Runner<'_, '_> {
         });
     }
 
-    /// Notes where the elements of an operand are.
-    fn found(&mut self, operand: usize, range: Range<usize>) {
-        if self.program.values[operand].extent == Extent::Element {
+    /// Notes where the elements of an operand are, and which are read next: those of the next chunk, or where phases go
+    /// through a row again, of the next row, for which each of the phases asks in part.
+    fn found(&mut self, operand: usize, range: Range<usize>, (part, parts): (usize, usize)) {
+        let value = &self.program.values[operand];
+        if value.extent == Extent::Element {
             let memory = match &self.parts[operand] {
                 Part::Whole(memory) => memory,
                 Part::Own(memory) => &**memory,
             };
-            self.arena.ahead.note(memory, range.end, range.len());
+            let apart = match self.program.phases.len() {
+                1 => range.len(),
+                _ => self.rows * self.geometry.len * value.kind.lane.size(),
+            };
+            let share = range.len() / parts;
+            let first = range.start + apart + part * share;
+            self.arena.ahead.note(memory, first..first + share);
         }
         self.arena.found[operand] = Some(range);
     }
@@ -350,8 +359,10 @@ impl Runner<'_, '_> {
             const LANES: usize = super::folds::LANES;
             buffer.reserve(self.rows.max(LANES) * size_of::<T>());
             let to = buffer.elements_mut::<T>();
-            let elements = self.values::<T>(step.reads[0]);
-            if self.rows == 1 {
+            if step.what == What::Products {
+                self.products(step, &mut buffer.elements_mut::<f32>()[..self.rows.max(LANES)]);
+            } else if self.rows == 1 {
+                let elements = self.values::<T>(step.reads[0]);
                 // Lanes stay in the buffer until the row is at its end.
                 let mut lanes = [T::neutral(fold); LANES];
                 if !is_first {
@@ -363,6 +374,7 @@ impl Runner<'_, '_> {
                     to[0] = T::of_lanes(fold, &lanes);
                 }
             } else {
+                let elements = self.values::<T>(step.reads[0]);
                 T::of_rows(self.level, fold, &mut to[..self.rows], elements, self.len);
             }
         });
@@ -370,6 +382,34 @@ impl Runner<'_, '_> {
             self.after_fold(&mut buffer, value.kind);
         }
         self.arena.slots[value.slot] = buffer;
+    }
+
+    /// Folds the products of the elements at hand of each row.
+    fn products(&self, step: &Step, to: &mut [f32]) {
+        use super::folds::{LANES, products_into_lanes};
+        let fold = burn_dist_plan::region::Fold::Sum;
+        let (left, right) = (
+            self.values::<f32>(step.reads[0]),
+            self.values::<f32>(step.reads[1]),
+        );
+        if self.rows > 1 {
+            for (row, to) in to[..self.rows].iter_mut().enumerate() {
+                let mut lanes = [0.0; LANES];
+                let of = row * self.len..(row + 1) * self.len;
+                products_into_lanes(self.level, &mut lanes, &left[of.clone()], &right[of]);
+                *to = f32::of_lanes(fold, &lanes);
+            }
+            return;
+        }
+        let mut lanes = [0.0; LANES];
+        if self.column > 0 {
+            lanes.copy_from_slice(&to[..LANES]);
+        }
+        products_into_lanes(self.level, &mut lanes, left, right);
+        to[..LANES].copy_from_slice(&lanes);
+        if self.column + self.len == self.geometry.len {
+            to[0] = f32::of_lanes(fold, &lanes);
+        }
     }
 
     /// Rounds what was folded, and has bools be bools.

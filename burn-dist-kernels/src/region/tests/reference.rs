@@ -222,14 +222,14 @@ fn binary(dtype: DType, op: Binary, left: Scalar, right: Scalar) -> Scalar {
                 Binary::Pow => $pow($x, $y),
                 Binary::ArcTan2 => $atan2($x, $y),
                 Binary::Max => {
-                    if $x.is_nan() || $x >= $y {
+                    if $x.is_nan() || $x > $y {
                         $x
                     } else {
                         $y
                     }
                 }
                 Binary::Min => {
-                    if $x.is_nan() || $x <= $y {
+                    if $x.is_nan() || $x < $y {
                         $x
                     } else {
                         $y
