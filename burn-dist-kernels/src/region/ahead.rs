@@ -10,6 +10,8 @@ pub(super) struct Ahead {
     /// Addresses of the first and behind the last byte.
     ranges: Vec<(usize, usize)>,
     lines: usize,
+    /// What is still to be computed meanwhile, in weights of steps.
+    weight: usize,
 }
 
 impl Ahead {
@@ -24,10 +26,21 @@ impl Ahead {
         }
     }
 
-    /// Asks for a share of what is left, so that all is asked for after some steps.
+    /// Begins a chunk, of steps with some weight together.
+    pub(super) fn begin(&mut self, weight: usize) {
+        self.ranges.clear();
+        self.lines = 0;
+        self.weight = weight;
+    }
+
+    /// Asks for as large a share of what is left as some weight is of what is still computed meanwhile.
     #[inline]
-    pub(super) fn ask(&mut self, steps: usize) {
-        let mut quota = self.lines.div_ceil(steps.max(1));
+    pub(super) fn ask(&mut self, weight: usize) {
+        if weight == 0 || self.lines == 0 {
+            return;
+        }
+        let mut quota = (self.lines * weight).div_ceil(self.weight.max(weight));
+        self.weight = self.weight.saturating_sub(weight);
         while quota > 0
             && let Some((first, end)) = self.ranges.last_mut()
         {
@@ -42,12 +55,6 @@ impl Ahead {
                 self.ranges.pop();
             }
         }
-    }
-
-    /// Forgets what was not asked for.
-    pub(super) fn clear(&mut self) {
-        self.ranges.clear();
-        self.lines = 0;
     }
 }
 

@@ -40,13 +40,17 @@ pub(super) struct Value {
     last: usize,
 }
 
+/// Parts that what comes next is asked for in.
+pub(super) const WHOLE: usize = 256;
+
 /// What a step computes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum What {
-    /// Finds the elements of an operand; in the how manieth of the phases that do, and of how many.
+    /// Finds the elements of an operand, and asks for a share of those that come next: from one part of [`WHOLE`] to
+    /// another.
     Load {
-        part: usize,
-        parts: usize,
+        from: usize,
+        to: usize,
     },
     Constant(Number),
     Scalar(usize),
@@ -78,9 +82,43 @@ pub(super) struct Step {
     pub output: Option<usize>,
 }
 
+/// How long a function takes that is a polynomial.
+pub(super) const LONG: usize = 8;
+
+/// Returns whether a function is more than one instruction of the processor.
+pub(super) fn is_long(op: Unary) -> bool {
+    !matches!(
+        op,
+        Unary::Neg
+            | Unary::Abs
+            | Unary::Sign
+            | Unary::Sqrt
+            | Unary::Recip
+            | Unary::Round
+            | Unary::Floor
+            | Unary::Ceil
+            | Unary::Trunc
+            | Unary::IsNan
+            | Unary::IsInf
+            | Unary::Not
+    )
+}
+
 impl Step {
     pub(super) fn reads(&self) -> &[usize] {
         &self.reads[..self.num_reads]
+    }
+
+    /// Returns how long it takes, in loops of sums and products.
+    pub(super) fn weight(&self) -> usize {
+        match self.what {
+            What::Load { .. } => 0,
+            What::Unary(op) if is_long(op) => LONG,
+            What::Powi | What::Binary(Binary::Pow | Binary::Rem | Binary::ArcTan2) => LONG,
+            What::Unary(Unary::Sqrt | Unary::Recip) | What::Binary(Binary::Div) => 4,
+            What::Pair { first, second, .. } if first == Binary::Div || second == Binary::Div => 4,
+            _ => 1,
+        }
     }
 
     pub(super) fn is_load(&self) -> bool {
@@ -115,6 +153,8 @@ pub(super) struct Phase {
     pub stores: Vec<Store>,
     /// What leaves after all elements of a row.
     pub row_stores: Vec<Store>,
+    /// How long the steps of elements take.
+    pub weight: usize,
 }
 
 /// A region made ready.
@@ -553,7 +593,7 @@ impl Builder<'_> {
         for phase in &mut phases {
             self.join(phase);
         }
-        number_loads(operands, &mut phases);
+        share_loads(operands, &mut phases);
         let mut slots = 0;
         let mut widest = 1;
         let mut live_most = 1;
@@ -664,7 +704,7 @@ impl Loads {
         phases: &mut [Phase],
     ) {
         let load = Step {
-            what: What::Load { part: 0, parts: 1 },
+            what: What::Load { from: 0, to: WHOLE },
             result: operand,
             reads: [0; 3],
             num_reads: 0,
@@ -689,27 +729,32 @@ impl Loads {
     }
 }
 
-/// Says which loads of an operand are of how many.
-fn number_loads(operands: usize, phases: &mut [Phase]) {
-    let mut loads = vec![0; operands];
-    let mut next = vec![0; operands];
-    for step in phases
-        .iter()
-        .flat_map(|phase| &phase.elements)
-        .filter(|step| step.is_load())
-    {
-        loads[step.result] += 1;
+/// Has operands found first in each phase, and shares out asking for what comes next among the phases that read it, as
+/// long as they take.
+fn share_loads(operands: usize, phases: &mut [Phase]) {
+    let mut whole = vec![0; operands];
+    let mut before = vec![0; operands];
+    for phase in phases.iter_mut() {
+        phase.elements.sort_by_key(|step| !step.is_load());
+        phase.weight = phase
+            .elements
+            .iter()
+            .map(Step::weight)
+            .sum::<usize>()
+            .max(1);
+        for step in phase.elements.iter().filter(|step| step.is_load()) {
+            whole[step.result] += phase.weight;
+        }
     }
-    for step in phases
-        .iter_mut()
-        .flat_map(|phase| &mut phase.elements)
-        .filter(|step| step.is_load())
-    {
-        step.what = What::Load {
-            part: next[step.result],
-            parts: loads[step.result],
-        };
-        next[step.result] += 1;
+    for phase in phases {
+        for step in phase.elements.iter_mut().filter(|step| step.is_load()) {
+            let (whole, before) = (whole[step.result], &mut before[step.result]);
+            step.what = What::Load {
+                from: *before * WHOLE / whole,
+                to: (*before + phase.weight) * WHOLE / whole,
+            };
+            *before += phase.weight;
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use super::geometry::Geometry;
 use super::kind::{Kind, Lane, Stored};
 use super::level::Level;
 use super::memory::{Buffer, places};
-use super::program::{Extent, Leaves, Program, Step, Store, What};
+use super::program::{Extent, Leaves, Program, Step, Store, WHOLE, What, is_long};
 
 /// Calls with the type that a value is computed in; a bool is a `u8`.
 macro_rules! by_lane {
@@ -154,11 +154,9 @@ impl Runner<'_, '_> {
                     1 => rest.min(program.chunk),
                     _ => rest,
                 };
-                self.arena.ahead.clear();
-                let num = phase.elements.len();
-                for (index, step) in phase.elements.iter().enumerate() {
+                self.arena.ahead.begin(phase.weight);
+                for step in &phase.elements {
                     self.step(step);
-                    self.arena.ahead.ask(num - index);
                 }
                 for store in &phase.stores {
                     self.store(store);
@@ -207,10 +205,19 @@ impl Runner<'_, '_> {
         &self.arena.slots[self.program.values[value].slot].elements::<T>()[range]
     }
 
-    /// Makes the result of a step.
+    /// Makes the result of a step, and asks for some of what is read next.
     fn step(&mut self, step: &Step) {
+        self.make(step);
         match step.what {
-            What::Load { part, parts } => return self.load(step.result, (part, parts)),
+            // It has asked in between.
+            What::Unary(op) if is_long(op) => {}
+            _ => self.arena.ahead.ask(step.weight()),
+        }
+    }
+
+    fn make(&mut self, step: &Step) {
+        match step.what {
+            What::Load { from, to } => return self.load(step.result, from..to),
             What::Fold(fold) => return self.fold(fold, step),
             What::Products => return self.fold(burn_dist_plan::region::Fold::Sum, step),
             _ => {}
@@ -263,7 +270,7 @@ impl Runner<'_, '_> {
 
     /// Finds the elements of an operand: where they are, if they are one after the other as they are computed with;
     /// otherwise they are brought there.
-    fn load(&mut self, operand: usize, part: (usize, usize)) {
+    fn load(&mut self, operand: usize, share: Range<usize>) {
         let value = &self.program.values[operand];
         let passage = &self.geometry.operands[operand];
         let size = value.kind.stored_size();
@@ -275,7 +282,7 @@ impl Runner<'_, '_> {
                 _ => self.of_rows(size),
             };
             if is_plain {
-                self.found(operand, range, part);
+                self.found(operand, range, share);
                 return;
             }
             let first = (range.start / size) as isize;
@@ -294,7 +301,7 @@ impl Runner<'_, '_> {
                 passage.each_row(outer, self.row, 1, |_, at| first = at + across);
             }
             let first = first as usize * size;
-            self.found(operand, first..first + count * size, part);
+            self.found(operand, first..first + count * size, share);
             return;
         }
         self.arena.found[operand] = None;
@@ -311,7 +318,7 @@ impl Runner<'_, '_> {
 
     /// Notes where the elements of an operand are, and which are read next: those of the next chunk, or where phases go
     /// through a row again, of the next row, for which each of the phases asks in part.
-    fn found(&mut self, operand: usize, range: Range<usize>, (part, parts): (usize, usize)) {
+    fn found(&mut self, operand: usize, range: Range<usize>, share: Range<usize>) {
         let value = &self.program.values[operand];
         if value.extent == Extent::Element {
             let memory = match &self.parts[operand] {
@@ -322,9 +329,11 @@ impl Runner<'_, '_> {
                 1 => range.len(),
                 _ => self.rows * self.geometry.len * value.kind.lane.size(),
             };
-            let share = range.len() / parts;
-            let first = range.start + apart + part * share;
-            self.arena.ahead.note(memory, first..first + share);
+            let next = range.start + apart;
+            let of = |part: usize| next + range.len() * part / WHOLE;
+            self.arena
+                .ahead
+                .note(memory, of(share.start)..of(share.end));
         }
         self.arena.found[operand] = Some(range);
     }

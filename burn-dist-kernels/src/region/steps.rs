@@ -10,7 +10,7 @@ use super::kind::{
 };
 use super::loops::{self, Numbers, Places, Source};
 use super::memory::{Buffer, places};
-use super::program::{Extent, Step, What};
+use super::program::{Extent, LONG, Step, What, is_long};
 use super::run::{Runner, by_lane};
 
 /// Rows of fewer elements are not gone through one by one for a value of each row: that is spread.
@@ -164,6 +164,17 @@ impl Runner<'_, '_> {
                 }
             }
             What::Unary(Unary::Not) if is_bool => loops::not(bools(to), self.values(read)),
+            What::Unary(op) if is_long(op) => {
+                // In parts, between which memory is asked for.
+                let mut ahead = std::mem::take(&mut self.arena.ahead);
+                let of = self.values(read);
+                let part = of.len().div_ceil(LONG).next_multiple_of(64).max(64);
+                for (to, of) in to.chunks_mut(part).zip(of.chunks(part)) {
+                    T::unary(self.level, op, to, of);
+                    ahead.ask(1);
+                }
+                self.arena.ahead = ahead;
+            }
             What::Unary(op) => T::unary(self.level, op, to, self.values(read)),
             What::Binary(op) => {
                 let mut scratch = std::mem::take(&mut self.arena.scratch);
