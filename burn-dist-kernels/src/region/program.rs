@@ -51,6 +51,8 @@ pub(super) enum What {
     Load {
         from: usize,
         to: usize,
+        /// Whether it asks and no more: this phase does not read the operand.
+        asks: bool,
     },
     Constant(Number),
     Scalar(usize),
@@ -704,7 +706,11 @@ impl Loads {
         phases: &mut [Phase],
     ) {
         let load = Step {
-            what: What::Load { from: 0, to: WHOLE },
+            what: What::Load {
+                from: 0,
+                to: WHOLE,
+                asks: false,
+            },
             result: operand,
             reads: [0; 3],
             num_reads: 0,
@@ -729,31 +735,47 @@ impl Loads {
     }
 }
 
-/// Has operands found first in each phase, and shares out asking for what comes next among the phases that read it, as
-/// long as they take.
+/// Has operands found first in each phase, and shares out asking for what comes next among the phases, as long as they
+/// take.
 fn share_loads(operands: usize, phases: &mut [Phase]) {
-    let mut whole = vec![0; operands];
-    let mut before = vec![0; operands];
     for phase in phases.iter_mut() {
-        phase.elements.sort_by_key(|step| !step.is_load());
-        phase.weight = phase
-            .elements
-            .iter()
-            .map(Step::weight)
-            .sum::<usize>()
-            .max(1);
-        for step in phase.elements.iter().filter(|step| step.is_load()) {
-            whole[step.result] += phase.weight;
-        }
+        phase.weight = phase.elements.iter().map(Step::weight).sum();
     }
-    for phase in phases {
-        for step in phase.elements.iter_mut().filter(|step| step.is_load()) {
-            let (whole, before) = (whole[step.result], &mut before[step.result]);
-            step.what = What::Load {
-                from: *before * WHOLE / whole,
-                to: (*before + phase.weight) * WHOLE / whole,
-            };
-            *before += phase.weight;
+    let whole = phases
+        .iter()
+        .map(|phase| phase.weight)
+        .sum::<usize>()
+        .max(1);
+    let is_read = |operand: usize, phase: &Phase| {
+        let mut steps = phase.elements.iter();
+        steps.any(|step| step.is_load() && step.result == operand)
+    };
+    for operand in 0..operands {
+        if !phases.iter().any(|phase| is_read(operand, phase)) {
+            continue;
+        }
+        let mut before = 0;
+        for phase in phases.iter_mut() {
+            let asks = !is_read(operand, phase);
+            phase
+                .elements
+                .retain(|step| !(step.is_load() && step.result == operand));
+            let to = before + phase.weight;
+            phase.elements.insert(
+                0,
+                Step {
+                    what: What::Load {
+                        from: before * WHOLE / whole,
+                        to: to * WHOLE / whole,
+                        asks,
+                    },
+                    result: operand,
+                    reads: [0; 3],
+                    num_reads: 0,
+                    output: None,
+                },
+            );
+            before = to;
         }
     }
 }

@@ -217,7 +217,7 @@ impl Runner<'_, '_> {
 
     fn make(&mut self, step: &Step) {
         match step.what {
-            What::Load { from, to } => return self.load(step.result, from..to),
+            What::Load { from, to, asks } => return self.load(step.result, from..to, asks),
             What::Fold(fold) => return self.fold(fold, step),
             What::Products => return self.fold(burn_dist_plan::region::Fold::Sum, step),
             _ => {}
@@ -270,7 +270,7 @@ impl Runner<'_, '_> {
 
     /// Finds the elements of an operand: where they are, if they are one after the other as they are computed with;
     /// otherwise they are brought there.
-    fn load(&mut self, operand: usize, share: Range<usize>) {
+    fn load(&mut self, operand: usize, share: Range<usize>, asks: bool) {
         let value = &self.program.values[operand];
         let passage = &self.geometry.operands[operand];
         let size = value.kind.stored_size();
@@ -283,6 +283,9 @@ impl Runner<'_, '_> {
             };
             if is_plain {
                 self.found(operand, range, share);
+                return;
+            }
+            if asks {
                 return;
             }
             let first = (range.start / size) as isize;
@@ -302,6 +305,9 @@ impl Runner<'_, '_> {
             }
             let first = first as usize * size;
             self.found(operand, first..first + count * size, share);
+            return;
+        }
+        if asks {
             return;
         }
         self.arena.found[operand] = None;

@@ -29,8 +29,10 @@ impl Single {
         // Below, the result is zero; above, infinite. NaN stays.
         let bounded = if x < -104.0 { -104.0 } else { x };
         let bounded = if bounded > 89.0 { 89.0 } else { bounded };
-        let shifted = bounded * std::f32::consts::LOG2_E + ROUND;
-        let n = shifted - ROUND;
+        // 254 more: twice the bias of exponents.
+        const ROUND_BIASED: f32 = ROUND + 254.0;
+        let shifted = bounded * std::f32::consts::LOG2_E + ROUND_BIASED;
+        let n = shifted - ROUND_BIASED;
         let r = (bounded - n * LN_2[0]) - n * LN_2[1];
         let q = polynomial!(
             r,
@@ -42,11 +44,12 @@ impl Single {
             5.000_000_120_1e-1
         );
         let power = (q * r * r + r) + 1.0;
-        // 2^n in two factors: the whole of it may be below the least normal number, or above the largest.
-        let whole = (shifted.to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32);
-        let first = whole >> 1;
-        let power_of_two = |n: i32| f32::from_bits((n.wrapping_add(127) as u32) << 23);
-        power * power_of_two(first) * power_of_two(whole.wrapping_sub(first))
+        // 2^n in two factors: the whole of it may be below the least normal number, or above the largest. Shifts drop
+        // the bits above those of n.
+        let both = shifted.to_bits();
+        let first = both >> 1;
+        let second = both.wrapping_sub(first);
+        power * f32::from_bits(first << 23) * f32::from_bits(second << 23)
     }
 
     #[inline(always)]
