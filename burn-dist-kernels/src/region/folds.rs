@@ -54,27 +54,19 @@ macro_rules! whole_bound {
     };
 }
 
-/// The bound of floats: NaN is looked for beside, so that a lane waits for one instruction and not for three.
+/// The bound of floats: NaN is looked for first, so that a lane waits for one instruction and not for three.
 macro_rules! float_bound {
     ($lanes:expr, $elements:expr, $fold:ident, $order:tt, $pair:expr) => {{
-        let mut lanes = *$lanes;
-        let mut not_numbers = lanes;
-        let whole = $elements.chunks_exact(LANES);
-        let rest = whole.remainder();
-        for chunk in whole {
-            for lane in 0..LANES {
-                let x = chunk[lane];
-                lanes[lane] = if lanes[lane] $order x { lanes[lane] } else { x };
-                not_numbers[lane] = if x.is_nan() { x } else { not_numbers[lane] };
-            }
+        let mut nans = 0;
+        for x in $elements {
+            nans |= u32::from(x.is_nan());
         }
-        for (lane, x) in rest.iter().enumerate() {
-            lanes[lane] = if lanes[lane] $order *x { lanes[lane] } else { *x };
-            not_numbers[lane] = if x.is_nan() { *x } else { not_numbers[lane] };
+        for x in $lanes.iter() {
+            nans |= u32::from(x.is_nan());
         }
-        for lane in 0..LANES {
-            let not_number = not_numbers[lane];
-            $lanes[lane] = if not_number.is_nan() { not_number } else { lanes[lane] };
+        match nans {
+            1 => $fold!($pair),
+            _ => $fold!(|x, y| if x $order y { x } else { y }),
         }
     }};
 }

@@ -34,16 +34,13 @@ impl Single {
         let shifted = bounded * std::f32::consts::LOG2_E + ROUND_BIASED;
         let n = shifted - ROUND_BIASED;
         let r = (bounded - n * LN_2[0]) - n * LN_2[1];
-        let q = polynomial!(
-            r,
-            1.987_569_150_0e-4,
-            1.398_199_950_7e-3,
-            8.333_451_907_3e-3,
-            4.166_579_589_4e-2,
-            1.666_666_545_9e-1,
-            5.000_000_120_1e-1
-        );
-        let power = (q * r * r + r) + 1.0;
+        // In pairs of powers: what waits for each other is shorter.
+        let square = r * r;
+        let low = 1.666_666_545_9e-1 * r + 5.000_000_120_1e-1;
+        let middle = 8.333_451_907_3e-3 * r + 4.166_579_589_4e-2;
+        let high = 1.987_569_150_0e-4 * r + 1.398_199_950_7e-3;
+        let q = (high * square + middle) * square + low;
+        let power = (q * square + r) + 1.0;
         // 2^n in two factors: the whole of it may be below the least normal number, or above the largest. Shifts drop
         // the bits above those of n.
         let both = shifted.to_bits();
