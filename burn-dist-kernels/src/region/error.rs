@@ -49,7 +49,7 @@ pub enum RegionError {
         what: String,
     },
     /// Memory that is not what the region reads or writes.
-    #[error("{what} of a region: this is a bug of who runs it")]
+    #[error("{what}: this is a bug of who runs the region or the copy")]
     Memory {
         /// What was expected, and what was found.
         what: String,

@@ -108,3 +108,11 @@ pub(super) fn places_of<T: Pod>(bytes: &mut [MaybeUninit<u8>]) -> &mut [MaybeUni
     );
     elements
 }
+
+/// Views places of elements as those of their bytes.
+#[inline]
+pub(super) fn bytes_of<T: Pod>(places: &mut [MaybeUninit<T>]) -> &mut [MaybeUninit<u8>] {
+    let len = size_of_val(places);
+    // SAFETY: the same memory, for as long: bytes, written or not, that are only written.
+    unsafe { std::slice::from_raw_parts_mut(places.as_mut_ptr().cast(), len) }
+}

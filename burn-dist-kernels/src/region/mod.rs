@@ -15,7 +15,7 @@
 //! # Bad input
 //! | what | result |
 //! | --- | --- |
-//! | infinities, NaN, subnormal numbers, -0.0 | as IEEE 754 says; the sign of NaN is 0, as in Flex; the smaller or larger of NaN and a number is NaN |
+//! | infinities, NaN, subnormal numbers, -0.0 | as IEEE 754 says; the sign of NaN is 0, as in Flex; the smaller or larger of NaN and a number is NaN; which NaN a result is, its sign and payload, nothing promises |
 //! | integers: sums, products, powers, shifts that overflow | wrap; Flex panics for sums of 64 bits in debug builds |
 //! | the least integer by -1 | wraps; Flex panics for 64 bits |
 //! | an integer by zero | [`RegionError::DivisionByZero`]; Flex panics |
@@ -27,6 +27,7 @@
 
 mod ahead;
 mod casts;
+mod copy;
 mod error;
 mod folds;
 mod functions;
@@ -44,6 +45,7 @@ mod threads;
 
 use burn_dist_plan::region::{Number, Region};
 
+pub use copy::{Array, concat, copy};
 pub use error::RegionError;
 pub use level::Level;
 pub use memory::{Memory, Operand, Output};

@@ -219,6 +219,23 @@ impl Program {
     }
 }
 
+impl Program {
+    /// Returns whether it moves the elements of one operand as they are.
+    pub(super) fn is_copy(&self) -> bool {
+        let [result] = &self.results[..] else {
+            return false;
+        };
+        let makes = |step: &Step| step.result == result.value && step.what == What::Spread;
+        let mut steps = self.phases[0].elements.iter().chain(&self.phases[0].rows);
+        self.operands == 1
+            && self.phases.len() == 1
+            && self.once.iter().all(Step::is_load)
+            && steps.all(|step| step.is_load() || (makes(step) && step.reads == [0; 3]))
+            && (result.extent, result.leaves) == (Extent::Element, Leaves::Each)
+            && self.values[0].kind == result.kind
+    }
+}
+
 impl Builder<'_> {
     fn operands(&mut self) -> Result<(), RegionError> {
         let Region {

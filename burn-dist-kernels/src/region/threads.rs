@@ -9,6 +9,7 @@ use burn_dist_plan::region::{Fold, Number, ROWS_OF_A_SUM};
 use rayon::prelude::*;
 
 use super::casts;
+use super::copy::{Array, copy};
 use super::error::RegionError;
 use super::folds::Folds;
 use super::geometry::Geometry;
@@ -45,6 +46,20 @@ pub(super) fn run(
     check_counts(program, operands, scalars, outputs)?;
     let geometry = Geometry::new(program, operands)?;
     let is_over = check_outputs(program, &geometry, operands, outputs)?;
+    if let ([operand], [Output::New(to)], true) = (&*operands, &mut *outputs, program.is_copy()) {
+        let strides = operand.strides.iter().zip(&program.spans[0]);
+        let strides: Vec<isize> = strides
+            .map(|(stride, spans)| if *spans { *stride } else { 0 })
+            .collect();
+        let from = Array {
+            bytes: operand.memory.bytes(),
+            size: program.values[0].kind.stored_size(),
+            offset: operand.offset,
+            shape: &program.space,
+            strides: &strides,
+        };
+        return copy(&from, to);
+    }
     let total = geometry.rows * geometry.len;
     let parts = parts(program, &geometry);
     // Sums of blocks of rows, each in memory of its own.
@@ -146,7 +161,7 @@ fn check_counts(
     let expected = [program.operands, program.scalars, program.results.len()];
     if found != expected {
         return Err(memory(format!(
-            "{expected:?} operands, scalars and outputs are expected, not {found:?},"
+            "{expected:?} operands, scalars and outputs are expected, and there are {found:?}"
         )));
     }
     for (index, operand) in operands.iter().enumerate() {
@@ -176,7 +191,7 @@ fn check_outputs(
             Output::New(bytes) => {
                 if bytes.len() != count * size || bytes.as_ptr() as usize % size != 0 {
                     return Err(memory(format!(
-                        "output {index} of {count} elements of {size} bytes has {} bytes, or lies unaligned,",
+                        "output {index} of {count} elements of {size} bytes has {} bytes, or lies unaligned",
                         bytes.len()
                     )));
                 }
@@ -194,7 +209,7 @@ fn check_outputs(
                 if !fits || std::mem::replace(&mut is_over[*operand], true) {
                     return Err(memory(format!(
                         "output {index} cannot take the place of operand {operand}: that is to be unique, of as many \
-                         elements of the same size, in order, and of one output alone; so memory"
+                         elements of the same size, in order, and of one output alone"
                     )));
                 }
             }

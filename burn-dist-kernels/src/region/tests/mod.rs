@@ -423,3 +423,148 @@ fn threads_and_levels_change_nothing() {
         assert_same(&region, &expected, &slow, "the interpreter");
     }
 }
+
+fn integers(values: &[i32]) -> Array {
+    Array {
+        dtype: DType::I32,
+        bytes: values.iter().flat_map(|x| x.to_ne_bytes()).collect(),
+        offset: 0,
+        strides: vec![1],
+    }
+}
+
+/// One instruction of operands in one dim.
+fn of_operands(operands: &[DType], instruction: Instruction, dtype: DType, len: usize) -> Region {
+    Region {
+        space: vec![len],
+        spans: vec![vec![true]; operands.len()],
+        formula: Formula {
+            operands: operands.to_vec(),
+            instructions: vec![typed(instruction, dtype)],
+            results: vec![operands.len() as u32],
+        },
+        scalars: 0,
+        keeps: vec![Keep::Each(Extent::Elements)],
+    }
+}
+
+#[test]
+fn integers_by_zero_are_an_error_and_the_least_by_minus_one_wraps() {
+    for op in [Binary::Div, Binary::Rem] {
+        let region = of_operands(
+            &[DType::I32; 2],
+            Instruction::Binary(op, 0, 1),
+            DType::I32,
+            3,
+        );
+        let left = integers(&[7, i32::MIN, -7]);
+        let found = run(
+            &region,
+            &[left.clone(), integers(&[2, 0, 1])],
+            &[],
+            Level::best(),
+        );
+        assert_eq!(found, Err(RegionError::DivisionByZero));
+        let found = run(&region, &[left, integers(&[2, -1, 3])], &[], Level::best()).unwrap();
+        let expected = match op {
+            Binary::Div => [3, i32::MIN, -2],
+            _ => [1, 0, 2],
+        };
+        assert_eq!(found, [integers(&expected).bytes]);
+    }
+}
+
+#[test]
+fn what_has_no_kernel_is_named() {
+    let bool = DType::Bool(burn_dist_mesh::BoolStore::Native);
+    let region = of_operands(&[bool; 2], Instruction::Binary(Binary::Add, 0, 1), bool, 1);
+    let error = super::supports(&region).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("Binary(Add, 0, 1) of [Bool(Native), Bool(Native)] as bool"),
+        "{error}"
+    );
+    let sin = of_operands(
+        &[DType::I32],
+        Instruction::Unary(Unary::Sin, 0),
+        DType::I32,
+        1,
+    );
+    assert!(matches!(
+        super::supports(&sin),
+        Err(RegionError::Unsupported { .. })
+    ));
+}
+
+#[test]
+fn only_what_has_one_owner_and_one_order_is_taken_over() {
+    let region = of_operands(
+        &[DType::F32],
+        Instruction::Unary(Unary::Neg, 0),
+        DType::F32,
+        3,
+    );
+    let mut memory = Aligned::new(&floats([1.0, 2.0, 3.0]));
+    let shared = memory.bytes().to_vec();
+    let shared = Aligned::new(&shared);
+    for (memory, stride, is_right) in [
+        (Memory::Shared(shared.bytes()), 1, false),
+        (Memory::Unique(memory.bytes_mut()), 0, false),
+        (
+            Memory::Unique(Aligned::new(&floats([1.0, 2.0, 3.0])).bytes_mut()),
+            1,
+            true,
+        ),
+    ] {
+        let mut operands = [Operand {
+            memory,
+            offset: 0,
+            strides: &[stride],
+        }];
+        let found = super::run(&region, &mut operands, &[], &mut [Output::Over(0)]);
+        match is_right {
+            true => assert_eq!(operands[0].memory.bytes(), floats([-1.0, -2.0, -3.0])),
+            false => assert!(
+                found
+                    .unwrap_err()
+                    .to_string()
+                    .contains("take the place of operand 0")
+            ),
+        }
+    }
+}
+
+/// Rows without elements, and no rows at all.
+#[test]
+fn folds_of_nothing_are_neutral() {
+    for (space, sums) in [([2, 0], vec![0.0, 0.0]), ([0, 5], vec![])] {
+        let mut region = of_operands(
+            &[DType::F32],
+            Instruction::Fold(Fold::Sum, 0),
+            DType::F32,
+            1,
+        );
+        region.space = space.to_vec();
+        region.spans = vec![vec![true; 2]];
+        region.formula.results = vec![1, 0, 0];
+        region.keeps = vec![
+            Keep::Each(Extent::Rows),
+            Keep::OverRows(Fold::Max),
+            Keep::OverAll(Fold::Prod),
+        ];
+        let array = Array {
+            dtype: DType::F32,
+            bytes: Vec::new(),
+            offset: 0,
+            strides: vec![space[1] as isize, 1],
+        };
+        let found = run(&region, &[array], &[], Level::best()).unwrap();
+        let expected = [
+            floats(sums),
+            floats(vec![f32::NEG_INFINITY; space[1]]),
+            floats([1.0]),
+        ];
+        assert_eq!(found, expected);
+    }
+}
