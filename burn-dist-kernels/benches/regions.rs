@@ -7,7 +7,7 @@
 use std::mem::MaybeUninit;
 use std::time::Instant;
 
-use burn_dist_kernels::region::{Kernel, Memory, Operand, Output};
+use burn_dist_kernels::region::{self, Array, Kernel, Memory, Operand, Output};
 use burn_dist_mesh::DType;
 use burn_dist_plan::region::{
     Binary, Extent, Fold, Formula, Instruction, Keep, Number, Region, Typed, Unary,
@@ -317,11 +317,86 @@ fn rate(work: &Work) -> (usize, f64) {
     (bytes, bytes as f64 / best / 1e9)
 }
 
+/// A copy in another order.
+struct Turned {
+    name: &'static str,
+    shape: Vec<usize>,
+    strides: Vec<isize>,
+    /// Whether it is two halves, one behind the other along the last dim.
+    halves: bool,
+}
+
+fn copies() -> Vec<Turned> {
+    let of = |name, shape: &[usize], strides: &[isize], halves| Turned {
+        name,
+        shape: shape.to_vec(),
+        strides: strides.to_vec(),
+        halves,
+    };
+    vec![
+        of("transpose", &[4096, 4096], &[1, 4096], false),
+        // [batch, tokens, heads, width] -> [batch, heads, tokens, width].
+        of(
+            "heads",
+            &[8, 16, 2048, 64],
+            &[2048 * 1024, 64, 1024, 1],
+            false,
+        ),
+        // Keys: [batch, heads, tokens, width] -> [batch, heads, width, tokens].
+        of(
+            "keys",
+            &[8, 16, 64, 2048],
+            &[2048 * 1024, 2048 * 64, 1, 64],
+            false,
+        ),
+        of("slice", &[4096, 3000], &[4096, 1], false),
+        of("concatenation", &[4096, 2048], &[2048, 1], true),
+    ]
+}
+
+/// GB/s of a copy in another order.
+fn copied(copy: &Turned, from: &[f32], to: &mut [f32]) -> f64 {
+    let array = Array {
+        bytes: bytemuck::cast_slice(from),
+        size: 4,
+        offset: 0,
+        shape: &copy.shape,
+        strides: &copy.strides,
+    };
+    let half = from.len() / 2;
+    let other = Array {
+        offset: half,
+        ..array
+    };
+    let times = if copy.halves { 2 } else { 1 };
+    let bytes = times * 4 * copy.shape.iter().product::<usize>();
+    let to: &mut [u8] = &mut bytemuck::cast_slice_mut(to)[..bytes];
+    // SAFETY: the same bytes; whole elements are written there.
+    let to = unsafe { &mut *(std::ptr::from_mut(to) as *mut [MaybeUninit<u8>]) };
+    let mut best = f64::INFINITY;
+    for _ in 0..5 {
+        let start = Instant::now();
+        match copy.halves {
+            true => region::concat(&[array, other], 1, to).expect("it copies"),
+            false => region::copy(&array, to).expect("it copies"),
+        }
+        best = best.min(start.elapsed().as_secs_f64());
+    }
+    std::hint::black_box(&to);
+    (2 * bytes) as f64 / best / 1e9
+}
+
 fn main() {
     // Cargo's test runs benches too.
     if !std::env::args().any(|argument| argument == "--bench") {
         return;
     }
+    // Those alone whose name has a word of the command line.
+    let words: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|word| !word.starts_with('-'))
+        .collect();
+    let is_asked = |name: &str| words.is_empty() || words.iter().any(|word| name.contains(word));
     let from: Vec<f32> = (0..32 << 20).map(|i| i as f32).collect();
     let mut to = vec![0.0; from.len()];
     let mut lines = Vec::new();
@@ -331,9 +406,10 @@ fn main() {
             .build()
             .expect("a pool");
         pool.install(|| {
-            for work in works(4096, 4096, 64 << 20) {
+            let works = works(4096, 4096, 64 << 20);
+            for work in works.iter().filter(|work| is_asked(work.name)) {
                 let bound = copy_rate(&from, &mut to, threads);
-                let (bytes, rate) = rate(&work);
+                let (bytes, rate) = rate(work);
                 println!(
                     "{threads} threads: {:<17} {:>5} MiB {rate:6.2} GB/s, {:.2} of a copy's {bound:.2}",
                     work.name,
@@ -341,6 +417,17 @@ fn main() {
                     rate / bound
                 );
                 lines.push(format!("\"{} {threads}\": {:.3}", work.name, rate / bound));
+            }
+            for copy in copies().iter().filter(|copy| is_asked(copy.name)) {
+                let bound = copy_rate(&from, &mut to, threads);
+                let rate = copied(copy, &from, &mut to);
+                println!(
+                    "{threads} threads: {:<17} {:>5} MiB {rate:6.2} GB/s, {:.2} of a copy's {bound:.2}",
+                    copy.name,
+                    copy.shape.iter().product::<usize>() >> 17,
+                    rate / bound
+                );
+                lines.push(format!("\"{} {threads}\": {:.3}", copy.name, rate / bound));
             }
         });
     }

@@ -58,6 +58,14 @@ impl Ahead {
     }
 }
 
+/// Asks for every line of some bytes.
+#[inline(always)]
+pub(super) fn fetch_all(bytes: &[u8]) {
+    for line in bytes.chunks(LINE) {
+        fetch(line.as_ptr().addr());
+    }
+}
+
 /// Asks for a line.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]

@@ -8,8 +8,9 @@ use std::mem::MaybeUninit;
 use bytemuck::Pod;
 use rayon::prelude::*;
 
+use super::ahead;
 use super::error::RegionError;
-use super::memory::places_of;
+use super::memory::{bytes_of, places_of};
 use super::stream::{self, STREAM_MIN};
 
 /// An array in memory.
@@ -32,6 +33,8 @@ type Dim = (usize, isize);
 
 /// Elements along each side of a block.
 const BLOCK: usize = 32;
+/// Elements along each side of a block of blocks: as many pages as a processor knows the places of.
+const PAGES: usize = 512;
 /// Bytes of a result that is worth a second thread.
 const SHARED_MIN: usize = 128 << 10;
 /// Bytes of a run that is written past the cache.
@@ -289,7 +292,6 @@ fn block<T: Pod>(
     if to.is_empty() {
         return;
     }
-    let streams = streams && len * size_of::<T>() >= RUN_MIN;
     let beside = match last {
         1 => None,
         _ => outer
@@ -301,10 +303,9 @@ fn block<T: Pod>(
         return each_index(outer, offset, |at| {
             let row = rows.next().expect("a row for each index");
             match *last {
-                1 if streams => {
+                1 if streams && len * size_of::<T>() >= RUN_MIN => {
                     let of = &from[at as usize..][..*len];
-                    // Any places of elements are those of bytes.
-                    stream::write(super::memory::bytes_of(row), bytemuck::cast_slice(of));
+                    stream::write(bytes_of(row), bytemuck::cast_slice(of));
                 }
                 1 => {
                     row.write_copy_of_slice(&from[at as usize..][..*len]);
@@ -322,12 +323,20 @@ fn block<T: Pod>(
     let many = dims[beside].0;
     let (before, between) = (&outer[..beside], &outer[beside + 1..]);
     let between_count: usize = between.iter().map(|(size, _)| *size).product();
+    let matrix = Turn {
+        from,
+        from_apart: *last,
+        to_apart: apart,
+        rows: many,
+        columns: *len,
+        streams,
+    };
     let mut outer_index = 0;
     each_index(before, offset, |at| {
         let mut between_index = 0;
         each_index(between, at, |at| {
             let first = outer_index * many * apart + between_index * len;
-            turn(from, at, *last, &mut to[first..], apart, many, *len);
+            matrix.copy(at, &mut to[first..]);
             between_index += 1;
         });
         debug_assert_eq!(between_index, between_count);
@@ -335,32 +344,64 @@ fn block<T: Pod>(
     });
 }
 
-/// Copies a matrix whose rows are the columns of memory, block by block.
-fn turn<T: Pod>(
-    from: &[T],
-    at: isize,
+/// A matrix whose rows are the columns of memory.
+struct Turn<'a, T> {
+    from: &'a [T],
     from_apart: isize,
-    to: &mut [MaybeUninit<T>],
     to_apart: usize,
     rows: usize,
     columns: usize,
-) {
-    for first_row in (0..rows).step_by(BLOCK) {
-        let rows = BLOCK.min(rows - first_row);
-        for first_column in (0..columns).step_by(BLOCK) {
-            let columns = BLOCK.min(columns - first_column);
-            let mut kept = [[T::zeroed(); BLOCK]; BLOCK];
+    streams: bool,
+}
+
+impl<T: Pod> Turn<'_, T> {
+    /// Copies it from its first element on: blocks of lines of the cache, in blocks of pages.
+    fn copy(&self, at: isize, to: &mut [MaybeUninit<T>]) {
+        let mut kept = [[T::zeroed(); BLOCK]; BLOCK];
+        for (first_row, rows, first_column, columns) in self.blocks() {
             for (column, kept) in kept.iter_mut().enumerate().take(columns) {
-                let at = at + (first_column + column) as isize * from_apart + first_row as isize;
-                kept[..rows].copy_from_slice(&from[at as usize..][..rows]);
+                let at =
+                    at + (first_column + column) as isize * self.from_apart + first_row as isize;
+                kept[..rows].copy_from_slice(&self.from[at as usize..][..rows]);
+                // The same column of the next block is asked for meanwhile.
+                let next = (at + BLOCK as isize * self.from_apart) as usize;
+                if let Some(next) = self.from.get(next..next.saturating_add(rows)) {
+                    ahead::fetch_all(bytemuck::cast_slice(next));
+                }
             }
             for row in 0..rows {
-                let to = &mut to[(first_row + row) * to_apart + first_column..][..columns];
-                for (to, kept) in to.iter_mut().zip(&kept) {
-                    to.write(kept[row]);
+                let mut line = [T::zeroed(); BLOCK];
+                for (to, kept) in line.iter_mut().zip(&kept) {
+                    *to = kept[row];
+                }
+                let to = &mut to[(first_row + row) * self.to_apart + first_column..][..columns];
+                match self.streams {
+                    true => stream::write(bytes_of(to), bytemuck::cast_slice(&line[..columns])),
+                    false => {
+                        to.write_copy_of_slice(&line[..columns]);
+                    }
                 }
             }
         }
+    }
+
+    /// Returns the first row and column of each block, and how many.
+    fn blocks(&self) -> impl Iterator<Item = (usize, usize, usize, usize)> + use<T> {
+        let (all_rows, all_columns) = (self.rows, self.columns);
+        // Parts of a range, in steps.
+        let parts = |first: usize, end: usize, step: usize| {
+            (first..end)
+                .step_by(step)
+                .map(move |part| (part, step.min(end - part)))
+        };
+        let pages = parts(0, all_rows, PAGES)
+            .flat_map(move |rows| parts(0, all_columns, PAGES).map(move |columns| (rows, columns)));
+        pages.flat_map(move |((row, rows), (column, columns))| {
+            parts(row, row + rows, BLOCK).flat_map(move |(row, rows)| {
+                parts(column, column + columns, BLOCK)
+                    .map(move |(column, columns)| (row, rows, column, columns))
+            })
+        })
     }
 }
 
@@ -513,7 +554,10 @@ mod tests {
             ..array
         };
         let error = made_error(&inside, 4);
-        assert!(error.to_string().contains("instead of 8 aligned"), "{error}");
+        assert!(
+            error.to_string().contains("instead of 8 aligned"),
+            "{error}"
+        );
     }
 
     fn made_error(array: &Array<'_>, len: usize) -> RegionError {
