@@ -24,10 +24,14 @@ use crate::flight::default_folder;
 use crate::layout::Rows;
 use crate::mesh::{Axis, AxisRole, Link, Links, MeshError, MeshShape, Nodes, Rank, Topology};
 use crate::options::{InputPolicy, MeshOptions};
+use crate::run::{Missing, missing};
 use burn_dist_gpu::{GpuTransport, Reduction};
 
 /// Ranks that one process runs: each is a thread with a pool of its own.
 const RANKS_MAX: usize = 1024;
+
+/// Returns the first device of these that is not there.
+type FindMissing = fn(&[DeviceId]) -> Option<Missing>;
 
 /// The nodes, devices and options of a mesh: all of it but its axes.
 pub(crate) struct Details {
@@ -73,6 +77,7 @@ impl Details {
         devices: Vec<DeviceId>,
         mut options: MeshOptions,
         ranks: Engine,
+        missing: FindMissing,
     ) -> Result<Self, MeshError> {
         shape.check_one_pipeline()?;
         if !devices.is_empty() && devices.len() != shape.num_ranks() {
@@ -86,17 +91,26 @@ impl Details {
             options.world = crate::launch::world().map_err(|error| unshared(shape, &error))?;
         }
         let here = match options.world.as_ref().filter(|_| !options.dry_run) {
-            None => shape.num_ranks(),
+            None => 0..shape.num_ranks() as u32,
             Some(world) => {
                 let ranks = world.ranks(shape.num_ranks());
-                ranks.map_err(|error| unshared(shape, &error))?.len()
+                ranks.map_err(|error| unshared(shape, &error))?
             }
         };
-        if here > RANKS_MAX && !options.dry_run {
+        if here.len() > RANKS_MAX && !options.dry_run {
             return Err(MeshError::TooManyThreads {
                 mesh: shape.to_string(),
                 ranks: shape.num_ranks(),
                 ranks_max: RANKS_MAX,
+            });
+        }
+        let named = devices.get(here.start as usize..here.end as usize);
+        let absent = (!options.dry_run).then(|| missing(named.unwrap_or_default()));
+        if let Some(Missing { device, reason }) = absent.flatten() {
+            return Err(MeshError::NoDevice {
+                mesh: shape.to_string(),
+                device,
+                reason,
             });
         }
         let peers = options.world.as_ref().filter(|_| !options.dry_run);
@@ -124,7 +138,7 @@ impl Details {
             let seed = text.trim().parse();
             options.fuzz_layouts = Some(seed.map_err(|_| MeshError::FuzzSeed { text })?);
         }
-        Self::new(shape, Vec::new(), options, ranks_on::<Flex>())
+        Self::new(shape, Vec::new(), options, ranks_on::<Flex>(), |_| None)
     }
 
     /// Returns where flight records of `mesh` go, if they are written.
@@ -205,9 +219,10 @@ fn register(
     devices: Vec<DeviceId>,
     options: MeshOptions,
     ranks: Engine,
+    missing: FindMissing,
 ) -> Result<DeviceMesh, MeshError> {
     register_engine();
-    let details = Details::new(&shape, devices, options, ranks)?;
+    let details = Details::new(&shape, devices, options, ranks, missing)?;
     let mesh = Mesh::new(shape, details)?;
     Ok(DeviceMesh { mesh })
 }
@@ -249,6 +264,7 @@ impl DeviceMesh {
             Vec::new(),
             MeshOptions::default(),
             ranks_on::<Flex>(),
+            |_| None,
         )
     }
 
@@ -319,6 +335,7 @@ pub struct DeviceMeshBuilder<M = DeviceMesh> {
     device_type: Option<Type>,
     options: MeshOptions,
     ranks: Engine,
+    missing: FindMissing,
     /// The backend that ranks compute on, and the type of its devices.
     backend: (&'static str, Type),
     built: PhantomData<fn() -> M>,
@@ -344,6 +361,7 @@ impl<M> Default for DeviceMeshBuilder<M> {
             device_type: None,
             options: MeshOptions::default(),
             ranks: ranks_on::<Flex>(),
+            missing: |_| None,
             backend: named::<Flex>(),
             built: PhantomData,
         }
@@ -374,6 +392,7 @@ impl<M> DeviceMeshBuilder<M> {
     pub fn devices<D: DeviceOps>(mut self, devices: &[D]) -> Self {
         self.devices = devices.iter().map(|device| device.to_id()).collect();
         self.device_type = Some(type_of::<D>());
+        self.missing = missing::<D>;
         self
     }
 
@@ -381,6 +400,7 @@ impl<M> DeviceMeshBuilder<M> {
     pub fn backend<B: BackendIr>(mut self) -> Self {
         self.ranks = ranks_on::<B>();
         self.backend = named::<B>();
+        self.missing = missing::<<B as BackendTypes>::Device>;
         self
     }
 
@@ -562,7 +582,7 @@ impl<M> DeviceMeshBuilder<M> {
     /// [`MeshError`] for an axis named twice, one whose name says no role, a size of zero, two pipeline axes, a link
     /// for an axis that is not there, a number of ranks that the processes cannot share out evenly, nodes that do not
     /// hold exactly the ranks, more ranks than a process can run, a number of devices other than the product of the
-    /// sizes, or devices of another backend than the one that ranks compute on.
+    /// sizes, devices of another backend than the one that ranks compute on, or a GPU that is not there.
     pub fn build(self) -> Result<M, MeshError>
     where
         M: From<DeviceMesh>,
@@ -579,6 +599,6 @@ impl<M> DeviceMeshBuilder<M> {
                 expected: expected.1.to_string(),
             });
         }
-        register(shape, self.devices, self.options, self.ranks).map(M::from)
+        register(shape, self.devices, self.options, self.ranks, self.missing).map(M::from)
     }
 }
