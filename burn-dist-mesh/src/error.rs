@@ -214,6 +214,16 @@ pub enum MeshError {
         /// The text.
         text: String,
     },
+    /// A device that a rank of this process is to compute on, and that is not there.
+    #[error("a rank of the mesh {mesh} cannot compute on {device}: {reason}")]
+    NoDevice {
+        /// The mesh.
+        mesh: String,
+        /// The device.
+        device: String,
+        /// The reason, and what to do.
+        reason: String,
+    },
     /// More than one degree left to be inferred.
     #[error(
         "{} are all to be inferred, which has no single answer: give all but one, for example {}={example}",

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use burn_backend::backend::{DeviceId, DeviceOps};
 use burn_dist_door::{Engine, Mesh, MeshDevice};
 
+use super::missing::{FindMissing, Missing};
 use crate::comm::{CommError, FlightOptions, World};
 use crate::flight::default_folder;
 use crate::mesh::{MeshError, MeshShape, Rank, Topology};
@@ -30,6 +31,7 @@ impl Details {
         devices: Vec<DeviceId>,
         mut options: MeshOptions,
         ranks: Option<Engine>,
+        missing: FindMissing,
     ) -> Result<Self, MeshError> {
         shape.check_one_pipeline()?;
         if !devices.is_empty() && devices.len() != shape.num_ranks() {
@@ -43,17 +45,26 @@ impl Details {
             options.world = crate::launch::world().map_err(|error| unshared(shape, &error))?;
         }
         let here = match options.world.as_ref().filter(|_| !options.dry_run) {
-            None => shape.num_ranks(),
+            None => 0..shape.num_ranks() as u32,
             Some(world) => {
                 let ranks = world.ranks(shape.num_ranks());
-                ranks.map_err(|error| unshared(shape, &error))?.len()
+                ranks.map_err(|error| unshared(shape, &error))?
             }
         };
-        if here > RANKS_MAX && !options.dry_run {
+        if here.len() > RANKS_MAX && !options.dry_run {
             return Err(MeshError::TooManyThreads {
                 mesh: shape.to_string(),
                 ranks: shape.num_ranks(),
                 ranks_max: RANKS_MAX,
+            });
+        }
+        let named = devices.get(here.start as usize..here.end as usize);
+        let absent = (!options.dry_run).then(|| missing(named.unwrap_or_default()));
+        if let Some(Missing { device, reason }) = absent.flatten() {
+            return Err(MeshError::NoDevice {
+                mesh: shape.to_string(),
+                device,
+                reason,
             });
         }
         let peers = options.world.as_ref().filter(|_| !options.dry_run);
@@ -81,7 +92,7 @@ impl Details {
             let seed = text.trim().parse();
             options.fuzz_layouts = Some(seed.map_err(|_| MeshError::FuzzSeed { text })?);
         }
-        Self::new(shape, Vec::new(), options, None)
+        Self::new(shape, Vec::new(), options, None, |_| None)
     }
 
     /// Returns where flight records of `mesh` go, if they are written.

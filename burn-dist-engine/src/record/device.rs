@@ -15,6 +15,7 @@ use burn_ir::BackendIr;
 use super::Recorder;
 use super::any::Erased;
 use super::details::{Details, details, device_of, local_ranks};
+use super::missing::{FindMissing, missing};
 use super::recorder::batch_layout;
 use crate::burn::{NAMES_BACKEND, settings as settings_of};
 use crate::clock::Hardware;
@@ -58,9 +59,10 @@ fn register(
     devices: Vec<DeviceId>,
     options: MeshOptions,
     ranks: Engine,
+    missing: FindMissing,
 ) -> Result<DeviceMesh, MeshError> {
     register_engine();
-    let details = Details::new(&shape, devices, options, Some(ranks))?;
+    let details = Details::new(&shape, devices, options, Some(ranks), missing)?;
     let mesh = Mesh::new(shape, details)?;
     Ok(DeviceMesh { mesh })
 }
@@ -102,6 +104,7 @@ impl DeviceMesh {
             Vec::new(),
             MeshOptions::default(),
             ranks_on::<Flex>(),
+            |_| None,
         )
     }
 
@@ -172,6 +175,7 @@ pub struct DeviceMeshBuilder<M = DeviceMesh> {
     device_type: Option<Type>,
     options: MeshOptions,
     ranks: Engine,
+    missing: FindMissing,
     /// The backend that ranks compute on, and the type of its devices.
     backend: (&'static str, Type),
     built: PhantomData<fn() -> M>,
@@ -197,6 +201,7 @@ impl<M> Default for DeviceMeshBuilder<M> {
             device_type: None,
             options: MeshOptions::default(),
             ranks: ranks_on::<Flex>(),
+            missing: |_| None,
             backend: named::<Flex>(),
             built: PhantomData,
         }
@@ -227,6 +232,7 @@ impl<M> DeviceMeshBuilder<M> {
     pub fn devices<D: DeviceOps>(mut self, devices: &[D]) -> Self {
         self.devices = devices.iter().map(|device| device.to_id()).collect();
         self.device_type = Some(type_of::<D>());
+        self.missing = missing::<D>;
         self
     }
 
@@ -234,6 +240,7 @@ impl<M> DeviceMeshBuilder<M> {
     pub fn backend<B: BackendIr>(mut self) -> Self {
         self.ranks = ranks_on::<B>();
         self.backend = named::<B>();
+        self.missing = missing::<<B as BackendTypes>::Device>;
         self
     }
 
@@ -415,7 +422,7 @@ impl<M> DeviceMeshBuilder<M> {
     /// [`MeshError`] for an axis named twice, one whose name says no role, a size of zero, two pipeline axes, a link
     /// for an axis that is not there, a number of ranks that the processes cannot share out evenly, nodes that do not
     /// hold exactly the ranks, more ranks than a process can run, a number of devices other than the product of the
-    /// sizes, or devices of another backend than the one that ranks compute on.
+    /// sizes, devices of another backend than the one that ranks compute on, or a GPU that is not there.
     pub fn build(self) -> Result<M, MeshError>
     where
         M: From<DeviceMesh>,
@@ -432,6 +439,6 @@ impl<M> DeviceMeshBuilder<M> {
                 expected: expected.1.to_string(),
             });
         }
-        register(shape, self.devices, self.options, self.ranks).map(M::from)
+        register(shape, self.devices, self.options, self.ranks, self.missing).map(M::from)
     }
 }

@@ -10,6 +10,7 @@ mod flex;
 mod hold;
 mod hold_note;
 mod log;
+mod missing;
 mod noted;
 pub mod parts;
 #[cfg_attr(burn_021, path = "program_021.rs")]
