@@ -24,7 +24,7 @@ const FILES_IN_CIRCLES: &[(&str, usize)] = &[
     ("burn-dist-021", 0),
     ("burn-dist-checkpoint", 0),
     ("burn-dist-comm", 0),
-    ("burn-dist-cubecl", 6),
+    ("burn-dist-cubecl", 0),
     ("burn-dist-door", 0),
     ("burn-dist-engine", 0),
     ("burn-dist-front", 0),
