@@ -26,7 +26,7 @@ pub(super) struct Passage {
     pub outer: Vec<isize>,
     /// Elements apart in a row.
     pub last: isize,
-    /// Whether rows are one after the other, so that any number of them is one slice: rows of elements, or rows of one.
+    /// True if rows are one after the other, so that any number of them is one slice: rows of elements, or rows of one.
     pub in_order: bool,
 }
 

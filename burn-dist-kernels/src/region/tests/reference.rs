@@ -61,7 +61,7 @@ pub(super) fn write(dtype: DType, value: Scalar, to: &mut Vec<u8>) {
     }
 }
 
-/// What an integer type makes of a whole number.
+/// A whole number as an integer type has it.
 fn wrapped(dtype: DType, x: i128) -> i128 {
     match dtype {
         DType::I64 => (x as i64).into(),
