@@ -2,10 +2,8 @@
 
 use std::any::{TypeId, type_name};
 use std::marker::PhantomData;
-use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use burn_backend::BackendTypes;
@@ -16,27 +14,15 @@ use burn_ir::BackendIr;
 
 use super::Recorder;
 use super::any::Erased;
+use super::details::{Details, details, device_of, local_ranks};
 use super::recorder::batch_layout;
 use crate::burn::{NAMES_BACKEND, settings as settings_of};
 use crate::clock::Hardware;
-use crate::comm::{Chaos, CommError, FlightOptions, World};
-use crate::flight::default_folder;
+use crate::comm::{Chaos, World};
 use crate::layout::Rows;
 use crate::mesh::{Axis, AxisRole, Link, Links, MeshError, MeshShape, Nodes, Rank, Topology};
 use crate::options::{InputPolicy, MeshOptions};
 use burn_dist_gpu::{GpuTransport, Reduction};
-
-/// Ranks that one process runs: each is a thread with a pool of its own.
-const RANKS_MAX: usize = 1024;
-
-/// The nodes, devices and options of a mesh: all of it but its axes.
-pub(crate) struct Details {
-    pub(crate) topology: Topology,
-    pub(crate) devices: Vec<DeviceId>,
-    pub(crate) options: Arc<MeshOptions>,
-    /// The backend of the ranks, for programs whose tensors name none.
-    ranks: Engine,
-}
 
 /// Returns what the door asks of ranks that compute on `B`.
 fn ranks_on<B: BackendIr>() -> Engine {
@@ -57,7 +43,7 @@ fn ranks_on<B: BackendIr>() -> Engine {
 /// Registers the engine of programs whose tensors name no backend: it asks each mesh for that of its ranks.
 fn register_engine() {
     fn ranks(device: &MeshDevice) -> Engine {
-        let of_mesh = device.mesh().map(|mesh| details(mesh).ranks);
+        let of_mesh = device.mesh().and_then(|mesh| details(mesh).ranks);
         of_mesh.unwrap_or_else(ranks_on::<Flex>)
     }
 
@@ -67,139 +53,6 @@ fn register_engine() {
     });
 }
 
-impl Details {
-    fn new(
-        shape: &MeshShape,
-        devices: Vec<DeviceId>,
-        mut options: MeshOptions,
-        ranks: Engine,
-    ) -> Result<Self, MeshError> {
-        shape.check_one_pipeline()?;
-        if !devices.is_empty() && devices.len() != shape.num_ranks() {
-            return Err(MeshError::DeviceCount {
-                mesh: shape.to_string(),
-                ranks: shape.num_ranks(),
-                devices: devices.len(),
-            });
-        }
-        if options.world.is_none() && !options.alone && !options.dry_run {
-            options.world = crate::launch::world().map_err(|error| unshared(shape, &error))?;
-        }
-        let here = match options.world.as_ref().filter(|_| !options.dry_run) {
-            None => shape.num_ranks(),
-            Some(world) => {
-                let ranks = world.ranks(shape.num_ranks());
-                ranks.map_err(|error| unshared(shape, &error))?.len()
-            }
-        };
-        if here > RANKS_MAX && !options.dry_run {
-            return Err(MeshError::TooManyThreads {
-                mesh: shape.to_string(),
-                ranks: shape.num_ranks(),
-                ranks_max: RANKS_MAX,
-            });
-        }
-        let peers = options.world.as_ref().filter(|_| !options.dry_run);
-        let hosts = peers.into_iter().flat_map(World::peers);
-        let hosts: Vec<&str> = hosts.map(|peer| peer.host.as_str()).collect();
-        let topology = options.nodes.topology(shape.num_ranks(), &hosts)?;
-        if let Some(advice) = topology.advice(shape) {
-            tracing::warn!("{advice}");
-        }
-        Ok(Self {
-            topology,
-            devices,
-            options: Arc::new(options),
-            ranks,
-        })
-    }
-
-    /// Returns the details of the default mesh, which the environment names.
-    fn of_default(shape: &MeshShape) -> Result<Self, MeshError> {
-        let mut options = MeshOptions {
-            alone: shape.num_ranks() == 1,
-            ..MeshOptions::default()
-        };
-        if let Ok(text) = std::env::var("BURN_DIST_FUZZ_LAYOUTS") {
-            let seed = text.trim().parse();
-            options.fuzz_layouts = Some(seed.map_err(|_| MeshError::FuzzSeed { text })?);
-        }
-        Self::new(shape, Vec::new(), options, ranks_on::<Flex>())
-    }
-
-    /// Returns where flight records of `mesh` go, if they are written.
-    pub(crate) fn flight(&self, mesh: &Mesh) -> Option<FlightOptions> {
-        let options = &self.options;
-        let is_launched = || {
-            options
-                .world
-                .as_ref()
-                .is_some_and(|world| !world.is_simulated())
-        };
-        let folder = options.flight_records.clone();
-        let folder = folder.or_else(|| default_folder(is_launched()))?;
-        Some(FlightOptions {
-            folder,
-            mesh: mesh.shape().to_string(),
-            mesh_number: mesh.id().into(),
-        })
-    }
-
-    /// Returns the note that a fault has stopped `mesh` for good. Of several processes, each would have to make another
-    /// default mesh.
-    pub(crate) fn over(&self, mesh: &Mesh) -> Arc<AtomicBool> {
-        match self.options.world {
-            None => mesh.over().clone(),
-            Some(_) => Arc::default(),
-        }
-    }
-
-    /// Returns the ranks of `mesh` that this process runs.
-    fn local_ranks(&self, mesh: &MeshShape) -> Range<u32> {
-        let all = mesh.num_ranks();
-        let shared = self.options.world.as_ref();
-        let shared = shared.filter(|_| !self.options.dry_run);
-        let ranks = shared.and_then(|world| world.ranks(all).ok());
-        ranks.unwrap_or(0..all as u32)
-    }
-}
-
-/// Returns the nodes, devices and options of a mesh.
-///
-/// # Panics
-/// If it is the default one and cannot be made: a default is used where no error can be returned.
-pub(crate) fn details(mesh: &Mesh) -> &Details {
-    mesh.details(|| {
-        let details = Details::of_default(mesh.shape());
-        details.unwrap_or_else(|error| panic!("the default mesh cannot be made: {error}"))
-    })
-}
-
-/// Returns the ranks of a device's mesh that this process runs.
-pub fn local_ranks(device: &MeshDevice) -> Range<u32> {
-    match device.mesh() {
-        Some(mesh) => details(mesh).local_ranks(mesh.shape()),
-        None => 0..0,
-    }
-}
-
-/// Returns the device of the inner backend on which a rank of a device's mesh runs.
-pub(crate) fn device_of<D: DeviceOps>(device: &MeshDevice, rank: Rank) -> D {
-    let named = device.mesh().map_or(&[][..], |mesh| &details(mesh).devices);
-    match named.get(rank.0 as usize) {
-        Some(&id) => D::from_id(id),
-        None => D::default(),
-    }
-}
-
-fn unshared(shape: &MeshShape, error: &CommError) -> MeshError {
-    MeshError::Processes {
-        mesh: shape.to_string(),
-        reason: error.to_string(),
-        exit_code: error.exit_code(),
-    }
-}
-
 fn register(
     shape: MeshShape,
     devices: Vec<DeviceId>,
@@ -207,7 +60,7 @@ fn register(
     ranks: Engine,
 ) -> Result<DeviceMesh, MeshError> {
     register_engine();
-    let details = Details::new(&shape, devices, options, ranks)?;
+    let details = Details::new(&shape, devices, options, Some(ranks))?;
     let mesh = Mesh::new(shape, details)?;
     Ok(DeviceMesh { mesh })
 }
@@ -458,8 +311,8 @@ impl<M> DeviceMeshBuilder<M> {
         self
     }
 
-    /// Says what the ranks run on: [async TP](crate::plan::AsyncTp::Auto) knows by it how long products and transfers take.
-    /// It delays none and changes no layout.
+    /// Says what the ranks run on: [async TP](burn_dist_plan::AsyncTp::Auto) knows by it how long products and transfers
+    /// take. It delays none and changes no layout.
     pub fn hardware(mut self, hardware: &Hardware) -> Self {
         self.options.device_costs = Some(hardware.device_costs());
         self

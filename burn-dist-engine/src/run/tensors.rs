@@ -9,9 +9,9 @@ use rustc_hash::FxHashMap;
 
 use super::Fault;
 use super::host_store::HostStore;
+use super::job::RunArgs;
 use super::observe::Observers;
-use super::runtime::RunArgs;
-use super::trace::TaskPart;
+use super::observer::TaskPart;
 use crate::comm::CallInfo;
 use crate::mesh::DType;
 use crate::ops::execute::{Env, from_data};

@@ -9,10 +9,10 @@ use burn_ir::BackendIr;
 
 use super::bridge::{self, Started, Transfer};
 use super::describe::{failed, panic_message};
-use super::runtime::FaultCell;
-use super::serve::Run;
+use super::fault_cell::FaultCell;
+use super::job::Run;
+use super::observer::TaskPart;
 use super::tensors::{SlotEnv, Tensors};
-use super::trace::TaskPart;
 use super::turn::Turn;
 use super::{Fault, host, random};
 use crate::comm::{Communicator, LocalHub};

@@ -18,7 +18,7 @@ use crate::plan::{
     text_after, why,
 };
 use crate::record::canonical::canonicalize;
-use crate::record::hold::HoldNote;
+use crate::record::hold_note::HoldNote;
 use crate::record::log::Taken;
 use crate::run::{Fault, HostValue, ReadTicket, RunArgs};
 use crate::warn::warn;
