@@ -393,7 +393,7 @@ impl Builder<'_> {
                 Keep::Each(Kept::Elements) => (Extent::Element, Leaves::Each),
                 Keep::Each(Kept::Rows) => (Extent::Row, Leaves::Each),
                 Keep::OverRows(fold) => (Extent::Element, Leaves::Over(*fold)),
-                Keep::OverAll(fold) => (Extent::Row, Leaves::Over(*fold)),
+                Keep::OverAll(fold, _) => (Extent::Row, Leaves::Over(*fold)),
             };
             if let Leaves::Over(fold) = leaves
                 && !folds(fold, kind)
@@ -401,15 +401,13 @@ impl Builder<'_> {
                 return Err(unsupported());
             }
             let mut value = *at;
-            let found = self.values[value].extent;
-            if found > extent {
-                match leaves {
-                    // All: first the elements of each row, then rows.
-                    Leaves::Over(fold) => {
-                        value = self.step(What::Fold(fold), &[value], kind, Extent::Row);
-                    }
-                    Leaves::Each => return Err(unsupported()),
-                }
+            if let Keep::OverAll(fold, Kept::Elements) = keep {
+                // First the elements of each row, then rows.
+                let elements = self.spread(value, Extent::Element);
+                value = self.step(What::Fold(*fold), &[elements], kind, Extent::Row);
+            }
+            if self.values[value].extent > extent {
+                return Err(unsupported());
             }
             let value = match value < region.formula.operands.len() && leaves == Leaves::Each {
                 // What leaves is never read from an operand, whose place another result may have taken by then.

@@ -57,7 +57,7 @@ fn sizes(region: &Region) -> Vec<usize> {
                 Keep::Each(Extent::Elements) => rows * len,
                 Keep::Each(Extent::Rows) => rows,
                 Keep::OverRows(_) => *len,
-                Keep::OverAll(_) => 1,
+                Keep::OverAll(..) => 1,
             };
             elements * region.formula.dtype(*register).size()
         })
@@ -387,7 +387,7 @@ fn softmax(space: [usize; 2]) -> Region {
         keeps: vec![
             Keep::Each(Extent::Elements),
             Keep::OverRows(Fold::Sum),
-            Keep::OverAll(Fold::Sum),
+            Keep::OverAll(Fold::Sum, Extent::Rows),
         ],
     }
 }
@@ -551,7 +551,7 @@ fn folds_of_nothing_are_neutral() {
         region.keeps = vec![
             Keep::Each(Extent::Rows),
             Keep::OverRows(Fold::Max),
-            Keep::OverAll(Fold::Prod),
+            Keep::OverAll(Fold::Prod, Extent::Elements),
         ];
         let array = Array {
             dtype: DType::F32,
