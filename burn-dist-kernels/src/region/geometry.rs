@@ -124,7 +124,7 @@ impl Geometry {
                     ),
                 });
             }
-            if bytes.as_ptr() as usize % size != 0 {
+            if !bytes.as_ptr().addr().is_multiple_of(size) {
                 return Err(RegionError::Memory {
                     what: format!("operand {index} of {size} bytes an element lies unaligned"),
                 });

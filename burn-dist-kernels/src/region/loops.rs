@@ -286,7 +286,10 @@ trait Rare: Sized {
 
 impl Rare for f32 {
     fn rare(op: Unary, to: Places<'_, Self>, of: &[Self]) -> bool {
-        let has_large = || of.iter().any(|x| !(x.abs() < Single::ANGLE_MAX));
+        let has_large = || {
+            of.iter()
+                .any(|x| x.is_nan() || x.abs() >= Single::ANGLE_MAX)
+        };
         match op {
             Unary::Sin | Unary::Cos | Unary::Tan if has_large() => {
                 for (to, x) in to.iter_mut().zip(of) {

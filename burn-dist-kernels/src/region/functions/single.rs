@@ -212,7 +212,7 @@ impl Single {
         let negative = x.is_sign_negative();
         let is_real = is_whole || x == 0.0 || magnitude == f32::INFINITY;
         let made = if negative && is_odd { -made } else { made };
-        let made = if negative && !is_real && x == x {
+        let made = if negative && !is_real && !x.is_nan() {
             f32::NAN
         } else {
             made

@@ -263,13 +263,8 @@ proptest! {
 }
 
 fn cases() -> u32 {
-    match std::env::var("PROPTEST_CASES")
-        .ok()
-        .and_then(|cases| cases.parse().ok())
-    {
-        Some(cases) => cases,
-        None => 300,
-    }
+    let asked = std::env::var("PROPTEST_CASES").ok();
+    asked.and_then(|cases| cases.parse().ok()).unwrap_or(300)
 }
 
 fn run_in_place(case: &Case) -> Vec<Vec<u8>> {
