@@ -267,7 +267,7 @@ fn rate(work: &Work) -> (usize, f64) {
             Keep::Each(Extent::Elements) => total,
             Keep::Each(Extent::Rows) => rows,
             Keep::OverRows(_) => total / rows,
-            Keep::OverAll(_) => 1,
+            Keep::OverAll(..) => 1,
         };
         bytes += len * 4;
         made.push(vec![0.0; if over.is_some() { 0 } else { len }]);
@@ -386,6 +386,35 @@ fn copied(copy: &Turned, from: &[f32], to: &mut [f32]) -> f64 {
     (2 * bytes) as f64 / best / 1e9
 }
 
+/// Nanoseconds of the sum of two small matrices, the kernel ready.
+fn small(side: usize) -> f64 {
+    let mut make = Make::new(&[side, side], &[BOTH, BOTH], 0);
+    let sum = make.add(0, 1);
+    make.each(sum);
+    let kernel = Kernel::new(&make.region).expect("a kernel");
+    let matrix = vec![1f32; side * side];
+    let mut made = vec![MaybeUninit::<u8>::uninit(); side * side * 4 + 3];
+    let first = made.as_ptr().align_offset(4);
+    let strides = [side as isize, 1];
+    let operand = || Operand {
+        memory: Memory::Shared(bytemuck::cast_slice(&matrix)),
+        offset: 0,
+        strides: &strides,
+    };
+    let mut best = f64::INFINITY;
+    for _ in 0..20 {
+        let start = Instant::now();
+        for _ in 0..1000 {
+            let to = &mut made[first..][..side * side * 4];
+            kernel
+                .run(&mut [operand(), operand()], &[], &mut [Output::New(to)])
+                .expect("it runs");
+        }
+        best = best.min(start.elapsed().as_secs_f64() / 1000.0);
+    }
+    best * 1e9
+}
+
 fn main() {
     // Cargo's test runs benches too.
     if !std::env::args().any(|argument| argument == "--bench") {
@@ -397,9 +426,14 @@ fn main() {
         .filter(|word| !word.starts_with('-'))
         .collect();
     let is_asked = |name: &str| words.is_empty() || words.iter().any(|word| name.contains(word));
+    let mut lines = Vec::new();
+    for side in [1, 8, 64].into_iter().filter(|_| is_asked("small")) {
+        let nanoseconds = small(side);
+        println!("small: a sum of {side}x{side} takes {nanoseconds:.0} ns");
+        lines.push(format!("\"small {side}\": {nanoseconds:.0}"));
+    }
     let from: Vec<f32> = (0..32 << 20).map(|i| i as f32).collect();
     let mut to = vec![0.0; from.len()];
-    let mut lines = Vec::new();
     for threads in [1, 2] {
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(threads)

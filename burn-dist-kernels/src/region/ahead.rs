@@ -4,13 +4,13 @@
 /// Bytes of a line of the cache.
 const LINE: usize = 64;
 
-/// What is to be read soon, and how fast it is asked for.
+/// Memory that is read soon, and how fast it is asked for.
 #[derive(Default)]
 pub(super) struct Ahead {
     /// Addresses of the first and behind the last byte.
     ranges: Vec<(usize, usize)>,
     lines: usize,
-    /// What is still to be computed meanwhile, in weights of steps.
+    /// Work that is left meanwhile, in weights of steps.
     weight: usize,
 }
 

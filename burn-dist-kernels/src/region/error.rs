@@ -4,7 +4,7 @@ use burn_dist_mesh::DType;
 use burn_dist_plan::region::Instruction;
 
 /// Why a region does not run.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegionError {
     /// An instruction that has no kernel for its types.
@@ -45,13 +45,13 @@ pub enum RegionError {
     /// A region that contradicts itself.
     #[error("a region has {what}: this is a bug of who made it")]
     Malformed {
-        /// What is wrong.
+        /// The contradiction.
         what: String,
     },
     /// Memory that is not what the region reads or writes.
     #[error("{what}: this is a bug of who runs the region or the copy")]
     Memory {
-        /// What was expected, and what was found.
+        /// The expected memory, and the one that was found.
         what: String,
     },
     /// An integer was divided by zero.
@@ -60,3 +60,4 @@ pub enum RegionError {
     )]
     DivisionByZero,
 }
+burn_dist_mesh::debug_by_message!(RegionError);

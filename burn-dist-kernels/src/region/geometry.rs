@@ -26,7 +26,7 @@ pub(super) struct Passage {
     pub outer: Vec<isize>,
     /// Elements apart in a row.
     pub last: isize,
-    /// Whether rows are one after the other, so that any number of them is one slice: rows of elements, or rows of one.
+    /// True if rows are one after the other, so that any number of them is one slice: rows of elements, or rows of one.
     pub in_order: bool,
 }
 
@@ -124,7 +124,7 @@ impl Geometry {
                     ),
                 });
             }
-            if bytes.as_ptr() as usize % size != 0 {
+            if !bytes.as_ptr().addr().is_multiple_of(size) {
                 return Err(RegionError::Memory {
                     what: format!("operand {index} of {size} bytes an element lies unaligned"),
                 });

@@ -1,4 +1,4 @@
-//! What values are computed in, and how they are stored.
+//! Types that values are computed in, and how they are stored.
 
 use burn_dist_mesh::{BoolStore, DType};
 use burn_dist_plan::region::Number;
@@ -25,15 +25,15 @@ pub(super) enum Lane {
 /// How a value is stored in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Stored {
-    /// As it is computed.
+    /// The type that it is computed in.
     Plain,
-    /// As a float of 16 bits, which f32 is rounded to after every instruction.
+    /// A float of 16 bits, which f32 is rounded to after every instruction.
     Half(Half),
     /// A bool in four bytes.
     WideBool,
 }
 
-/// What a value is.
+/// A value's type, where it is computed with and where it is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Kind {
     pub lane: Lane,

@@ -9,7 +9,7 @@ pub struct Level(Of);
 
 #[derive(Clone, Copy, Debug)]
 enum Of {
-    /// What every processor of the target has: NEON on AArch64.
+    /// Instructions that every processor of the target has: NEON on AArch64.
     Portable,
     /// AVX2.
     #[cfg(target_arch = "x86_64")]

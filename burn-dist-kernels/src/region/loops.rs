@@ -74,7 +74,7 @@ macro_rules! zip_dense {
 
 /// A type with loops for each instruction.
 pub(super) trait Numbers: Pod {
-    /// Whether loops read [one value](Source::One) for all elements; otherwise it is spread first.
+    /// True if loops read [one value](Source::One) for all elements; otherwise it is spread first.
     const READS_ONE: bool;
 
     /// A function of one element.
@@ -95,7 +95,7 @@ pub(super) trait Numbers: Pod {
         left: Source<'_, Self>,
         right: Source<'_, Self>,
     );
-    /// Whether an element is not a number, or infinite.
+    /// A question about an element: is it not a number, or infinite?
     fn classify(level: Level, op: Unary, to: Places<'_, u8>, of: &[Self]);
 }
 
@@ -286,7 +286,10 @@ trait Rare: Sized {
 
 impl Rare for f32 {
     fn rare(op: Unary, to: Places<'_, Self>, of: &[Self]) -> bool {
-        let has_large = || of.iter().any(|x| !(x.abs() < Single::ANGLE_MAX));
+        let has_large = || {
+            of.iter()
+                .any(|x| x.is_nan() || x.abs() >= Single::ANGLE_MAX)
+        };
         match op {
             Unary::Sin | Unary::Cos | Unary::Tan if has_large() => {
                 for (to, x) in to.iter_mut().zip(of) {

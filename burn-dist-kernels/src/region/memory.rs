@@ -7,9 +7,9 @@ use bytemuck::{Pod, Zeroable};
 /// The bytes of an operand.
 #[derive(Debug)]
 pub enum Memory<'a> {
-    /// What others may read too.
+    /// Memory that others may read too.
     Shared(&'a [u8]),
-    /// What the region alone has, so that an output may [take its place](Output::Over).
+    /// Memory that the region alone has, so that an output may [take its place](Output::Over).
     Unique(&'a mut [u8]),
 }
 
@@ -45,7 +45,7 @@ pub enum Output<'a> {
     Over(usize),
 }
 
-/// As many bytes as a line of the cache has.
+/// A line of the cache.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct Line([u8; 64]);

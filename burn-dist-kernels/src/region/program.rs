@@ -32,7 +32,7 @@ pub(super) struct Value {
     pub phase: usize,
     /// Its buffer.
     pub slot: usize,
-    /// Whether its buffer has the whole row.
+    /// True if its buffer has the whole row.
     pub is_kept: bool,
     /// How often it is read.
     reads: usize,
@@ -43,7 +43,7 @@ pub(super) struct Value {
 /// Parts that what comes next is asked for in.
 pub(super) const WHOLE: usize = 256;
 
-/// What a step computes.
+/// The work of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum What {
     /// Finds the elements of an operand, and asks for a share of those that come next: from one part of [`WHOLE`] to
@@ -51,7 +51,7 @@ pub(super) enum What {
     Load {
         from: usize,
         to: usize,
-        /// Whether it asks and no more: this phase does not read the operand.
+        /// True if it asks and no more: this phase does not read the operand.
         asks: bool,
     },
     Constant(Number),
@@ -142,7 +142,7 @@ pub(super) struct Store {
     pub value: usize,
     pub output: usize,
     pub leaves: Leaves,
-    /// Whether the step that makes the value writes the output, if that has memory of its own.
+    /// True if the step that makes the value writes the output, if that has memory of its own.
     pub by_step: bool,
 }
 
@@ -151,9 +151,9 @@ pub(super) struct Phase {
     /// Steps of rows, before those of elements.
     pub rows: Vec<Step>,
     pub elements: Vec<Step>,
-    /// What leaves after the elements of a chunk.
+    /// Values that leave after the elements of a chunk.
     pub stores: Vec<Store>,
-    /// What leaves after all elements of a row.
+    /// Values that leave after all elements of a row.
     pub row_stores: Vec<Store>,
     /// How long the steps of elements take.
     pub weight: usize,
@@ -170,9 +170,9 @@ pub(super) struct Program {
     pub once: Vec<Step>,
     pub phases: Vec<Phase>,
     pub slots: usize,
-    /// Whether every row is computed by one thread as a whole, because something is one for the row.
+    /// True if every row is computed by one thread as a whole, because something is one for the row.
     pub needs_rows: bool,
-    /// Whether there are values of rows, so that the last dim stays one of its own.
+    /// True if there are values of rows, so that the last dim stays one of its own.
     pub has_rows: bool,
     /// Results: their elements in memory, and what is folded over rows.
     pub results: Vec<ResultOf>,
@@ -393,7 +393,7 @@ impl Builder<'_> {
                 Keep::Each(Kept::Elements) => (Extent::Element, Leaves::Each),
                 Keep::Each(Kept::Rows) => (Extent::Row, Leaves::Each),
                 Keep::OverRows(fold) => (Extent::Element, Leaves::Over(*fold)),
-                Keep::OverAll(fold) => (Extent::Row, Leaves::Over(*fold)),
+                Keep::OverAll(fold, _) => (Extent::Row, Leaves::Over(*fold)),
             };
             if let Leaves::Over(fold) = leaves
                 && !folds(fold, kind)
@@ -401,15 +401,13 @@ impl Builder<'_> {
                 return Err(unsupported());
             }
             let mut value = *at;
-            let found = self.values[value].extent;
-            if found > extent {
-                match leaves {
-                    // All: first the elements of each row, then rows.
-                    Leaves::Over(fold) => {
-                        value = self.step(What::Fold(fold), &[value], kind, Extent::Row);
-                    }
-                    Leaves::Each => return Err(unsupported()),
-                }
+            if let Keep::OverAll(fold, Kept::Elements) = keep {
+                // First the elements of each row, then rows.
+                let elements = self.spread(value, Extent::Element);
+                value = self.step(What::Fold(*fold), &[elements], kind, Extent::Row);
+            }
+            if self.values[value].extent > extent {
+                return Err(unsupported());
             }
             let value = match value < region.formula.operands.len() && leaves == Leaves::Each {
                 // What leaves is never read from an operand, whose place another result may have taken by then.

@@ -51,7 +51,7 @@ pub(super) enum Leave<'a> {
     /// The elements of these rows.
     New {
         bytes: &'a mut [MaybeUninit<u8>],
-        /// Whether it is written past the cache.
+        /// True if it is written past the cache.
         streams: bool,
     },
     /// In the place of an operand.
@@ -538,7 +538,7 @@ fn rounds(what: What) -> bool {
     )
 }
 
-/// Elements on their way from memory to a buffer.
+/// Elements that move from memory to a buffer.
 struct Bring<'a> {
     level: Level,
     kind: Kind,

@@ -1,4 +1,4 @@
-//! What steps compute, of the values at hand.
+//! Steps: the values that they make of those at hand.
 
 use burn_dist_plan::region::{Binary, Number, Unary};
 use bytemuck::Pod;

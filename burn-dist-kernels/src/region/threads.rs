@@ -189,7 +189,7 @@ fn check_outputs(
         let count = result.count(geometry);
         match output {
             Output::New(bytes) => {
-                if bytes.len() != count * size || bytes.as_ptr() as usize % size != 0 {
+                if bytes.len() != count * size || !bytes.as_ptr().addr().is_multiple_of(size) {
                     return Err(memory(format!(
                         "output {index} of {count} elements of {size} bytes has {} bytes, or lies unaligned",
                         bytes.len()

@@ -8,7 +8,7 @@
 //! | all others | 1 ulp |
 //! | square root, reciprocal, sums, products, quotients, roundings | exactly rounded |
 //!
-//! Those of f64, and those of f32 that are rarely hot, are those of the crate `libm`, one number at a time.
+//! Functions of f64, and of f32 those that are rarely hot, are those of the crate `libm`, one number at a time.
 //!
 //! # Source
 //! Polynomials of `exp` and `tanh`: Cephes (Moshier); of `sin` and `cos`, and the reduction of their arguments: FreeBSD's

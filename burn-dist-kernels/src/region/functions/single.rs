@@ -190,7 +190,7 @@ impl Single {
         power * f64::from_bits(shifted.to_bits().wrapping_add(1023) << 52)
     }
 
-    /// As IEEE 754 and C say of every special case.
+    /// Special cases are as IEEE 754 and C have them.
     #[inline(always)]
     pub(in crate::region) fn pow(x: f32, y: f32) -> f32 {
         let magnitude = x.abs();
@@ -212,7 +212,7 @@ impl Single {
         let negative = x.is_sign_negative();
         let is_real = is_whole || x == 0.0 || magnitude == f32::INFINITY;
         let made = if negative && is_odd { -made } else { made };
-        let made = if negative && !is_real && x == x {
+        let made = if negative && !is_real && !x.is_nan() {
             f32::NAN
         } else {
             made
@@ -261,7 +261,7 @@ impl Single {
     /// Angles of this magnitude and more are [`Double`](super::Double)'s.
     pub(in crate::region) const ANGLE_MAX: f32 = 1e8;
 
-    /// Of an angle below [`Self::ANGLE_MAX`].
+    /// The angle is below [`Self::ANGLE_MAX`].
     #[inline(always)]
     pub(in crate::region) fn sin(x: f32) -> f32 {
         let (turns, r) = Self::turned(x);
@@ -271,7 +271,7 @@ impl Single {
         if x == 0.0 { x } else { made }
     }
 
-    /// Of an angle below [`Self::ANGLE_MAX`].
+    /// The angle is below [`Self::ANGLE_MAX`].
     #[inline(always)]
     pub(in crate::region) fn cos(x: f32) -> f32 {
         let (turns, r) = Self::turned(x);
@@ -284,7 +284,7 @@ impl Single {
         }) as f32
     }
 
-    /// Of an angle below [`Self::ANGLE_MAX`].
+    /// The angle is below [`Self::ANGLE_MAX`].
     #[inline(always)]
     pub(in crate::region) fn tan(x: f32) -> f32 {
         let (turns, r) = Self::turned(x);

@@ -57,7 +57,7 @@ fn sizes(region: &Region) -> Vec<usize> {
                 Keep::Each(Extent::Elements) => rows * len,
                 Keep::Each(Extent::Rows) => rows,
                 Keep::OverRows(_) => *len,
-                Keep::OverAll(_) => 1,
+                Keep::OverAll(..) => 1,
             };
             elements * region.formula.dtype(*register).size()
         })
@@ -263,13 +263,8 @@ proptest! {
 }
 
 fn cases() -> u32 {
-    match std::env::var("PROPTEST_CASES")
-        .ok()
-        .and_then(|cases| cases.parse().ok())
-    {
-        Some(cases) => cases,
-        None => 300,
-    }
+    let asked = std::env::var("PROPTEST_CASES").ok();
+    asked.and_then(|cases| cases.parse().ok()).unwrap_or(300)
 }
 
 fn run_in_place(case: &Case) -> Vec<Vec<u8>> {
@@ -387,7 +382,7 @@ fn softmax(space: [usize; 2]) -> Region {
         keeps: vec![
             Keep::Each(Extent::Elements),
             Keep::OverRows(Fold::Sum),
-            Keep::OverAll(Fold::Sum),
+            Keep::OverAll(Fold::Sum, Extent::Rows),
         ],
     }
 }
@@ -551,7 +546,7 @@ fn folds_of_nothing_are_neutral() {
         region.keeps = vec![
             Keep::Each(Extent::Rows),
             Keep::OverRows(Fold::Max),
-            Keep::OverAll(Fold::Prod),
+            Keep::OverAll(Fold::Prod, Extent::Elements),
         ];
         let array = Array {
             dtype: DType::F32,

@@ -416,7 +416,10 @@ pub(super) fn case(seed: u64) -> Case {
         };
         let keep = match maker.chance.below(6) {
             0 => Keep::OverRows(fold),
-            1 => Keep::OverAll(fold),
+            1 => match is_of_rows(&region, register) && maker.chance.once_in(2) {
+                true => Keep::OverAll(fold, Extent::Rows),
+                false => Keep::OverAll(fold, Extent::Elements),
+            },
             _ if is_of_rows(&region, register) && maker.chance.once_in(2) => {
                 Keep::Each(Extent::Rows)
             }

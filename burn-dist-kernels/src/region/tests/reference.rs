@@ -61,7 +61,7 @@ pub(super) fn write(dtype: DType, value: Scalar, to: &mut Vec<u8>) {
     }
 }
 
-/// What an integer type makes of a whole number.
+/// A whole number as an integer type has it.
 fn wrapped(dtype: DType, x: i128) -> i128 {
     match dtype {
         DType::I64 => (x as i64).into(),
@@ -454,10 +454,10 @@ pub(super) fn run(region: &Region, operands: &[Array], scalars: &[Number]) -> Ve
                     folded_over(dtype, *fold, &column)
                 })
                 .collect(),
-            Keep::OverAll(fold) => {
-                let sums: Vec<Scalar> = match is_of_rows(region, *register) {
-                    true => rows_of(&|row| row[0]),
-                    false => rows_of(&|row| folded(dtype, *fold, &row[..*len])),
+            Keep::OverAll(fold, extent) => {
+                let sums: Vec<Scalar> = match extent {
+                    Extent::Rows => rows_of(&|row| row[0]),
+                    Extent::Elements => rows_of(&|row| folded(dtype, *fold, &row[..*len])),
                 };
                 vec![folded_over(dtype, *fold, &sums)]
             }
