@@ -44,6 +44,7 @@ mod loops;
 mod memory;
 mod program;
 mod run;
+mod schedule;
 mod steps;
 mod stream;
 mod threads;
