@@ -89,7 +89,7 @@ pub use pipeline::ScheduleKind;
 pub use planner::{plan, text_after};
 pub use policy::{
     Accumulation, ActivationCheckpoint, AsyncTp, ContextParallel, Float, Float8, Fp8, Offload,
-    Policy, Precision, Reshard, Scaling, Scope, ShardStrategy, UnitPolicy,
+    Policy, Precision, Regions, Reshard, Scaling, Scope, ShardStrategy, UnitPolicy,
 };
 pub use storage::Storage;
 pub use why::{AskedValue, why};
@@ -103,8 +103,8 @@ pub mod float8 {
 /// Plans of windows: what every rank does.
 pub mod task {
     pub use crate::ir::task::{
-        CollectiveRecord, CollectiveTask, HostTask, Output, RandomTask, RankPlan, ReadPlan, Task,
-        TermOf, TransferTask, UploadTask,
+        CollectiveRecord, CollectiveTask, HostTask, Output, RandomTask, RankPlan, ReadPlan,
+        RegionInput, RegionTask, Task, TermOf, TransferTask, UploadTask,
     };
     pub use crate::ir::tensor::Slot;
     pub use crate::plan::Plan;

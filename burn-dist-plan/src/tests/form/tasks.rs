@@ -28,6 +28,7 @@ form!(enum Task<O> {
     "upload" => Upload(" " task),
     "random" => Random(" " task),
     "run" => Op(" " op, " in " path),
+    "region" => Region(" " task),
     "collective" => Collective(" " task),
     "launch" => Launch { " " group, " " tasks as lines },
     "finish" => Finish { " " group, " " to },
