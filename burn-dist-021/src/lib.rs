@@ -57,7 +57,7 @@ pub use burn_dist_plan::clock;
 #[doc(inline)]
 pub use burn_dist_plan::policy::{
     Accumulation, ActivationCheckpoint, AsyncTp, ContextParallel, Float, Float8, Fp8, Offload,
-    Precision, Reshard, Scaling, Scope, ShardStrategy, UnitPolicy,
+    Precision, Regions, Reshard, Scaling, Scope, ShardStrategy, UnitPolicy,
 };
 #[doc(hidden)]
 pub use parallel::private as __private;

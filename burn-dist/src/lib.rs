@@ -46,7 +46,7 @@ pub use burn_dist_plan::clock;
 #[doc(inline)]
 pub use burn_dist_plan::policy::{
     Accumulation, ActivationCheckpoint, AsyncTp, ContextParallel, Float, Float8, Fp8, Offload,
-    Precision, Reshard, Scaling, Scope, ShardStrategy, UnitPolicy,
+    Precision, Regions, Reshard, Scaling, Scope, ShardStrategy, UnitPolicy,
 };
 pub use device::{BurnDevice, DeviceMesh, DeviceMeshBuilder};
 #[doc(hidden)]

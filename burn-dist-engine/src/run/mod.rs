@@ -17,6 +17,7 @@ mod host;
 mod host_store;
 mod observe;
 pub mod random;
+mod region;
 mod runtime;
 mod serve;
 mod tensors;

@@ -2,6 +2,7 @@
 
 #[cfg_attr(burn_021, path = "formulas/line_021.rs")]
 mod line;
+mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,6 +13,10 @@ use burn_ir::{BaseOperationIr, NumericOperationIr, OperationIr};
 use crate::ops::Recorded;
 use crate::ops::samples::samples;
 use crate::ops::visit::{family_name, kind_name};
+
+fn named(op: &OperationIr) -> String {
+    format!("{} {}", family_name(op), kind_name(op))
+}
 
 /// Returns an operation as it is where rows are what it reduces or repeats: along the last dim, or of a tensor that is
 /// one row.
