@@ -7,3 +7,4 @@ pub mod attention;
 pub mod cuda;
 pub mod float8;
 pub mod philox;
+pub mod region;
