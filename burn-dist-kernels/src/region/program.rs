@@ -318,14 +318,17 @@ impl Builder<'_> {
                 Keep::Each(Kept::Elements) => (Extent::Element, Leaves::Each),
                 Keep::Each(Kept::Rows) => (Extent::Row, Leaves::Each),
                 Keep::OverRows(fold) => (Extent::Element, Leaves::Over(*fold)),
-                Keep::OverAll(fold) => (Extent::Row, Leaves::Over(*fold)),
+                Keep::OverAll(fold, _) => (Extent::Row, Leaves::Over(*fold)),
             };
             if let Leaves::Over(fold) = leaves
                 && !folds(fold, kind)
             {
                 return Err(unsupported());
             }
-            let mut value = *at;
+            let mut value = match keep {
+                Keep::OverAll(_, Kept::Elements) => self.spread(*at, Extent::Element),
+                _ => *at,
+            };
             let found = self.values[value].extent;
             if found > extent {
                 match leaves {
