@@ -35,6 +35,7 @@
 //!   hierarchy     stages of collectives over several nodes                program -> program
 //!   async_tp      products in chunks beside transfers                     program -> program
 //!   lower         local shapes and operations, pieces of collectives      program -> tasks
+//!   regions       elementwise work as few kernels                         tasks -> tasks
 //!   offload       moves to the host and back                              tasks -> tasks
 //!   lifetimes     last uses                                               tasks -> tasks
 //! plan.rs       tasks per rank, collectives with reasons, what each pass has done
@@ -44,6 +45,9 @@
 //! Nothing here knows a backend, a thread, a clock or the environment.
 
 #![forbid(unsafe_code)]
+
+#[macro_use]
+mod texts;
 
 pub mod account;
 mod bytes;
@@ -84,6 +88,7 @@ pub use ir::{
 pub use layout::{LayoutText, runs};
 pub use options::PlanOptions;
 pub use passes::redundancy::{AxisRedundancy, FewRows, Redundancy};
+pub use passes::regions::Fused;
 pub use passes::{PASSES, pass_index};
 pub use pipeline::ScheduleKind;
 pub use planner::{plan, text_after};

@@ -6,13 +6,7 @@ use crate::mesh::{AxisIndex, DType, MeshShape, Rank};
 
 /// Returns the kind of the collective that a step is, and its axes; `None` of a local step.
 pub(crate) fn collective(kind: &StepKind) -> Option<(Kind, Vec<AxisIndex>)> {
-    match kind {
-        StepKind::AllGather { axes, .. } => Some((Kind::AllGather, axes.clone())),
-        StepKind::ReduceScatter { axes, .. } => Some((Kind::ReduceScatter, axes.clone())),
-        StepKind::AllReduce { axes, .. } => Some((Kind::AllReduce, axes.clone())),
-        StepKind::AllToAll { axes, .. } => Some((Kind::AllToAll, axes.clone())),
-        StepKind::Slice { .. } | StepKind::ToPartial { .. } | StepKind::Refactor => None,
-    }
+    Some((kind.collective()?, kind.axes().to_vec()))
 }
 
 /// As [`collective`], with the axes in the order of the group. Those of an all-reduce have shard axes last, and so first

@@ -92,7 +92,7 @@ pub enum Unary {
     Trunc,
     IsNan,
     IsInf,
-    /// Of a bool: the other one. Of an integer: every bit the other one.
+    /// The other bool; of an integer, every bit the other one.
     Not,
 }
 
@@ -121,7 +121,7 @@ pub enum Binary {
     LessEqual,
     Greater,
     GreaterEqual,
-    /// Of bools and of the bits of integers.
+    /// Bit by bit, of bools and integers.
     And,
     Or,
     Xor,
@@ -142,7 +142,7 @@ pub enum Fold {
     Min,
 }
 
-/// What makes a value of a [`Formula`].
+/// A step of a [`Formula`], which makes one value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Instruction {
     /// The same number for every element.
@@ -166,7 +166,7 @@ pub enum Instruction {
         /// The value where it is false.
         on_false: Register,
     },
-    /// What the elements of each row fold to: one value for the row. A row of one element folds to that.
+    /// The elements of each row, folded: one value for the row. A row of one element folds to that.
     Fold(Fold, Register),
 }
 
@@ -214,7 +214,7 @@ impl Instruction {
 /// so that it does not matter which instructions share a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Typed {
-    /// What is computed.
+    /// The step.
     pub instruction: Instruction,
     /// The type of the result.
     pub dtype: DType,
@@ -242,7 +242,7 @@ impl Formula {
     }
 }
 
-/// What an operation computes, if its elements can be computed one by one, or row by row.
+/// The work of an operation, if its elements can be computed one by one, or row by row.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Pointwise {
     /// A formula over the operands of the operation, all of them in order, whose results are those of the operation.
@@ -250,9 +250,9 @@ pub enum Pointwise {
     /// operands, and without instructions, it is nothing that takes a kernel of its own: a constant, or a look at
     /// operands.
     Formula {
-        /// What is computed.
+        /// The work.
         formula: Formula,
-        /// What each [scalar](Instruction::Scalar) is.
+        /// Its [scalars](Instruction::Scalar), in order.
         scalars: Vec<ScalarOf>,
     },
     /// The elements of the operand, in order, in another shape.
@@ -286,13 +286,13 @@ pub enum Extent {
 /// How a result of a region is kept. A value of rows that is kept, or folded, as elements is there for each of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Keep {
-    /// As it is.
+    /// Kept as it is.
     Each(Extent),
-    /// What the rows fold to, element by element: all dims but the last have size one. Rows are added up in blocks of
+    /// The rows, folded element by element: all dims but the last have size one. Rows are added up in blocks of
     /// [`ROWS_OF_A_SUM`], in order, and the blocks in order, so that the bits do not depend on who adds them up.
     OverRows(Fold),
-    /// What the elements of rows, folded as [`Instruction::Fold`] does, or the values of rows fold to in the same order:
-    /// every dim has size one.
+    /// The elements of each row folded as [`Instruction::Fold`] does, or the values of rows, and these folded in the
+    /// same order: every dim has size one.
     OverAll(Fold, Extent),
 }
 
@@ -314,7 +314,7 @@ pub struct Region {
     /// For each operand, and each dim of the space, whether the operand has it; otherwise it has size one there and is
     /// read again and again.
     pub spans: Vec<Vec<bool>>,
-    /// What is computed.
+    /// The work.
     pub formula: Formula,
     /// The number of its scalars.
     pub scalars: u32,

@@ -118,14 +118,14 @@ impl<O> Task<O> {
 /// A region with the tensors that it runs on; see [`Task::Region`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct RegionTask {
-    /// What is computed. Tasks of a plan that compute the same share it.
+    /// The work. Tasks of a plan that compute the same share it.
     pub region: Arc<Region>,
     /// The operands, in the order of the formula.
     pub inputs: Vec<RegionInput>,
     /// Where the results go, in the order of the formula, with their local shapes: those of the operations, which may
     /// have more dims of size one than the region.
     pub outputs: Vec<NewTensor>,
-    /// What the scalars are, in the order of the formula.
+    /// The scalars, in the order of the formula.
     pub scalars: Vec<ScalarOf>,
     /// Index into [`RankPlan::paths`] of the module that its first operation works for.
     pub path: u32,

@@ -116,14 +116,6 @@ impl Layout {
         self.factors().map(|f| f.range(mesh, rank).len()).product()
     }
 
-    /// Returns the shape of the largest block that any rank holds.
-    pub fn local_shape_max(&self, mesh: &MeshShape) -> Vec<usize> {
-        self.dims
-            .iter()
-            .map(|dim| dim.factors.iter().map(|f| f.local_size_max(mesh)).product())
-            .collect()
-    }
-
     /// Returns the largest number of elements that any rank holds.
     pub fn local_numel_max(&self, mesh: &MeshShape) -> usize {
         self.factors().map(|f| f.local_size_max(mesh)).product()
@@ -157,25 +149,6 @@ impl Layout {
             }
             global
         })
-    }
-
-    /// Returns whether every rank holds the same elements in the same order under both layouts, and the same axes are
-    /// partial.
-    ///
-    /// Then one becomes the other without any data movement, for example `[{dp}]` and `[(4{dp} . 3)]` of 12 elements
-    /// over 2 ranks. Axes at rest are not compared.
-    pub fn is_same_placement(&self, mesh: &MeshShape, other: &Layout) -> bool {
-        if self.shape() != other.shape() || self.partial != other.partial {
-            return false;
-        }
-        self.dims == other.dims
-            || self
-                .reshape(mesh, &[self.numel()])
-                .zip(other.reshape(mesh, &[self.numel()]))
-                .is_some_and(|(a, b)| a.dims == b.dims)
-            || mesh
-                .ranks()
-                .all(|rank| self.elements(mesh, rank).eq(other.elements(mesh, rank)))
     }
 
     /// Returns whether every rank holds as many elements, of every factor.

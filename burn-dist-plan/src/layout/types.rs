@@ -40,6 +40,11 @@ impl DimLayout {
         }
     }
 
+    /// Creates a dim that every rank holds whole.
+    pub fn whole(size: usize) -> Self {
+        Self::single(Factor::whole(size))
+    }
+
     /// Returns the global size: the product of the factors.
     pub fn size(&self) -> usize {
         self.factors.iter().map(|factor| factor.size).product()

@@ -138,7 +138,7 @@ impl<'a> Hierarchy<'a> {
                 return Decision::Flat("the ranks of a node are no subtree of its sums");
             }
         }
-        let even = is_even(&step.from, self.mesh) && is_even(&step.to, self.mesh);
+        let even = step.from.is_even(self.mesh) && step.to.is_even(self.mesh);
         if kind != Kind::AllReduce && !even {
             return Decision::Flat("its pieces are of unequal sizes");
         }
@@ -380,14 +380,6 @@ fn stage_ns(level: &Level, split: Split, bytes: u64, links: Option<(Link, Link)>
         (None, true) => SLOWER * received,
         (None, false) => received,
     }
-}
-
-/// Returns whether every rank has a part of the same shape.
-fn is_even(layout: &Layout, mesh: &MeshShape) -> bool {
-    let factors = layout.dims.iter().flat_map(|dim| &dim.factors);
-    factors
-        .map(|factor| (factor.size, mesh.group_size(&factor.axes)))
-        .all(|(size, parts)| size % parts == 0)
 }
 
 #[cfg(test)]

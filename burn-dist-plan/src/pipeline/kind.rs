@@ -1,10 +1,5 @@
 //! The schedules of the literature, by name.
 
-use std::fmt;
-use std::str::FromStr;
-
-use burn_dist_mesh::TextError;
-
 /// A schedule of the literature. Each exists for any number of ranks and microbatches.
 ///
 /// Bubbles are idle times of the fullest rank between its first action and its last, for p ranks and F, B and W of one
@@ -61,19 +56,6 @@ impl ScheduleKind {
         Self::DualPipeV,
     ];
 
-    const fn name(self) -> &'static str {
-        match self {
-            Self::GPipe => "gpipe",
-            Self::OneFOneB => "1f1b",
-            Self::Interleaved => "interleaved",
-            Self::LoopedBfs => "looped-bfs",
-            Self::ZbH1 => "zb-h1",
-            Self::ZbH2 => "zb-h2",
-            Self::ZbV => "zb-v",
-            Self::DualPipeV => "dualpipe-v",
-        }
-    }
-
     /// Returns how many stages of a rank the schedule has, if it exists for one number only.
     pub const fn chunks(self) -> Option<u32> {
         match self {
@@ -94,22 +76,15 @@ impl ScheduleKind {
     }
 }
 
-impl fmt::Display for ScheduleKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for ScheduleKind {
-    type Err = TextError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let found = Self::ALL.into_iter().find(|kind| kind.name() == text);
-        found.ok_or_else(|| {
-            TextError::new(
-                text,
-                "is not a schedule: use gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-h2, zb-v or dualpipe-v",
-            )
-        })
-    }
-}
+texts!(
+    ScheduleKind,
+    "is not a schedule: use gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-h2, zb-v or dualpipe-v",
+    GPipe = "gpipe",
+    OneFOneB = "1f1b",
+    Interleaved = "interleaved",
+    LoopedBfs = "looped-bfs",
+    ZbH1 = "zb-h1",
+    ZbH2 = "zb-h2",
+    ZbV = "zb-v",
+    DualPipeV = "dualpipe-v",
+);

@@ -4,28 +4,6 @@
 //! says of a model or of a unit. A policy changes speed and memory; of the values, only [`Precision`] and
 //! [`Float8`] change any.
 
-/// The text form of a choice: one name for each variant.
-macro_rules! texts {
-    ($type:ident, $problem:literal, $($variant:ident = $name:literal),+ $(,)?) => {
-        impl fmt::Display for $type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(match self { $(Self::$variant => $name),+ })
-            }
-        }
-
-        impl FromStr for $type {
-            type Err = TextError;
-
-            fn from_str(text: &str) -> Result<Self, TextError> {
-                match text {
-                    $($name => Ok(Self::$variant),)+
-                    _ => Err(TextError::new(text, $problem)),
-                }
-            }
-        }
-    };
-}
-
 mod accumulation;
 mod async_tp;
 mod checkpoint;

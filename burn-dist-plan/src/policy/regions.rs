@@ -11,7 +11,7 @@ use burn_dist_mesh::TextError;
 /// `flex`.
 ///
 /// # Source
-/// What PyTorch calls regional compilation: what is equal is compiled once, under FSDP and TP alike.
+/// PyTorch's regional compilation: what is equal is compiled once, under FSDP and TP alike.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Regions {
     /// Operations that stand next to each other are one kernel.

@@ -1,6 +1,6 @@
 //! The policy of one unit.
 
-use std::fmt::Write;
+use std::fmt::Display;
 
 use super::{
     Accumulation, ActivationCheckpoint, AsyncTp, ContextParallel, Float8, Offload, Precision,
@@ -79,71 +79,32 @@ impl Policy {
     /// Returns what differs from the default, for people: `checkpoint=full;precision=param=bf16,reduce=f32`.
     pub fn to_text(&self, mesh: &MeshShape) -> String {
         let default = Self::default();
-        let mut strategies =
-            vec![(self.strategy != default.strategy).then(|| self.strategy.to_string())];
-        strategies.extend(self.strategies.iter().map(|(axis, strategy)| {
-            let name = mesh.name(*axis);
-            Some(format!("{name}:{strategy}"))
-        }));
-        let strategies: Vec<String> = strategies.into_iter().flatten().collect();
-        let mut text = String::new();
-        for (key, value, differs) in [
-            (
-                "checkpoint",
-                self.checkpoint.to_string(),
-                self.checkpoint != default.checkpoint,
-            ),
-            (
-                "precision",
-                self.precision.to_string(),
-                self.precision != default.precision,
-            ),
-            (
-                "float8",
-                self.float8
-                    .as_ref()
-                    .map_or_else(|| "off".into(), Float8::to_string),
-                self.float8 != default.float8,
-            ),
-            ("strategy", strategies.join(","), !strategies.is_empty()),
-            (
-                "reshard",
-                self.reshard.to_string(),
-                self.reshard != default.reshard,
-            ),
-            (
-                "prefetch",
-                self.prefetch.to_string(),
-                self.prefetch != default.prefetch,
-            ),
-            (
-                "accumulation",
-                self.accumulation.to_string(),
-                self.accumulation != default.accumulation,
-            ),
-            (
-                "offload",
-                self.offload.to_string(),
-                self.offload != default.offload,
-            ),
-            (
-                "context",
-                self.context.to_string(),
-                self.context != default.context,
-            ),
-            (
-                "async_tp",
-                self.async_tp.to_string(),
-                self.async_tp != default.async_tp,
-            ),
-        ] {
-            if differs {
-                let separator = if text.is_empty() { "" } else { ";" };
-                write!(text, "{separator}{key}={value}").expect("a text takes whatever is written");
-            }
-        }
-        text
+        let of_all = (self.strategy != default.strategy).then(|| self.strategy.to_string());
+        let of_one = self.strategies.iter();
+        let of_one = of_one.map(|(axis, strategy)| format!("{}:{strategy}", mesh.name(*axis)));
+        let strategies: Vec<String> = of_all.into_iter().chain(of_one).collect();
+        let strategies = strategies.join(",");
+        let parts = [
+            differing("checkpoint", &self.checkpoint, &default.checkpoint),
+            differing("precision", &self.precision, &default.precision),
+            self.float8
+                .as_ref()
+                .map(|float8| format!("float8={float8}")),
+            differing("strategy", &strategies, &String::new()),
+            differing("reshard", &self.reshard, &default.reshard),
+            differing("prefetch", &self.prefetch, &default.prefetch),
+            differing("accumulation", &self.accumulation, &default.accumulation),
+            differing("offload", &self.offload, &default.offload),
+            differing("context", &self.context, &default.context),
+            differing("async_tp", &self.async_tp, &default.async_tp),
+        ];
+        parts.into_iter().flatten().collect::<Vec<_>>().join(";")
     }
+}
+
+/// Returns the text of a choice, if it is not the default.
+fn differing<T: Display + PartialEq>(key: &str, value: &T, default: &T) -> Option<String> {
+    (value != default).then(|| format!("{key}={value}"))
 }
 
 #[cfg(test)]

@@ -67,7 +67,7 @@ impl FactorRule {
             return Some(dim.clone());
         }
         if dim.is_whole() {
-            return Some(whole(self.size));
+            return Some(DimLayout::whole(self.size));
         }
         if !self.size.is_multiple_of(self.block) {
             return None;
@@ -248,20 +248,15 @@ pub struct Assignment {
     pub kept: Vec<Partial>,
 }
 
-fn whole(size: usize) -> DimLayout {
-    DimLayout {
-        factors: vec![Factor {
-            size,
-            axes: Vec::new(),
-        }],
-    }
-}
-
 impl Rule {
     /// Returns the assignment that splits nothing.
     pub fn unsplit(&self) -> Assignment {
         Assignment {
-            factors: self.factors.iter().map(|f| whole(f.size)).collect(),
+            factors: self
+                .factors
+                .iter()
+                .map(|f| DimLayout::whole(f.size))
+                .collect(),
             kept: Vec::new(),
         }
     }
@@ -324,7 +319,7 @@ impl Rule {
                         factor => factor.blocks(split),
                     }
                 }
-                None => whole(size),
+                None => DimLayout::whole(size),
             })
             .collect();
         Layout {

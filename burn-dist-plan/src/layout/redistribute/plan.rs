@@ -19,8 +19,9 @@ use burn_dist_mesh::{AxisIndex, MeshShape};
 /// let grad = Layout::parse("[{tp}, -] + sum{fsdp}", &mesh, Some(&[1024, 512]))?;
 /// let rest = Layout::parse("[{tp, fsdp*}, -]", &mesh, Some(&[1024, 512]))?;
 /// let steps = plan(&Network::unknown(&mesh), &grad, &rest, 4)?;
-/// let text: Vec<_> = steps.iter().map(|step| step.display(&mesh).to_string()).collect();
-/// assert_eq!(text, ["reduce_scatter fsdp: [{tp}, -] + sum{fsdp} -> [{tp, fsdp*}, -]"]);
+/// let kinds: Vec<_> = steps.iter().map(|step| step.kind.name()).collect();
+/// assert_eq!(kinds, ["reduce_scatter"]);
+/// assert_eq!(steps[0].to, rest);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 /// # Errors

@@ -12,7 +12,7 @@ use std::ops::Range;
 ///
 /// # Panics
 /// If the blocks do not have the sizes that `from` gives them, or the steps do not fit together.
-pub fn simulate(
+pub(super) fn simulate(
     mesh: &MeshShape,
     from: &Layout,
     steps: &[Step],

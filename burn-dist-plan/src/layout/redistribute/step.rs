@@ -1,9 +1,9 @@
 //! One step of a redistribution.
 
 use crate::layout::Layout;
-use burn_dist_mesh::{AxisIndex, MeshShape, ReduceOp};
+use burn_dist_mesh::collective::Kind;
+use burn_dist_mesh::{AxisIndex, ReduceOp};
 use serde::{Deserialize, Serialize};
-use std::fmt;
 
 /// The kind of a step. Dims and factors are those of the step's layouts, which have the same factors except around
 /// [`StepKind::Refactor`].
@@ -87,13 +87,13 @@ pub struct Step {
 }
 
 impl StepKind {
-    /// Returns the name of the collective, or `None` for a local step.
-    pub fn collective(&self) -> Option<&'static str> {
+    /// Returns the kind of the collective that it is, or `None` for a local step.
+    pub fn collective(&self) -> Option<Kind> {
         match self {
-            StepKind::AllGather { .. } => Some("all_gather"),
-            StepKind::ReduceScatter { .. } => Some("reduce_scatter"),
-            StepKind::AllReduce { .. } => Some("all_reduce"),
-            StepKind::AllToAll { .. } => Some("all_to_all"),
+            StepKind::AllGather { .. } => Some(Kind::AllGather),
+            StepKind::ReduceScatter { .. } => Some(Kind::ReduceScatter),
+            StepKind::AllReduce { .. } => Some(Kind::AllReduce),
+            StepKind::AllToAll { .. } => Some(Kind::AllToAll),
             StepKind::Slice { .. } | StepKind::ToPartial { .. } | StepKind::Refactor => None,
         }
     }
@@ -104,7 +104,7 @@ impl StepKind {
             StepKind::Slice { .. } => "slice",
             StepKind::ToPartial { .. } => "to_partial",
             StepKind::Refactor => "refactor",
-            _ => self.collective().expect("all other steps are collectives"),
+            _ => self.collective().map_or("nothing", Kind::name),
         }
     }
 
@@ -179,44 +179,5 @@ impl Layout {
         self.partial.push(crate::layout::Partial { axis, op });
         self.partial.sort();
         self
-    }
-}
-
-impl Step {
-    /// Returns the name of the collective, or `None` for a local step.
-    pub fn collective(&self) -> Option<&'static str> {
-        self.kind.collective()
-    }
-
-    /// Returns one line of text, such as `all_gather fsdp: [{tp, fsdp*}, -] -> [{tp}, -]`.
-    pub fn display<'a>(&'a self, mesh: &'a MeshShape) -> impl fmt::Display + 'a {
-        Text { step: self, mesh }
-    }
-}
-
-struct Text<'a> {
-    step: &'a Step,
-    mesh: &'a MeshShape,
-}
-
-impl fmt::Display for Text<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { step, mesh } = self;
-        let axes: Vec<_> = step
-            .kind
-            .axes()
-            .iter()
-            .map(|&axis| mesh.name(axis))
-            .collect();
-        f.write_str(step.kind.name())?;
-        if !axes.is_empty() {
-            write!(f, " {}", axes.join("*"))?;
-        }
-        write!(
-            f,
-            ": {} -> {}",
-            step.from.display(mesh),
-            step.to.display(mesh)
-        )
     }
 }

@@ -427,45 +427,40 @@ impl<O: Op> Rewrite<'_, O> {
     }
 
     fn product(&mut self, index: u32, op: &O, product: &LayerProduct, reduces_first: bool) {
-        if product.float8().scope == Scope::Rank {
-            return self.product_of_rank(index, op, product, reduces_first);
-        }
-        let inputs: Vec<ValueIndex> = op.inputs().map(|input| input.id).collect();
-        let weight = weight_of(product.product);
-        let [first, second] = [0, 1].map(|operand| {
-            let form = product.form(operand);
-            self.quantized(index, inputs[operand], form, weight == Some(operand))
-        });
-        let values = |operand: usize, quantized: Quantized| match product.product.is_turned(operand)
-        {
-            true => quantized.turned,
-            false => quantized.values,
+        let mut operands: Vec<ValueIndex> = op.inputs().map(|input| input.id).collect();
+        let (float8, formats) = (product.float8(), product.formats());
+        let power_of_two = float8.has_powers_of_two();
+        let (scope, scales) = (float8.scope, scales(product.product, float8.scaling));
+        let which = product.product;
+        let scaled = match scope {
+            Scope::Rank => Float8Op::ProductOfRank {
+                product: which,
+                scales,
+                formats,
+                power_of_two,
+            },
+            Scope::Global => {
+                let [first, second] = [0, 1].map(|operand| {
+                    let is_weight = weight_of(which) == Some(operand);
+                    let form = product.form(operand);
+                    let found = self.quantized(index, operands[operand], form, is_weight);
+                    operands[operand] = match which.is_turned(operand) {
+                        true => found.turned,
+                        false => found.values,
+                    };
+                    found.scale
+                });
+                operands.splice(2..2, [first, second]);
+                Float8Op::Product {
+                    product: which,
+                    scales,
+                    formats,
+                }
+            }
         };
-        let (a, b) = (values(0, first), values(1, second));
-        let mut operands = vec![a, b, first.scale, second.scale];
-        operands.extend(inputs.get(2));
         let operands = operands.into_iter().map(|id| self.tensor(id)).collect();
-        let scaled = Float8Op::Product {
-            product: product.product,
-            scales: scales(product.product, product.float8().scaling),
-            formats: product.formats(),
-        };
         let out = op.outputs().next().expect("a product has a result");
         let made = O::float8(scaled, operands, vec![NewTensor::from(out)]);
-        self.made.write(made, Edit::Replaced(index), reduces_first);
-    }
-
-    fn product_of_rank(&mut self, index: u32, op: &O, product: &LayerProduct, reduces_first: bool) {
-        let operands = op.inputs().map(|input| self.tensor(input.id)).collect();
-        let float8 = product.float8();
-        let of_rank = Float8Op::ProductOfRank {
-            product: product.product,
-            scales: scales(product.product, float8.scaling),
-            formats: product.formats(),
-            power_of_two: float8.has_powers_of_two(),
-        };
-        let out = op.outputs().next().expect("a product has a result");
-        let made = O::float8(of_rank, operands, vec![NewTensor::from(out)]);
         self.made.write(made, Edit::Replaced(index), reduces_first);
     }
 }

@@ -16,28 +16,6 @@ pub(super) struct Options {
     along: Vec<Option<u8>>,
 }
 
-pub(super) fn merge_whole(dim: &mut DimLayout) {
-    let mut factors: Vec<Factor> = Vec::with_capacity(dim.factors.len());
-    for factor in dim.factors.drain(..) {
-        match factors.last_mut() {
-            Some(last) if last.axes.is_empty() && factor.axes.is_empty() => {
-                last.size *= factor.size
-            }
-            _ => factors.push(factor),
-        }
-    }
-    dim.factors = factors;
-}
-
-pub(super) fn whole(size: usize) -> DimLayout {
-    DimLayout {
-        factors: vec![Factor {
-            size,
-            axes: Vec::new(),
-        }],
-    }
-}
-
 /// Returns `dim` with `gone` joined and all else where it is; `None` if what is joined is not cut evenly, so that what
 /// remains has no factors of its own.
 ///
@@ -68,7 +46,7 @@ fn without(dim: &DimLayout, gone: &[AxisIndex], mesh: &MeshShape) -> Option<DimL
         factors.push(rest);
     }
     let mut dim = DimLayout { factors };
-    merge_whole(&mut dim);
+    dim.merge_whole_factors();
     Some(dim)
 }
 
@@ -88,7 +66,7 @@ impl Options {
             per_factor: rule
                 .factors
                 .iter()
-                .map(|factor| vec![whole(factor.size)])
+                .map(|factor| vec![DimLayout::whole(factor.size)])
                 .collect(),
             along: rule.factors.iter().map(|factor| factor.along).collect(),
         }
@@ -115,7 +93,7 @@ impl Options {
                 options.push(split);
             }
             dim.factors[position].axes.pop();
-            merge_whole(&mut dim);
+            dim.merge_whole_factors();
         }
     }
 
@@ -282,7 +260,7 @@ mod tests {
         };
         // Nothing but what is gone is gathered: all else is where it was.
         let steps = redistribute::plan(&Network::unknown(&mesh), &layout, &rest, 4).unwrap();
-        let moved = steps.iter().filter(|step| step.collective().is_some());
+        let moved = steps.iter().filter(|step| step.kind.collective().is_some());
         let moved: Vec<AxisIndex> = moved.flat_map(|step| step.kind.axes().to_vec()).collect();
         assert_eq!(moved, gone, "{text}");
         Some(rest.display(&mesh).to_string())

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::Propagator;
 use super::operands::Tensors;
-use super::options::merge_whole;
 use super::split::Split;
 use super::view::OperandView;
 use crate::PlanError;
@@ -28,7 +27,7 @@ fn cut_as(
         for factor in &mut of.factors {
             factor.axes.retain(|axis| axes.contains(axis));
         }
-        merge_whole(&mut of);
+        of.merge_whole_factors();
         of
     };
     let simple = |dim: DimLayout| {
