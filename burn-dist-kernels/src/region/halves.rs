@@ -105,7 +105,7 @@ mod tests {
         let mut bits = 0u32;
         loop {
             let x = f32::from_bits(bits);
-            let [f16, bf16] = [half::f16::from_f32(x), half::bf16::from_f32(x)];
+            let (f16, bf16) = (half::f16::from_f32(x), half::bf16::from_f32(x));
             match x.is_nan() {
                 true => assert!(from_f16(to_f16(x)).is_nan() && from_bf16(to_bf16(x)).is_nan()),
                 false => assert_eq!(

@@ -25,6 +25,7 @@
 //! # Left out
 //! Quantized types, and products of bools.
 
+mod ahead;
 mod casts;
 mod error;
 mod folds;
@@ -38,6 +39,7 @@ mod memory;
 mod program;
 mod run;
 mod steps;
+mod stream;
 mod threads;
 
 use burn_dist_plan::region::{Number, Region};

@@ -131,8 +131,9 @@ pub(super) struct ResultOf {
     pub leaves: Leaves,
 }
 
-/// Bytes of the first cache that chunks of values may take.
-const CACHE: usize = 24 << 10;
+/// Bytes that chunks of values may take: they pass from the first cache to the second and back as fast as they are
+/// computed with.
+const CACHE: usize = 48 << 10;
 
 struct Builder<'a> {
     region: &'a Region,
@@ -339,7 +340,11 @@ impl Builder<'_> {
                     Leaves::Each => return Err(unsupported()),
                 }
             }
-            let value = self.spread(value, extent);
+            let value = match value < region.formula.operands.len() && leaves == Leaves::Each {
+                // What leaves is never read from an operand, whose place another result may have taken by then.
+                true => self.step(What::Spread, &[value], self.values[value].kind, extent),
+                false => self.spread(value, extent),
+            };
             made.push(ResultOf {
                 value,
                 kind,
@@ -437,6 +442,8 @@ impl Builder<'_> {
                 _ => phases[phase].elements.push(step),
             }
         }
+        // Sums read operands, whose places others take.
+        stores.sort_by_key(|(_, store)| store.leaves == Leaves::Each);
         for (phase, store) in stores {
             if store.value < operands {
                 loads.add(store.value, phase, &self.values, &mut once, &mut phases);

@@ -6,6 +6,7 @@ use std::ops::Range;
 use burn_dist_plan::region::{Number, ROWS_OF_A_SUM};
 use bytemuck::Pod;
 
+use super::ahead::Ahead;
 use super::casts;
 use super::folds::Folds;
 use super::geometry::Geometry;
@@ -48,7 +49,11 @@ pub(super) enum Part<'a> {
 /// Where a part of the rows leaves a result.
 pub(super) enum Leave<'a> {
     /// The elements of these rows.
-    New(&'a mut [MaybeUninit<u8>]),
+    New {
+        bytes: &'a mut [MaybeUninit<u8>],
+        /// Whether it is written past the cache.
+        streams: bool,
+    },
     /// In the place of an operand.
     Over(usize),
     /// One sum for each block of rows, as it is computed.
@@ -62,6 +67,7 @@ pub(super) struct Arena {
     pub scratch: [Buffer; 3],
     /// Where the elements of operands are, in bytes of their memory; `None`: in their slot.
     pub found: Vec<Option<Range<usize>>>,
+    pub ahead: Ahead,
 }
 
 /// A part of the rows on one thread.
@@ -148,8 +154,11 @@ impl Runner<'_, '_> {
                     1 => rest.min(program.chunk),
                     _ => rest,
                 };
-                for step in &phase.elements {
+                self.arena.ahead.clear();
+                let num = phase.elements.len();
+                for (index, step) in phase.elements.iter().enumerate() {
                     self.step(step);
+                    self.arena.ahead.ask(num - index);
                 }
                 for store in &phase.stores {
                     self.store(store);
@@ -209,13 +218,19 @@ impl Runner<'_, '_> {
         let lane = value.kind.lane;
         let count = self.count(value.extent);
         if let Some(output) = step.output
-            && let Leave::New(bytes) = &mut self.leaves[output]
+            && let Leave::New {
+                bytes,
+                streams: false,
+            } = &mut self.leaves[output]
         {
             // What it writes, and nothing else does now.
             let bytes = std::mem::take(bytes);
             let range = self.of_elements(lane.size(), count);
             by_lane!(lane, T => self.compute::<T>(step, super::memory::places_of(&mut bytes[range])));
-            self.leaves[output] = Leave::New(bytes);
+            self.leaves[output] = Leave::New {
+                bytes,
+                streams: false,
+            };
             return;
         }
         let (range, most) = self.at(step.result);
@@ -259,7 +274,7 @@ impl Runner<'_, '_> {
                 _ => self.of_rows(size),
             };
             if is_plain {
-                self.arena.found[operand] = Some(range);
+                self.found(operand, range);
                 return;
             }
             let first = (range.start / size) as isize;
@@ -278,7 +293,7 @@ impl Runner<'_, '_> {
                 passage.each_row(outer, self.row, 1, |_, at| first = at + across);
             }
             let first = first as usize * size;
-            self.arena.found[operand] = Some(first..first + count * size);
+            self.found(operand, first..first + count * size);
             return;
         }
         self.arena.found[operand] = None;
@@ -291,6 +306,18 @@ impl Runner<'_, '_> {
                 bring.run(row * of_row, at + across, last, of_row);
             });
         });
+    }
+
+    /// Notes where the elements of an operand are.
+    fn found(&mut self, operand: usize, range: Range<usize>) {
+        if self.program.values[operand].extent == Extent::Element {
+            let memory = match &self.parts[operand] {
+                Part::Whole(memory) => memory,
+                Part::Own(memory) => &**memory,
+            };
+            self.arena.ahead.note(memory, range.end, range.len());
+        }
+        self.arena.found[operand] = Some(range);
     }
 
     /// Fills the slot of an operand.
@@ -373,13 +400,20 @@ impl Runner<'_, '_> {
             _ => self.of_rows(size),
         };
         match &mut self.leaves[store.output] {
-            Leave::New(bytes) => {
-                if store.by_step {
+            Leave::New { bytes, streams } => {
+                let streams = *streams;
+                if store.by_step && !streams {
                     return;
                 }
                 let bytes = std::mem::take(bytes);
-                self.write(store.value, result.kind, &mut bytes[range]);
-                self.leaves[store.output] = Leave::New(bytes);
+                match streams {
+                    true => by_lane!(result.kind.lane, T => {
+                        let values = self.values::<T>(store.value);
+                        super::stream::write(&mut bytes[range], bytemuck::cast_slice(values));
+                    }),
+                    false => self.write(store.value, result.kind, &mut bytes[range]),
+                }
+                self.leaves[store.output] = Leave::New { bytes, streams };
             }
             Leave::Over(operand) => {
                 let operand = *operand;

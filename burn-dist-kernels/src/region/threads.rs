@@ -17,6 +17,7 @@ use super::level::Level;
 use super::memory::{Buffer, Memory, Operand, Output, places_of};
 use super::program::{Extent, Leaves, Program, ResultOf};
 use super::run::{Arena, Leave, Part, Runner, by_lane};
+use super::stream::{self, STREAM_MIN};
 
 /// Elements of a part that is worth a thread.
 const PART_MIN: usize = 16 << 10;
@@ -79,6 +80,7 @@ pub(super) fn run(
         let mut sums = std::mem::take(sums);
         let mut rest: &mut [MaybeUninit<u8>] = &mut [];
         let mut over = None;
+        let size = result.count(&geometry) * result.kind.stored_size();
         match output {
             Output::New(bytes) => rest = bytes,
             Output::Over(operand) => over = Some(*operand),
@@ -97,7 +99,11 @@ pub(super) fn run(
                     let len = job.count(result.extent, &geometry) * result.kind.stored_size();
                     let (own, others) = rest.split_at_mut(len);
                     rest = others;
-                    Leave::New(own)
+                    let is_plain = result.kind.stored == Stored::Plain;
+                    Leave::New {
+                        bytes: own,
+                        streams: is_plain && size >= STREAM_MIN,
+                    }
                 }
             });
         }
@@ -311,6 +317,7 @@ impl<'a> Job<'a> {
             Share::Rows(rows) => runner.run_rows(rows),
             Share::Elements(elements) => runner.run_elements(elements),
         }
+        stream::finish();
         let found = runner.divided_by_zero;
         if arena.slots.iter().map(Buffer::len).sum::<usize>() <= SCRATCH_MAX {
             ARENA.with(|kept| *kept.borrow_mut() = arena);

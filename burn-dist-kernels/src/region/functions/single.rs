@@ -53,8 +53,14 @@ impl Single {
     pub(in crate::region) fn sigmoid(x: f32) -> f32 {
         let e = Self::exp(-x.abs());
         let sum = 1.0 + e;
-        let above = if x >= 0.0 { 1.0 } else { e };
-        above / sum
+        // What the sum has lost.
+        let lost = e - (sum - 1.0);
+        // Chosen by bits: of a choice between floats the compiler makes two quotients.
+        let below = (x.to_bits() as i32 >> 31) as u32;
+        let above = f32::from_bits(e.to_bits() & below | 1f32.to_bits() & !below);
+        let quotient = above / sum;
+        let inverse = if below == 0 { quotient } else { 1.0 - quotient };
+        quotient - quotient * (lost * inverse)
     }
 
     #[inline(always)]
@@ -81,17 +87,18 @@ impl Single {
     pub(in crate::region) fn erf(x: f32) -> f32 {
         let magnitude = x.abs();
         let z = x * x;
-        let small = magnitude
-            * polynomial!(
-                z,
-                7.875_875_062_69e-5,
-                -8.016_864_287_17e-4,
-                5.189_087_423_43e-3,
-                -2.685_421_201_06e-2,
-                1.128_359_471_52e-1,
-                -3.761_262_665_71e-1,
-                1.128_379_165_85
-            );
+        let rest = polynomial!(
+            z,
+            7.875_875_062_69e-5,
+            -8.016_864_287_17e-4,
+            5.189_087_423_43e-3,
+            -2.685_421_201_06e-2,
+            1.128_359_471_52e-1,
+            -3.761_262_665_71e-1,
+            // 1 less: x itself is added, exactly.
+            1.283_791_658_5e-1
+        );
+        let small = magnitude + magnitude * rest;
         let bounded = if magnitude > 4.0 { 4.0 } else { magnitude };
         let minus_log = polynomial!(
             bounded,
