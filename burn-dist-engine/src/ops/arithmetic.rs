@@ -98,8 +98,12 @@ impl Operation for Arithmetic<'_> {
                     false => x.powi(y),
                 }
             }),
-            PowiScalar(op) => formula([&op.lhs], &op.out, |sketch, [x]| {
-                x.powi(sketch.scalar(&op.rhs, mesh::DType::I64))
+            PowiScalar(op) => formula([&op.lhs], &op.out, |sketch, [x]| match x.is_float() {
+                true => x.powi(sketch.scalar(&op.rhs, mesh::DType::I64)),
+                false => {
+                    let x = x.bounded();
+                    x.powi(sketch.scalar(&op.rhs, x.dtype))
+                }
             }),
             Abs(op) => map(op, |x| x.abs()),
             Clamp(op) => formula([&op.tensor], &op.out, |sketch, [x]| {

@@ -91,24 +91,18 @@ pub(super) fn along_rows(
     }
 }
 
-/// Returns sums along dims that become one, the others being of size one or the last dim; along the last dim alone, they
-/// are those of rows. 16-bit floats have none: Flex rounds after each dim.
+/// Returns sums along dims: of each row, if they run along the last dim. Of 16-bit floats, others have none: Flex rounds
+/// after each dim.
 pub(super) fn sums(input: &TensorIr, out: &TensorIr, dims: &[usize]) -> Option<Pointwise> {
-    let last = input.shape.num_dims().checked_sub(1)?;
-    let is_whole = |dim: usize| dims.contains(&dim) || input.shape[dim] == 1;
-    let (rows, columns) = (
-        dims.contains(&last),
-        (0..last).any(|dim| dims.contains(&dim)),
-    );
-    let is_sum = is_computed(of_burn(input.dtype)) && has_elements(input);
-    let is_wide = !matches!(of_burn(input.dtype), DType::F16 | DType::BF16);
-    match (rows, columns) {
-        (true, false) => formula([input], out, |_, [x]| x.sum()),
-        (_, true) if is_sum && is_wide && (0..last).all(is_whole) => {
-            let dims = (0..last).chain(rows.then_some(last)).collect();
-            Some(Pointwise::Sum { dims })
-        }
-        _ => None,
+    let dtype = of_burn(input.dtype);
+    match dims {
+        [dim] if is_last(input, *dim) => formula([input], out, |_, [x]| x.sum()),
+        _ if matches!(dtype, DType::F16 | DType::BF16) => None,
+        _ => (is_computed(dtype) && has_elements(input)).then(|| {
+            let mut dims = dims.to_vec();
+            dims.sort_unstable();
+            Pointwise::Sum { dims }
+        }),
     }
 }
 

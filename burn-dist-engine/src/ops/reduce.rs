@@ -157,7 +157,7 @@ impl Operation for Reduce<'_> {
         OfNothing::from(0, made)
     }
 
-    /// Reductions to one number have one where the tensor is one row.
+    /// Other reductions to one number than sums have one where the tensor is one row.
     fn pointwise(&self) -> Option<Pointwise> {
         use Reduce::*;
         let row = |op: &ReduceOpIr, compute: for<'s> fn(Value<'s>) -> Value<'s>| match op
@@ -170,7 +170,10 @@ impl Operation for Reduce<'_> {
         };
         let is_float = |input: &TensorIr| input.dtype.is_float();
         match self {
-            Sum(op) => row(op, |x| x.sum()),
+            Sum(op) => {
+                let dims: Vec<usize> = (0..op.input.shape.num_dims()).collect();
+                sums(&op.input, &op.out, &dims)
+            }
             SumDim(op) => sums(&op.input, &op.out, &[op.axis]),
             Mean(op) if is_float(&op.input) && op.input.shape.num_dims() == 1 => {
                 formula([&op.input], &op.out, |_, [x]| x.mean(&op.input))

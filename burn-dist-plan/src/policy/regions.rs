@@ -1,10 +1,5 @@
 //! Elementwise work of ranks: as few kernels, or one operation at a time.
 
-use std::fmt;
-use std::str::FromStr;
-
-use burn_dist_mesh::TextError;
-
 /// How the elementwise work of ranks runs; all ranks of a mesh alike.
 ///
 /// [`Regions::On`] and [`Regions::Off`] run the same functions: they give the same, bit by bit. As text: `on`, `off`,

@@ -12,7 +12,7 @@ use crate::burn::data::*;
 use crate::mesh::MeshShape;
 use crate::plan::Regions;
 use crate::plan::explain::Ask;
-use crate::record::{DeviceMesh, MeshDevice, explained, report, start_explaining};
+use crate::record::{DeviceMesh, MeshDevice, explained, start_explaining};
 
 /// Rows and columns of the tensors.
 const ROWS: usize = 12;
@@ -139,11 +139,7 @@ fn program<B: Backend>(seed: u64, device: &B::Device) -> Vec<TensorData> {
 
 fn device(axes: &str, fuzz: Option<u64>, regions: Regions) -> MeshDevice {
     let axes = MeshShape::parse(axes).expect("a mesh");
-    let mesh = DeviceMesh::builder()
-        .axes(&axes)
-        .alone()
-        .account_memory(true)
-        .regions(regions);
+    let mesh = DeviceMesh::builder().axes(&axes).alone().regions(regions);
     let mesh = match fuzz {
         Some(seed) => mesh.fuzz_layouts(seed),
         None => mesh,
@@ -196,21 +192,23 @@ fn flex_has_the_bits_of_flex_on_one_rank() {
 }
 
 #[test]
-fn bytes_of_regions_are_those_that_plans_count_on() {
-    for seed in 0..12 {
-        for axes in MESHES {
-            let device = device(axes, None, Regions::On);
+fn elementwise_work_is_in_regions() {
+    for seed in 0..4 {
+        let fused = |regions| {
+            let device = device(MESHES[seed as usize], None, regions);
             start_explaining::<Registered>(&device, Ask::default());
             program::<Nameless>(seed, &device);
-            explained::<Registered>(&device);
-            for rank in report::<Registered>(&device).ranks {
-                let (predicted, found) = (rank.predicted_peak_bytes, rank.peak_bytes);
-                assert_eq!(
-                    predicted, found,
-                    "program {seed} on {axes}, rank {}",
-                    rank.rank
-                );
-            }
-        }
+            explained::<Registered>(&device).fused
+        };
+        let [on, off] = [Regions::On, Regions::Off].map(|regions| fused(regions).expect("regions"));
+        assert!(
+            on.operations >= on.regions && on.regions > 0,
+            "program {seed}: {on:?}"
+        );
+        assert!(
+            on.regions < off.regions,
+            "program {seed}: {on:?}, apart {off:?}"
+        );
+        assert!(fused(Regions::Flex).is_none());
     }
 }

@@ -75,9 +75,12 @@ fn region(op: &OperationIr, of: &Pointwise) -> Option<(Region, Vec<ScalarOf>)> {
                 instructions: Vec::new(),
                 results: vec![0],
             };
-            let keep = match dims.len() == shapes[0].len() {
+            // Others are none of a region.
+            let ndim = shapes[0].len();
+            let keep = match dims.len() == ndim {
                 true => Keep::OverAll(Fold::Sum, Extent::Elements),
-                false => Keep::OverRows(Fold::Sum),
+                false if dims.iter().copied().eq(0..ndim - 1) => Keep::OverRows(Fold::Sum),
+                false => return None,
             };
             (formula, Vec::new(), Some(keep))
         }
@@ -159,6 +162,17 @@ fn bytes_of(words: &mut [MaybeUninit<u64>], bytes: usize) -> &mut [MaybeUninit<u
     unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), bytes) }
 }
 
+/// Returns the data of tensors in the type that they have: bools are made as those of Burn's default.
+fn typed(op: &OperationIr, data: Vec<TensorData>) -> Vec<TensorData> {
+    let tensors = data.into_iter().zip(op.inputs());
+    tensors
+        .map(|(data, tensor)| {
+            let (bytes, shape, _) = data.into_parts();
+            TensorData::from_bytes(bytes, shape, tensor.dtype)
+        })
+        .collect()
+}
+
 /// Returns what Flex makes of data.
 fn by_flex(op: &OperationIr, data: &[TensorData]) -> TensorData {
     let mut env = Map::default();
@@ -233,6 +247,7 @@ fn differences(
                 let Some(data) = data(&op, seed) else {
                     continue;
                 };
+                let data = typed(&op, data);
                 let Some(found) = by_formula(&op, &data) else {
                     continue;
                 };
@@ -367,15 +382,31 @@ fn casts_of_every_type_to_every_type() {
                 input: tensor(0, from),
                 out: tensor(1, to),
             });
-            let (op, values) = match from {
-                BOOL => (OperationIr::BaseBool(cast), special(F32, 0)),
-                from if from.is_float() => (OperationIr::BaseFloat(cast), special(from, 0)),
-                _ => (OperationIr::BaseInt(cast), special(F64, 0)),
+            let op = match from {
+                BOOL => OperationIr::BaseBool(cast),
+                from if from.is_float() => OperationIr::BaseFloat(cast),
+                _ => OperationIr::BaseInt(cast),
             };
-            let values = values.into_iter().cycle().take(46);
             let data = match from {
-                BOOL => TensorData::new(values.map(|value| value > 0.0).collect::<Vec<_>>(), [46]),
-                _ => TensorData::new(values.collect::<Vec<f64>>(), [46]).convert_dtype(from),
+                BOOL => {
+                    let bools = (0..46).map(|index| index % 3 == 0);
+                    TensorData::new(bools.collect::<Vec<bool>>(), [46])
+                }
+                from if from.is_float() => {
+                    let values = special(from, 0).into_iter().cycle().take(46);
+                    TensorData::new(values.collect::<Vec<f64>>(), [46]).convert_dtype(from)
+                }
+                _ => {
+                    // Those with all bits, with the first one alone, and some between.
+                    let byte = |index: usize| match index / from.size() % 4 {
+                        0 => 0xff,
+                        1 => 0,
+                        2 => [0, 0x80][usize::from(index % from.size() == from.size() - 1)],
+                        _ => (index * 37 % 251) as u8,
+                    };
+                    let bytes = (0..46 * from.size()).map(byte).collect();
+                    TensorData::from_bytes_vec(bytes, [46], from)
+                }
             };
             let data = [data];
             let found = by_formula(&op, &data).unwrap_or_else(|| data[0].clone());
