@@ -26,6 +26,6 @@ pub(crate) mod task {
     pub(crate) type RankPlan = burn_dist_plan::task::RankPlan<Recorded>;
     pub(crate) type Plan = burn_dist_plan::task::Plan<Recorded>;
     pub(crate) use burn_dist_plan::task::{
-        CollectiveTask, ReadPlan, Slot, TermOf, TransferTask, UploadTask,
+        CollectiveTask, ReadPlan, RegionTask, Slot, TermOf, TransferTask, UploadTask,
     };
 }

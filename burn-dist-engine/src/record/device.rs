@@ -23,6 +23,7 @@ use crate::comm::{Chaos, World};
 use crate::layout::Rows;
 use crate::mesh::{Axis, AxisRole, Link, Links, MeshError, MeshShape, Nodes, Rank, Topology};
 use crate::options::{InputPolicy, MeshOptions};
+use crate::plan::Regions;
 use burn_dist_gpu::{GpuTransport, Reduction};
 
 /// Returns what the door asks of ranks that compute on `B`.
@@ -378,6 +379,13 @@ impl<M> DeviceMeshBuilder<M> {
     /// likes. See [`Reduction`].
     pub fn reduction(mut self, reduction: Reduction) -> Self {
         self.options.reduction = reduction;
+        self
+    }
+
+    /// Sets how the elementwise work of ranks runs: see [`Regions`]. Ranks on another backend than Burn's CPU backend
+    /// (`Flex`) have [`Regions::Flex`] whatever is set here: each operation is the backend's own.
+    pub fn regions(mut self, regions: Regions) -> Self {
+        self.options.regions = regions;
         self
     }
 

@@ -193,7 +193,7 @@ impl<B: BackendIr> Recorder<B> {
                 _ => BoolStore::Native,
             },
             storage: Runtime::<B>::storage(),
-            regions: Default::default(),
+            regions: Runtime::<B>::regions(options.regions),
             microbatches: None,
         };
         let ended = alive.is_none().then(|| Fault::ended(device));

@@ -20,6 +20,7 @@ mod job;
 mod observe;
 mod observer;
 pub mod random;
+mod region;
 mod runtime;
 mod serve;
 mod stats;

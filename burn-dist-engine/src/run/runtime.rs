@@ -29,8 +29,8 @@ use crate::mesh::{MeshShape, Rank, Topology};
 use crate::ops::dtype::to_burn;
 use crate::ops::visit::kind_of_number;
 use crate::options::MeshOptions;
-use crate::plan::Storage;
 use crate::plan::task::{Plan, ReadPlan};
+use crate::plan::{Regions, Storage};
 use burn_dist_gpu::GpuTransport;
 use burn_dist_gpu::owners;
 
@@ -215,6 +215,14 @@ impl<B: BackendIr> Runtime<B> {
         match bridge::is_in_memory::<B>() {
             true => Storage::Buffers,
             false => Storage::Opaque,
+        }
+    }
+
+    /// Returns how elementwise work runs, where it is to run as `asked`: regions are on tensors in memory.
+    pub(crate) fn regions(asked: Regions) -> Regions {
+        match bridge::is_in_memory::<B>() {
+            true => asked,
+            false => Regions::Flex,
         }
     }
 

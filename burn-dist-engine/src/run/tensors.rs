@@ -140,6 +140,13 @@ impl<B: BackendIr> Tensors<B> {
         self.slots[task.slot as usize] = Some(output);
     }
 
+    /// Puts what an operation has made in its slot.
+    pub(super) fn put(&mut self, slot: Slot, shape: &[usize], dtype: DType, handle: B::Handle) {
+        self.observers
+            .written::<B>(slot, &handle, shape, dtype.size());
+        self.slots[slot as usize] = Some(handle);
+    }
+
     /// Puts host data in a slot.
     pub(super) fn put_data(&mut self, slot: Slot, data: TensorData, shape: &[usize], dtype: DType) {
         let handle = from_data::<B>(data, &self.device);

@@ -30,7 +30,8 @@ use burn_dist::schedule::ScheduleChoice;
 use burn_dist::train::config::Resolved;
 use burn_dist::train::files;
 use burn_dist::{
-    Accumulation, ActivationCheckpoint, AsyncTp, ContextParallel, Float, Float8, Offload, Reshard,
+    Accumulation, ActivationCheckpoint, AsyncTp, ContextParallel, Float, Float8, Offload, Regions,
+    Reshard,
 };
 
 /// Trains a Llama-3-style model on a mesh of devices.
@@ -172,6 +173,10 @@ pub struct ForwardArgs {
     /// between processes of one machine too (workspace), by NCCL alone (nccl), or through host memory (host).
     #[arg(long, value_name = "WAY", value_enum, default_value_t)]
     pub gpu_transport: Transport,
+    /// How elementwise work runs where ranks compute on Burn's CPU backend: in as few kernels as possible (on), one
+    /// operation at a time with the same functions (off), or by the backend's own operations (flex).
+    #[arg(long, value_name = "HOW", default_value_t = Regions::default())]
+    pub regions: Regions,
     /// How attention gets keys and values that other ranks of cp have: passed from rank to rank (ring), gathered
     /// (gather), or what takes less time (auto).
     #[arg(long, value_name = "WAY", default_value_t = ContextParallel::Auto)]
