@@ -138,7 +138,8 @@ pub struct RegionTask {
 pub struct RegionInput {
     /// Where it is.
     pub slot: Slot,
-    /// Local shape. Its dims that are not of size one are, in order, those of the space that it spans.
+    /// Local shape. Its dims that are not of size one are, in order, products of neighbours among the dims of the space
+    /// that it spans: each has some of them, of which the last one is the fastest.
     pub shape: Vec<usize>,
     /// Element type.
     pub dtype: DType,
@@ -167,6 +168,24 @@ impl RegionTask {
             Some(free.remove(at))
         });
         taken.collect()
+    }
+
+    /// Returns the strides of an operand along the dims of the space, from those along its own dims: zero along those that
+    /// it does not span.
+    pub fn strides(&self, index: usize, own: &[isize]) -> Vec<isize> {
+        let space = self.region.space.iter().zip(&self.region.spans[index]);
+        let spanned = space.enumerate().rev();
+        let mut spanned = spanned.filter(|(_, (size, spans))| **spans && **size != 1);
+        let mut strides = vec![0; self.region.space.len()];
+        for (size, stride) in self.inputs[index].shape.iter().zip(own).rev() {
+            let mut product = 1;
+            while product < *size {
+                let (dim, (part, _)) = spanned.next().expect("dims are products of spanned ones");
+                strides[dim] = stride * product as isize;
+                product *= part;
+            }
+        }
+        strides
     }
 
     /// Returns the bytes that it reads and writes, each operand and each result once.

@@ -20,8 +20,10 @@
 //! A value that only other regions read is made again by them where it takes few instructions over what is there anyway:
 //! so a backward keeps less of its forward. Sums along one dim after the other are one.
 //!
-//! No operation of another action of a schedule joins a region. Not here: random numbers, which are drawn on the host,
-//! and reshapes that move the ends of rows.
+//! A value in another shape is the same value: the space is then one whose dims both shapes are products of, and where
+//! rows matter to someone, they end where they did.
+//!
+//! No operation of another action of a schedule joins a region. Not here: random numbers, which are drawn on the host.
 
 mod again;
 mod build;

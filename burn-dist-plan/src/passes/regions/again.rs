@@ -1,6 +1,7 @@
 //! Values that are cheaper to make again than to keep: a backward reads little of a forward but what that reads itself.
 
-use super::walk::{Walk, What};
+use super::look::size;
+use super::walk::{Operand, Walk, What};
 use crate::ir::region::Instruction;
 use crate::ir::{Op, Slot};
 
@@ -27,17 +28,18 @@ impl<O: Op> Walk<'_, O> {
     /// Makes a value of a region that has ended again in another one over the same space, which is at the task that the
     /// walk has come to. Returns it; `None` if it is kept anyway, if it takes too much, or if something that it is made
     /// of would have to be kept for this.
-    pub(super) fn again(&mut self, node: u32, region: u32, spans: &[bool]) -> Option<u32> {
+    pub(super) fn again(&mut self, node: u32, region: u32) -> Option<u32> {
         let origin = self.region_of(node);
         let (from, into) = (
             &self.regions[origin as usize],
             &self.regions[region as usize],
         );
-        let dims = from.core.len();
-        let (slot, _) = self.nodes[node as usize].slot.as_ref()?;
+        let core = from.core.clone();
+        let whole = size(&core);
+        let of = &self.nodes[node as usize];
+        let (slot, _) = of.slot.as_ref()?;
         let is_kept = from.open || self.readers(*slot).outside;
-        let is_whole = spans.len() == dims && spans.iter().all(|spans| *spans);
-        if !self.joins || is_kept || !is_whole || from.core != into.core {
+        if !self.joins || is_kept || of.size != whole || core != into.core {
             return None;
         }
         // In the order in which they are made: values to make again, and those that are there.
@@ -51,12 +53,12 @@ impl<O: Op> Walk<'_, O> {
             let of = &self.nodes[value as usize];
             let is_alive = |slot| self.readers(slot).last >= self.at || self.reads(region, slot);
             match (&of.what, &of.slot) {
-                (What::Operand(slot, _, spans), _) if is_alive(*slot) => {
-                    tensors += usize::from(spans.len() == dims && spans.iter().all(|spans| *spans));
+                (What::Operand(operand), _) if is_alive(operand.slot) => {
+                    tensors += usize::from(operand.is_whole(whole));
                     there.push(value);
                 }
                 // Values of rows are small.
-                (What::Instruction(_), Some(_)) if of.dims < dims => there.push(value),
+                (What::Instruction(_), Some(_)) if of.size < whole => there.push(value),
                 (What::Instruction(_), Some((slot, _)))
                     if value != node && of.is_read && is_alive(*slot) =>
                 {
@@ -80,19 +82,20 @@ impl<O: Op> Walk<'_, O> {
         for value in there {
             let of = &self.nodes[value as usize];
             let dtype = of.dtype;
-            let (slot, spans) = match (&of.what, &of.slot) {
-                (What::Operand(slot, shape, spans), _) => {
-                    let mut spans = spans.clone();
-                    spans.resize(dims, false);
-                    ((*slot, shape.clone()), spans)
-                }
+            let operand = match (&of.what, &of.slot) {
+                (What::Operand(operand), _) => operand.clone(),
                 (_, slot) => {
-                    let slot = slot.clone().expect("it is a result");
-                    (slot, (0..dims).map(|dim| dim < of.dims).collect())
+                    let (slot, shape) = slot.clone().expect("it is a result");
+                    let dims = core.len() - usize::from(of.size < whole);
+                    Operand {
+                        slot,
+                        shape,
+                        over: core[..dims].to_vec(),
+                        spans: vec![true; dims],
+                    }
                 }
             };
-            self.read(slot.0);
-            known.push((value, self.slot(region, dtype, slot, spans)));
+            known.push((value, self.slot(region, dtype, operand)));
         }
         for value in &made {
             let of = &self.nodes[*value as usize];

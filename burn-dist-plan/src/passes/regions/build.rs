@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustc_hash::{FxBuildHasher, FxHashMap};
 
-use super::look::Folds;
+use super::look::{Folds, size};
 use super::report::Fused;
 use super::walk::{Fate, Found, Making, Node, What};
 use crate::ir::region::{
@@ -101,25 +101,27 @@ impl Builder<'_> {
         let mut operands: FxHashMap<(Slot, Vec<bool>), Register> = FxHashMap::default();
         for &member in members {
             let node = &self.nodes[member as usize];
-            let What::Operand(slot, shape, of) = &node.what else {
+            let What::Operand(operand) = &node.what else {
                 continue;
             };
             if !self.live[member as usize] {
                 continue;
             }
-            // What begins with fewer dims repeats along those that came; one element has all dims of one.
-            let mut of = of.clone();
-            of.resize(space.len(), making.core.is_empty());
-            let register = operands.entry((*slot, of.clone())).or_insert_with(|| {
-                inputs.push(RegionInput {
-                    slot: *slot,
-                    shape: shape.clone(),
-                    dtype: node.dtype,
-                    take: false,
+            let mut of = operand.spans_of(&making.core);
+            // One element has all dims of one.
+            of.resize(space.len(), true);
+            let register = operands
+                .entry((operand.slot, of.clone()))
+                .or_insert_with(|| {
+                    inputs.push(RegionInput {
+                        slot: operand.slot,
+                        shape: operand.shape.clone(),
+                        dtype: node.dtype,
+                        take: false,
+                    });
+                    spans.push(of);
+                    inputs.len() as Register - 1
                 });
-                spans.push(of);
-                inputs.len() as Register - 1
-            });
             self.registers[member as usize] = *register;
         }
         let mut formula = Formula {
@@ -177,7 +179,7 @@ impl Builder<'_> {
     }
 
     fn each(&self, node: &Node, making: &Making) -> Keep {
-        Keep::Each(match node.dims == making.core.len() {
+        Keep::Each(match node.size == size(&making.core) {
             true => Extent::Elements,
             false => Extent::Rows,
         })

@@ -1,10 +1,12 @@
 //! Operations join regions: which ones, and what they add to them.
 
-use super::look::{Base, Computes, Folds, Look, Seen, see};
-use super::walk::{Fate, Making, Node, Walk, What};
+use rustc_hash::FxHashMap;
+
+use super::look::{Base, Computes, Folds, Look, Seen, core, refined, see, size};
+use super::walk::{Fate, Making, Node, Operand, Walk, What};
 use crate::ir::op::Tensor;
 use crate::ir::region::{Formula, Instruction, Register, ScalarOf, Typed};
-use crate::ir::{Op, Slot, Task};
+use crate::ir::{Op, Task};
 use crate::mesh::DType;
 use crate::pipeline::Action;
 
@@ -15,6 +17,96 @@ const TENSORS_MAX: usize = 32;
 /// Instructions of a region: so that a kernel of it is compiled in a moment, and its values fit beside each other in
 /// the first cache.
 const INSTRUCTIONS_MAX: usize = 256;
+
+/// How the space of an operation fits that of a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fit {
+    /// They have the same elements.
+    Same,
+    /// Its elements are the rows of the region.
+    IsRows,
+    /// Its rows are the elements of the region.
+    HasRows,
+}
+
+/// The space of an operation, as regions are joined that fit it.
+struct Space {
+    /// Its dims, without those of size one: of rows, if it is one of these.
+    core: Vec<usize>,
+    /// The length of the rows, if it is one of rows.
+    row_len: Option<usize>,
+    /// True if it does not matter how long rows are.
+    any_row_len: bool,
+    /// True if its last dim is one of rows.
+    has_rows: bool,
+}
+
+impl Space {
+    fn new(own: Vec<usize>, folds: Folds) -> Self {
+        let adds_rows = folds == Folds::OverAllRows;
+        Self {
+            core: own,
+            row_len: adds_rows.then_some(1),
+            any_row_len: adds_rows,
+            has_rows: !folds.takes_rows(),
+        }
+    }
+
+    fn core(&self) -> Vec<usize> {
+        self.core.iter().copied().chain(self.row_len).collect()
+    }
+
+    /// Goes on with a space in which a region fits too; `false` if there is none.
+    fn take(&mut self, region: &Making, fit: Fit) -> bool {
+        let theirs = &region.core;
+        let both = match (fit, self.row_len) {
+            (Fit::IsRows, row_len) => {
+                let Some((last, rows)) = theirs.split_last() else {
+                    return false;
+                };
+                if row_len.is_some_and(|row_len| row_len != *last) && !self.any_row_len {
+                    return false;
+                }
+                let both = refined(&self.core, rows);
+                if both.is_some() {
+                    (self.row_len, self.any_row_len) = (Some(*last), false);
+                }
+                both
+            }
+            (Fit::Same, Some(_)) => match region.has_rows {
+                true => None,
+                false => refined(&self.core, theirs),
+            },
+            (Fit::Same, None) => {
+                let has_rows = self.has_rows || region.has_rows;
+                let both = match has_rows && theirs.last() != self.core.last() {
+                    true => None,
+                    false => refined(&self.core, theirs),
+                };
+                self.has_rows |= both.is_some() && region.has_rows;
+                both
+            }
+            (Fit::HasRows, None) if !region.has_rows => {
+                let rows = self.core.split_last();
+                let both = rows.and_then(|(last, rows)| {
+                    let mut both = refined(rows, theirs)?;
+                    both.push(*last);
+                    Some(both)
+                });
+                self.has_rows |= both.is_some();
+                both
+            }
+            (Fit::HasRows, _) => None,
+        };
+        match both {
+            Some(both) => {
+                self.core = both;
+                true
+            }
+            None => false,
+        }
+    }
+}
 
 impl<'a, O: Op> Walk<'a, O> {
     /// Has an operation join the regions that it can, or begin one, which it returns.
@@ -40,7 +132,7 @@ impl<'a, O: Op> Walk<'a, O> {
         let bytes_apart = read.chain(made).sum::<usize>() as u64;
         let mut values = Vec::with_capacity(looks.len());
         for ((look, spans), input) in looks.into_iter().zip(spans).zip(op.inputs()) {
-            values.push(self.operand(region, input.dtype, look, spans));
+            values.push(self.operand(region, input, look, spans, computes));
         }
         self.compute(region, &computes.formula, &computes.scalars, &mut values);
         for (out, result) in op.outputs().zip(&computes.formula.results) {
@@ -49,7 +141,7 @@ impl<'a, O: Op> Walk<'a, O> {
         let making = &mut self.regions[region as usize];
         making.last = at;
         making.operations += 1;
-        let is_narrower = |out| computes.dims(out) != Some(making.core.len());
+        let is_narrower = |out: Tensor<'_>| out.numel() < size(&making.core);
         making.has_rows |= computes.folds != Folds::Nothing || op.outputs().any(is_narrower);
         making.open = self.joins;
         making.bytes_apart += bytes_apart;
@@ -59,7 +151,7 @@ impl<'a, O: Op> Walk<'a, O> {
     }
 
     /// Returns the space of an operation together with the open regions that make or read its operands, as far as they
-    /// have one in common: theirs is that, or has all its dims but the last. Returns those regions too.
+    /// have one in common: the same elements, or those of one are the rows of the other. Returns those regions too.
     fn joined(
         &mut self,
         computes: &Computes,
@@ -68,15 +160,14 @@ impl<'a, O: Op> Walk<'a, O> {
         spans: &[Vec<bool>],
     ) -> (Vec<usize>, Vec<u32>) {
         let own = computes.core();
-        let mut core = own.clone();
-        // The regions, with the value of each that is an operand; of a region that reads the same slot, none.
-        let mut found: Vec<(u32, Option<(u32, usize)>)> = Vec::new();
-        for (index, (look, spans)) in looks.iter().zip(spans).enumerate() {
+        let mut found: Vec<(u32, Fit)> = Vec::new();
+        let mut rejected: Vec<u32> = Vec::new();
+        for (look, spans) in looks.iter().zip(spans) {
             let is_whole = spans.iter().all(|spans| *spans);
-            let (node, value) = match &look.base {
-                Base::Node(node) => (*node, Some((*node, index))),
+            let (node, is_value) = match &look.base {
+                Base::Node(node) => (*node, true),
                 Base::Slot(slot, _) if is_whole => match self.operands.get(slot) {
-                    Some(node) => (*node, None),
+                    Some(node) => (*node, false),
                     None => continue,
                 },
                 _ => continue,
@@ -86,59 +177,56 @@ impl<'a, O: Op> Walk<'a, O> {
             if !making.open || making.action != action {
                 continue;
             }
-            if value.is_none() && making.core != own {
-                continue;
-            }
-            let is_row = making.core.len() == own.len() + 1 && making.core.starts_with(&own);
-            let fits = matches!(computes.folds, Folds::Nothing | Folds::OverAllRows);
-            if is_row && is_whole && fits && core.len() == own.len() {
-                core.clone_from(&making.core);
-            }
-            found.push((region, value));
-        }
-        if computes.folds == Folds::OverAllRows && core.len() == own.len() {
-            core.push(1);
-        }
-        let mut rejected: Vec<u32> = Vec::new();
-        for (region, value) in &found {
-            let making = &self.regions[*region as usize];
-            let widens = core.len() == making.core.len() + 1
-                && core.starts_with(&making.core)
-                && !making.has_rows;
-            let mut fits = widens || making.core == core;
-            if let Some((node, index)) = value {
-                let node = &self.nodes[*node as usize];
-                let has = |dim: usize| spans[*index].get(dim) == Some(&true);
-                fits &= !matches!(node.what, What::Over(..))
-                    && (0..core.len()).all(|dim| has(dim) == (dim < node.dims));
-            }
-            if !fits {
-                rejected.push(*region);
+            let of = &self.nodes[node as usize];
+            let is_of_rows = of.size < size(&making.core);
+            let is_row = spans
+                .split_last()
+                .is_some_and(|(last, others)| !last && others.iter().all(|spans| *spans));
+            let fit = match (is_whole, is_of_rows) {
+                _ if !is_value => Some(Fit::Same),
+                _ if matches!(of.what, What::Over(..)) => None,
+                (true, false) => Some(Fit::Same),
+                (true, true) if computes.folds.takes_rows() => Some(Fit::IsRows),
+                (false, false) if is_row => Some(Fit::HasRows),
+                (false, true) if is_row && making.core.last() == own.last() => Some(Fit::Same),
+                _ => None,
+            };
+            match fit {
+                Some(fit) => found.push((region, fit)),
+                None => rejected.push(region),
             }
         }
-        let mut joined: Vec<u32> = found.into_iter().map(|(region, _)| region).collect();
-        joined.retain(|region| !rejected.contains(region));
+        found.retain(|(region, _)| !rejected.contains(region));
+        let mut space = Space::new(own, computes.folds);
+        let alone = space.core();
+        // Whether the operation is one of rows is known first.
+        found.sort_by_key(|(_, fit)| *fit != Fit::IsRows);
+        let mut joined: Vec<u32> = Vec::new();
+        let mut fits: FxHashMap<u32, Fit> = FxHashMap::default();
+        for (region, fit) in found {
+            match fits.get(&region) {
+                Some(known) if *known == fit => continue,
+                Some(_) => joined.retain(|other| *other != region),
+                None => {
+                    fits.insert(region, fit);
+                    if space.take(&self.regions[region as usize], fit) {
+                        joined.push(region);
+                    }
+                }
+            }
+        }
         joined.sort_unstable();
-        joined.dedup();
-        // The space of an operation by itself.
-        let alone = match computes.folds {
-            Folds::OverAllRows => [&own[..], &[1]].concat(),
-            _ => own,
-        };
-        let has_core = |region: &u32| self.regions[*region as usize].core == core;
-        if core != alone && !joined.iter().any(has_core) {
-            return (alone, Vec::new());
-        }
         let of = |count: fn(&Making) -> usize| {
             let regions = joined.iter().map(|region| &self.regions[*region as usize]);
             regions.map(count).sum::<usize>()
         };
         let tensors = of(|making| making.tensors) + looks.len() + computes.formula.results.len();
         let instructions = of(|making| making.instructions) + computes.formula.instructions.len();
-        if tensors > TENSORS_MAX || instructions > INSTRUCTIONS_MAX {
-            return (alone, Vec::new());
+        let is_large = tensors > TENSORS_MAX || instructions > INSTRUCTIONS_MAX;
+        match joined.is_empty() || is_large {
+            true => (alone, Vec::new()),
+            false => (space.core(), joined),
         }
-        (core, joined)
     }
 
     /// Makes one region of several, over a space that all of them fit; a new one if there are none.
@@ -182,7 +270,7 @@ impl<'a, O: Op> Walk<'a, O> {
         }
         let narrower = joined
             .iter()
-            .any(|region| self.regions[*region as usize].core.len() < core.len());
+            .any(|region| size(&self.regions[*region as usize].core) < size(&core));
         let into = &mut self.regions[first as usize];
         into.has_rows |= narrower;
         into.core = core;
@@ -194,7 +282,7 @@ impl<'a, O: Op> Walk<'a, O> {
             what,
             dtype,
             region,
-            dims: 0,
+            size: 0,
             slot: None,
             is_read: false,
         });
@@ -202,19 +290,47 @@ impl<'a, O: Op> Walk<'a, O> {
     }
 
     /// Returns the value of a region that an operand of an operation in it is.
-    fn operand(&mut self, region: u32, dtype: DType, look: Look, spans: Vec<bool>) -> u32 {
-        let (slot, shape) = match look.base {
+    fn operand(
+        &mut self,
+        region: u32,
+        input: Tensor<'_>,
+        look: Look,
+        spans: Vec<bool>,
+        computes: &Computes,
+    ) -> u32 {
+        let over = computes.core();
+        let operand = match look.base {
             Base::Node(node) if self.region_of(node) == region => return node,
             Base::Node(node) => {
-                if let Some(again) = self.again(node, region, &spans) {
+                let is_whole = spans.iter().all(|spans| *spans)
+                    && size(&over) == size(&self.regions[region as usize].core);
+                if is_whole && let Some(again) = self.again(node, region) {
                     return again;
                 }
                 let of = self.nodes[node as usize].slot.clone();
                 let (slot, shape) = of.expect("what others look at is a result");
-                self.read(slot);
-                (slot, shape)
+                match core(&shape) == core(&look.shape) {
+                    true => Operand {
+                        slot,
+                        shape,
+                        over,
+                        spans,
+                    },
+                    // It has other dims than those that the operation knows.
+                    false => Operand {
+                        slot: input.id,
+                        shape: input.shape.to_vec(),
+                        spans: computes.spans(&Look::plain(input)),
+                        over,
+                    },
+                }
             }
-            Base::Slot(slot, shape) => (slot, shape),
+            Base::Slot(slot, shape) => Operand {
+                slot,
+                shape,
+                over,
+                spans,
+            },
             Base::Constant(at) => {
                 let Task::Op(op, _) = &self.tasks[at] else {
                     unreachable!("operations make constants")
@@ -227,25 +343,20 @@ impl<'a, O: Op> Walk<'a, O> {
                 return values[formula.results[0] as usize];
             }
         };
-        self.slot(region, dtype, (slot, shape), spans)
+        self.slot(region, input.dtype, operand)
     }
 
-    /// Returns the value of a region that is a slot with a shape, and has these dims of the space.
-    pub(super) fn slot(
-        &mut self,
-        region: u32,
-        dtype: DType,
-        (slot, shape): (Slot, Vec<usize>),
-        spans: Vec<bool>,
-    ) -> u32 {
-        let known = self.operands.get(&slot).copied();
-        if let Some(known) = known
+    /// Returns the value of a region that a slot is.
+    pub(super) fn slot(&mut self, region: u32, dtype: DType, operand: Operand) -> u32 {
+        self.read(operand.slot);
+        if let Some(&known) = self.operands.get(&operand.slot)
             && self.region_of(known) == region
-            && matches!(&self.nodes[known as usize].what, What::Operand(_, _, of) if *of == spans)
+            && matches!(&self.nodes[known as usize].what, What::Operand(of) if *of == operand)
         {
             return known;
         }
-        let node = self.push(region, dtype, What::Operand(slot, shape, spans));
+        let slot = operand.slot;
+        let node = self.push(region, dtype, What::Operand(operand));
         self.operands.insert(slot, node);
         self.regions[region as usize].tensors += 1;
         node
@@ -289,7 +400,7 @@ impl<'a, O: Op> Walk<'a, O> {
             None => value,
         };
         let of = &mut self.nodes[node as usize];
-        of.dims = computes.dims(out).unwrap_or(0);
+        of.size = out.numel();
         of.slot = Some((out.id, out.shape.to_vec()));
         let look = Look {
             base: Base::Node(node),

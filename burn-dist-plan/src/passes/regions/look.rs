@@ -36,8 +36,19 @@ impl Look {
         }
     }
 
-    /// Returns what shows the same elements in another shape, if only dims of size one come or go.
+    /// Returns what shows the same elements in another shape, if only dims of size one come or go; of a value of a
+    /// region, in any shape.
     pub(super) fn reshaped(&self, shape: &[usize]) -> Option<Self> {
+        let is_value = matches!(self.base, Base::Node(_)) && self.shape == self.full;
+        let any = || Self {
+            base: self.base.clone(),
+            shape: shape.to_vec(),
+            full: shape.to_vec(),
+        };
+        self.squeezed(shape).or_else(|| is_value.then(any))
+    }
+
+    fn squeezed(&self, shape: &[usize]) -> Option<Self> {
         let mut shown = self.full.iter().zip(&self.shape);
         let mut shown = std::iter::from_fn(|| shown.by_ref().find(|(full, _)| **full != 1));
         let mut seen = Vec::with_capacity(shape.len());
@@ -76,6 +87,47 @@ fn aligned(shape: &[usize], ndim: usize) -> impl Iterator<Item = usize> + '_ {
     std::iter::repeat_n(1, missing).chain(shape.iter().copied())
 }
 
+/// Returns the dims of a shape that are not of size one.
+pub(super) fn core(shape: &[usize]) -> Vec<usize> {
+    shape.iter().copied().filter(|size| *size != 1).collect()
+}
+
+/// Returns the number of elements of a space.
+pub(super) fn size(core: &[usize]) -> usize {
+    core.iter().product()
+}
+
+/// Returns the space of which the dims of two are products of neighbours, with as few dims as can be: `[6, 4]` and
+/// `[2, 12]` are `[2, 3, 4]`. `None` if there is none.
+pub(super) fn refined(one: &[usize], other: &[usize]) -> Option<Vec<usize>> {
+    let ends = |dims: &[usize]| {
+        let mut end = 1;
+        let mut ends = Vec::with_capacity(dims.len());
+        for size in dims.iter().rev() {
+            end *= size;
+            ends.push(end);
+        }
+        ends
+    };
+    if size(one) != size(other) {
+        return None;
+    }
+    let mut all = [ends(one), ends(other)].concat();
+    all.sort_unstable();
+    all.dedup();
+    let mut before = 1;
+    let mut dims = Vec::with_capacity(all.len());
+    for end in all {
+        if end % before != 0 {
+            return None;
+        }
+        dims.push(end / before);
+        before = end;
+    }
+    dims.reverse();
+    Some(dims)
+}
+
 /// How an operation folds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Folds {
@@ -89,6 +141,13 @@ pub(super) enum Folds {
     OverAll,
     /// All values, each of which is one row.
     OverAllRows,
+}
+
+impl Folds {
+    /// Returns whether the elements of an operation may be the rows of a region.
+    pub(super) fn takes_rows(self) -> bool {
+        matches!(self, Self::Nothing | Self::OverAllRows)
+    }
 }
 
 /// An operation, as far as the pass may do something with it.
@@ -119,11 +178,7 @@ pub(super) struct Computes {
 impl Computes {
     /// Returns the dims of the space that are not of size one.
     pub(super) fn core(&self) -> Vec<usize> {
-        self.space
-            .iter()
-            .copied()
-            .filter(|size| *size != 1)
-            .collect()
+        core(&self.space)
     }
 
     /// Returns how many of those dims a result has: all, or all but the last; `None` if it has others.

@@ -1,5 +1,6 @@
 //! Regions of the layers that models are made of, however they are spelled.
 
+use super::look::refined;
 use crate::ir::region::{Binary, Unary};
 use crate::ir::{Role, Task, TensorIndex};
 use crate::layout::Layout;
@@ -394,6 +395,82 @@ fn a_backward_keeps_little_of_its_forward() {
     };
     assert_eq!(gate(false), [(2, 1), (3, 2)]);
     assert_eq!(gate(true), [(2, 2), (4, 2)]);
+}
+
+/// A value that is reshaped between two operations is in one region with both, whatever becomes of its rows where these
+/// are nothing to anyone.
+#[test]
+fn reshapes_of_values_are_looks() {
+    let gradient = |to: &[usize], norm: bool| {
+        let mut b = Builder::new("");
+        let [x, y] = [(); 2].map(|()| weight(&mut b, &[6, 4]));
+        let w = weight(&mut b, to);
+        let sum = b.pair(Kind::Add, x, y);
+        let seen = b.reshape(sum, to);
+        let mut z = mul(&mut b, seen, w);
+        if norm {
+            let squares = mul(&mut b, z, z);
+            let rows = b.sum_dim(squares, to.len() - 1);
+            z = div(&mut b, z, rows);
+        }
+        b.survive(z);
+        check(&b, &options(&b.mesh), &format!("{to:?}, {norm}"));
+        let plan = plan(&b.window, &b.mesh, &in_regions(&b)).expect("a plan");
+        let tasks = plan.ranks[0].tasks.iter();
+        let spaces = tasks.filter_map(|task| match task {
+            Task::Region(task) => Some(task.region.space.clone()),
+            _ => None,
+        });
+        spaces.collect::<Vec<_>>()
+    };
+    assert_eq!(gradient(&[2, 3, 4], true), [[2, 3, 4]]);
+    assert_eq!(gradient(&[24], false), [[6, 4]]);
+    assert_eq!(gradient(&[2, 3, 2, 2], false), [[2, 3, 2, 2]]);
+    // Rows of two and of four.
+    assert_eq!(gradient(&[12, 2], true).len(), 1);
+    // Of eight and of six, no dims are parts of both.
+    assert_eq!(gradient(&[3, 8], false).len(), 1);
+    assert_eq!(gradient(&[4, 6], false).len(), 2);
+}
+
+#[test]
+fn spaces_are_refined_to_the_parts_of_both() {
+    for (one, other, both) in [
+        (&[6, 4][..], &[2, 12][..], Some(&[2, 3, 4][..])),
+        (&[6, 4], &[6, 4], Some(&[6, 4])),
+        (&[24], &[2, 3, 4], Some(&[2, 3, 4])),
+        (&[6, 4], &[4, 6], None),
+        (&[6], &[6, 1], Some(&[6, 1])),
+        (&[6], &[5], None),
+        (&[], &[], Some(&[])),
+    ] {
+        assert_eq!(refined(one, other).as_deref(), both, "{one:?}, {other:?}");
+    }
+}
+
+/// An operand that lies otherwise than its region sees it.
+#[test]
+fn strides_are_those_of_parts_of_dims() {
+    let mut b = Builder::new("");
+    let [x, y] = [(); 2].map(|()| weight(&mut b, &[6, 4]));
+    let w = weight(&mut b, &[3, 1]);
+    let sum = b.pair(Kind::Add, x, y);
+    let seen = b.reshape(sum, &[2, 3, 4]);
+    let w = b.reshape(w, &[1, 3, 1]);
+    let z = mul(&mut b, seen, w);
+    b.survive(z);
+    let plan = plan(&b.window, &b.mesh, &in_regions(&b)).expect("a plan");
+    let tasks = plan.ranks[0].tasks.iter();
+    let task = tasks.into_iter().find_map(|task| match task {
+        Task::Region(task) => Some(task),
+        _ => None,
+    });
+    let task = task.expect("one region");
+    assert_eq!(task.region.space, [2, 3, 4]);
+    // As it lies, transposed, and one number for each of three.
+    assert_eq!(task.strides(0, &[4, 1]), [12, 4, 1]);
+    assert_eq!(task.strides(1, &[1, 6]), [3, 1, 6]);
+    assert_eq!(task.strides(2, &[5, 1]), [0, 5, 0]);
 }
 
 /// A policy that makes activations again changes which regions there are, and no value.

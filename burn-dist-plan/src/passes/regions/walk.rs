@@ -15,18 +15,54 @@ pub(super) struct Node {
     pub dtype: DType,
     /// The region it belongs to, or one that has become part of that.
     pub region: u32,
-    /// The number of dims of the space that it has: all, or all but the last.
-    pub dims: usize,
+    /// The number of its elements: as many as the space has, or as many as it has rows.
+    pub size: usize,
     /// The slot of the operation that it is the result of, with the shape that it has there.
     pub slot: Option<(Slot, Vec<usize>)>,
     /// True if something outside of the region reads that slot.
     pub is_read: bool,
 }
 
+/// A slot that a region reads.
+#[derive(Clone, PartialEq)]
+pub(super) struct Operand {
+    pub slot: Slot,
+    /// Its shape.
+    pub shape: Vec<usize>,
+    /// The dims that it may have: products of neighbours among those of the space, from the first on.
+    pub over: Vec<usize>,
+    /// For each whether it has it.
+    pub spans: Vec<bool>,
+}
+
+impl Operand {
+    /// Returns whether it has all elements of a space of so many.
+    pub(super) fn is_whole(&self, size: usize) -> bool {
+        self.over.iter().product::<usize>() == size && self.spans.iter().all(|spans| *spans)
+    }
+
+    /// Returns for each dim of a space whether it has it.
+    pub(super) fn spans_of(&self, core: &[usize]) -> Vec<bool> {
+        let mut dims = core.iter();
+        let mut all = Vec::with_capacity(core.len());
+        for (size, spans) in self.over.iter().zip(&self.spans) {
+            let mut product = 1;
+            while product < *size {
+                product *= dims
+                    .next()
+                    .expect("its dims are products of those of the space");
+                all.push(*spans);
+            }
+        }
+        all.resize(core.len(), false);
+        all
+    }
+}
+
 /// The origin of a value.
 pub(super) enum What {
-    /// A slot that is there before, with its shape and for each dim of the space whether it has it.
-    Operand(Slot, Vec<usize>, Vec<bool>),
+    /// A slot that is there before.
+    Operand(Operand),
     Scalar(ScalarOf),
     /// An instruction over other values.
     Instruction(Instruction),
