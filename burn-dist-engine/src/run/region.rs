@@ -189,23 +189,10 @@ fn kernel<'k>(
 
 /// Returns the strides of each operand along the dims of the region's space; zero along those that it does not have.
 fn strides(task: &RegionTask, held: &[Held]) -> Vec<isize> {
-    let region = &task.region;
-    let mut all = Vec::with_capacity(held.len() * region.space.len());
-    for (held, spans) in held.iter().zip(&region.spans) {
-        // Dims of size one are none of the space's.
-        let dims = held.layout.shape().iter().zip(held.layout.strides());
-        let mut own = dims
-            .filter(|(size, _)| **size != 1)
-            .map(|(_, stride)| *stride);
-        all.extend(region.space.iter().zip(spans).map(|(size, spans)| {
-            match *spans && *size != 1 {
-                true => own.next().expect("an operand has the dims that it spans"),
-                false => 0,
-            }
-        }));
-        debug_assert!(own.next().is_none(), "an operand spans its dims: {task:?}");
-    }
-    all
+    let operands = held.iter().enumerate();
+    operands
+        .flat_map(|(index, held)| task.strides(index, held.layout.strides()))
+        .collect()
 }
 
 /// Returns the bytes of a buffer that a result takes the place of.

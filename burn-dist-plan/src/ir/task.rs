@@ -177,6 +177,10 @@ impl RegionTask {
         let spanned = space.enumerate().rev();
         let mut spanned = spanned.filter(|(_, (size, spans))| **spans && **size != 1);
         let mut strides = vec![0; self.region.space.len()];
+        if self.inputs[index].shape.contains(&0) {
+            // No element is read by them.
+            return strides;
+        }
         for (size, stride) in self.inputs[index].shape.iter().zip(own).rev() {
             let mut product = 1;
             while product < *size {
