@@ -13,17 +13,17 @@ use burn_dist::layout::Rows;
 use burn_dist::train::StepFigures;
 use burn_dist::train::metrics::Inbox;
 use burn_dist::train::run::RunFolder;
-use llama::checkpoints::{Keeper, SoFar};
-use llama::cli::{AxesArgs, MeshArgs};
-use llama::data::batch::RandomTokens;
-use llama::data::rng::Rng;
-use llama::mesh::Mesh;
-use llama::metrics::{RunMetrics, StepRow, Wanted};
-use llama::model::Size;
-use llama::processes::Processes;
-use llama::progress::Progress;
-use llama::schedule::Schedule;
-use llama::train::{self, Phase, Recipe};
+use burn_dist_lm::checkpoints::{Keeper, SoFar};
+use burn_dist_lm::cli::{AxesArgs, MeshArgs};
+use burn_dist_lm::data::batch::RandomTokens;
+use burn_dist_lm::data::rng::Rng;
+use burn_dist_lm::mesh::Mesh;
+use burn_dist_lm::metrics::{RunMetrics, StepRow, Wanted};
+use burn_dist_lm::model::Size;
+use burn_dist_lm::processes::Processes;
+use burn_dist_lm::progress::Progress;
+use burn_dist_lm::schedule::Schedule;
+use burn_dist_lm::train::{self, Phase, Recipe};
 
 /// Pairs of steps that count; two go before them.
 const PAIRS: usize = 20;

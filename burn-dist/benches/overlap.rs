@@ -20,11 +20,11 @@ use burn::tensor::Device;
 use burn_dist::mesh::{Link, Links};
 use burn_dist::report::RankTimes;
 use burn_dist::{DeviceMesh, DeviceMeshBuilder, OnMesh, Parallelize, ParallelizeWith, explain};
-use llama::data::batch::{BatchSource, RandomTokens};
-use llama::data::rng::Rng;
-use llama::model::{Llama, Size};
-use llama::optimizer;
-use llama::train;
+use burn_dist_lm::data::batch::{BatchSource, RandomTokens};
+use burn_dist_lm::data::rng::Rng;
+use burn_dist_lm::model::{Llama, Size};
+use burn_dist_lm::optimizer;
+use burn_dist_lm::train;
 use serde_json::json;
 
 const RANKS: u64 = 4;

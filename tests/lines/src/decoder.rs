@@ -109,10 +109,10 @@ mod current {
     use burn::tensor::Device;
     use burn_dist::layout::Rows;
     use burn_dist::{DeviceMesh, DeviceMeshBuilder, OnMesh, Parallelize, ParallelizeWith};
-    use llama::data::batch::Batch;
-    use llama::model::{Llama, LlamaConfig, Size};
-    use llama::optimizer::optimizer;
-    use llama::train::{Recipe, step_with};
+    use burn_dist_lm::data::batch::Batch;
+    use burn_dist_lm::model::{Llama, LlamaConfig, Size};
+    use burn_dist_lm::optimizer::optimizer;
+    use burn_dist_lm::train::{Recipe, step_with};
 
     struct Training {
         model: Option<Llama>,

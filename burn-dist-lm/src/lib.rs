@@ -1,4 +1,7 @@
-//! A Llama-3-style model in plain Burn style, and what it takes to train it on a mesh of devices.
+//! Language models on a mesh of devices: a decoder of Llama's family in plain Burn style, its tokenizer, its folders as
+//! Hugging Face lays them out, and the program that trains, fine-tunes and asks it.
+//!
+//! The program is `burn-dist-lm`; [`Program`] gives its commands another name.
 
 pub mod capacity;
 pub mod checkpoints;
@@ -16,6 +19,7 @@ pub mod optimizer;
 pub mod options;
 pub mod plot;
 pub mod processes;
+mod program;
 pub mod progress;
 pub mod report;
 pub mod schedule;
@@ -23,6 +27,8 @@ pub mod stages;
 pub mod train;
 pub mod validation;
 pub mod voice;
+
+pub use program::Program;
 
 #[cfg(test)]
 one_thread::one_thread!();

@@ -6,6 +6,7 @@ use burn_dist::train::config::{Config, ConfigError, Key, Section};
 use clap::{CommandFactory, FromArgMatches};
 
 use super::{Cli, Command};
+use crate::Program;
 
 /// Where each option stands in a file.
 pub const SECTIONS: &[Section] = &[
@@ -187,14 +188,16 @@ pub const SECTIONS: &[Section] = &[
 ];
 
 impl Cli {
-    /// The options, with their places in a file.
-    pub fn config() -> Config {
-        Config::new(Self::command(), SECTIONS)
+    /// The options of a program, with their places in a file.
+    pub fn config(program: Program) -> Config {
+        let command = Self::command().name(program.name);
+        let command = command.version(program.version).about(program.about);
+        Config::new(command, SECTIONS)
     }
 
     /// Reads the command line, and the file that it names. What is wrong ends the program.
-    pub fn read() -> Self {
-        Self::try_read(std::env::args_os()).unwrap_or_else(|error| error.exit())
+    pub fn read(program: Program) -> Self {
+        Self::try_read(program, std::env::args_os()).unwrap_or_else(|error| error.exit())
     }
 
     /// Does the same as [`Self::read`], of any arguments.
@@ -202,14 +205,19 @@ impl Cli {
     /// # Errors
     /// If the command line is wrong, or the file.
     pub fn try_read(
+        program: Program,
         args: impl IntoIterator<Item = impl Into<OsString>>,
     ) -> Result<Self, ConfigError> {
-        let read = Self::config().try_read(args)?;
+        let read = Self::config(program).try_read(args)?;
         let mut cli = Self::from_arg_matches(&read.matches)?;
-        match &mut cli.command {
-            Command::Pretrain(args) => args.resolved = read.resolved,
-            Command::Finetune(args) | Command::Config(args) => args.train.resolved = read.resolved,
-            _ => {}
+        let train = match &mut cli.command {
+            Command::Pretrain(args) => Some(args),
+            Command::Finetune(args) | Command::Config(args) => Some(&mut args.train),
+            _ => None,
+        };
+        if let Some(args) = train {
+            args.resolved = read.resolved;
+            args.program = program;
         }
         Ok(cli)
     }
@@ -227,8 +235,14 @@ mod tests {
 
     #[test]
     fn every_option_stands_in_a_section() {
-        assert_eq!(Cli::config().faults(), Vec::<String>::new());
-        Cli::config().command().clone().debug_assert();
+        assert_eq!(
+            Cli::config(Program::default()).faults(),
+            Vec::<String>::new()
+        );
+        Cli::config(Program::default())
+            .command()
+            .clone()
+            .debug_assert();
     }
 
     /// Values that an option takes.
@@ -304,7 +318,7 @@ mod tests {
 
     /// A command line of `name`: options as they are drawn, unless another one excludes them or they need one.
     fn line(name: &str, draws: &[(bool, usize)]) -> Vec<String> {
-        let config = Cli::config();
+        let config = Cli::config(Program::default());
         let command = config.command().find_subcommand(name).unwrap();
         let mut line = vec!["llama".to_string(), name.to_string()];
         let required = |arg: &&Arg| arg.is_required_set();
@@ -321,7 +335,7 @@ mod tests {
                 let option = argument(arg, samples[draw % samples.len()]);
                 let mut more = line.clone();
                 more.push(option);
-                if *is_given && Cli::try_read(&more).is_ok() {
+                if *is_given && Cli::try_read(Program::default(), &more).is_ok() {
                     line = more;
                 }
             }
@@ -331,7 +345,7 @@ mod tests {
 
     /// Returns the arguments of a command, without the file that says the same.
     fn arguments(args: &[&str]) -> Result<String, ConfigError> {
-        let mut cli = Cli::try_read(args)?;
+        let mut cli = Cli::try_read(Program::default(), args)?;
         match &mut cli.command {
             Command::Pretrain(args) => args.resolved = Resolved::default(),
             Command::Finetune(args) | Command::Config(args) => {
@@ -353,7 +367,7 @@ mod tests {
             ],
         ) {
             let line = line(name, &draws);
-            let read = Cli::config().try_read(&line).unwrap();
+            let read = Cli::config(Program::default()).try_read(&line).unwrap();
             let text = read.resolved.to_toml("llama").unwrap();
             let folder = tempfile::tempdir().unwrap();
             let file = folder.path().join("run.toml");
@@ -378,7 +392,10 @@ mod tests {
             ("70b.toml", crate::model::Size::B70, 64, 64 * 8192),
             ("405b.toml", crate::model::Size::B405, 128, 32 * 8192),
         ] {
-            let cli = Cli::try_read(["llama", "pretrain", "--config", &ready(name)]);
+            let cli = Cli::try_read(
+                Program::default(),
+                ["llama", "pretrain", "--config", &ready(name)],
+            );
             let Command::Pretrain(args) = cli.unwrap_or_else(|error| panic!("{error}")).command
             else {
                 unreachable!("it was asked for");
@@ -391,8 +408,11 @@ mod tests {
             assert!(args.schedule.lr_warmup.unwrap() < args.schedule.steps.unwrap());
             // It serves the others too.
             for command in ["explain", "simulate", "mesh", "config", "finetune"] {
-                Cli::try_read(["llama", command, "--config", &ready(name)])
-                    .unwrap_or_else(|error| panic!("{command}: {error}"));
+                Cli::try_read(
+                    Program::default(),
+                    ["llama", command, "--config", &ready(name)],
+                )
+                .unwrap_or_else(|error| panic!("{command}: {error}"));
             }
         }
     }

@@ -1,15 +1,15 @@
 //! Hostile files of model folders: no reader takes memory out of proportion, panics, or goes on without end.
 
-#[path = "../../../dev/hostile.rs"]
+#[path = "../../dev/hostile.rs"]
 mod hostile;
 
 use std::path::Path;
 
+use burn_dist_lm::data::tokenizer::Text;
+use burn_dist_lm::data::tokens::Tokens;
+use burn_dist_lm::hf;
 use hostile::Content::{Bytes, Link, Sparse};
 use hostile::{Content, Reader, USUAL};
-use llama::data::tokenizer::Text;
-use llama::data::tokens::Tokens;
-use llama::hf;
 
 /// What a tokenizer takes in memory as against its file, measured: its crate keeps every token and merge several times.
 /// A vocabulary of short tokens takes 17 times, merges 18, and merges of nothing, which are none, 54.

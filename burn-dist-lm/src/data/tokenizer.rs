@@ -44,7 +44,7 @@ pub enum Wrap<'a> {
 }
 
 /// A tokenizer that cannot be made, read or used.
-#[derive(Debug, Error)]
+#[derive(Error)]
 #[non_exhaustive]
 pub enum TokenizerError {
     /// The file cannot be read or understood.
@@ -93,6 +93,8 @@ pub enum TokenizerError {
     )]
     NoBegin,
 }
+
+burn_dist_mesh::debug_by_message!(TokenizerError);
 
 /// How a question and an answer become one text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -45,9 +45,6 @@ use crate::train::{Recipe, Trace};
 use crate::validation::Validation;
 use crate::voice::{complain, speaks};
 
-/// The program, as configuration files name it.
-pub(super) const PROGRAM: &str = concat!("llama ", env!("CARGO_PKG_VERSION"));
-
 /// Batches of random tokens that are held out, where there is no data.
 const RANDOM_BATCHES: usize = 4;
 
@@ -365,7 +362,7 @@ impl<'a> Session<'a> {
         if !speaks() {
             return Ok(());
         }
-        let text = resolved.to_toml(PROGRAM)?;
+        let text = resolved.to_toml(&self.args.program.versioned())?;
         let name = match done {
             Some(step) => format!("config-{step}.toml"),
             None => "config.toml".to_string(),
@@ -405,7 +402,7 @@ impl<'a> Session<'a> {
         let metrics = RunMetrics::open(folder, inbox, done, rows, self.mesh.processes())?;
         let begin = Event::new("begin")
             .with("step", done)
-            .with("version", env!("CARGO_PKG_VERSION"))
+            .with("version", self.args.program.version)
             .with("mesh", self.mesh.name())
             .with("size", self.shape.name.clone())
             .with("parameters", self.shape.config.num_params());

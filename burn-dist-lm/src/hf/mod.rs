@@ -63,7 +63,7 @@ fn lines(problems: &[String]) -> String {
 }
 
 /// A model folder that cannot be read or written.
-#[derive(Debug, Error)]
+#[derive(Error)]
 #[non_exhaustive]
 pub enum HfError {
     /// A file cannot be read.
@@ -147,6 +147,8 @@ pub enum HfError {
     #[error(transparent)]
     State(#[from] StateError),
 }
+
+burn_dist_mesh::debug_by_message!(HfError);
 
 #[cfg(test)]
 mod tests;

@@ -105,7 +105,7 @@ fn swiglu_hidden(dim: usize, multiple_of: usize) -> usize {
 }
 
 /// A shape that is no Llama.
-#[derive(Debug, Error, PartialEq)]
+#[derive(Error, PartialEq)]
 pub enum ConfigError {
     /// The heads do not fill the width.
     #[error("dim {dim} is not a multiple of {heads} heads: choose a head count that divides it")]
@@ -158,6 +158,8 @@ pub enum ConfigError {
         floor: f64,
     },
 }
+
+burn_dist_mesh::debug_by_message!(ConfigError);
 
 /// The most layers of a model: they are objects on the host before any tensor is one on a device. Published models have
 /// up to 126.

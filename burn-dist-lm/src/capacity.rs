@@ -21,7 +21,7 @@ const STACK_BYTES: u64 = 2 << 20;
 const ARENA_BYTES: u64 = 64 << 20;
 
 /// More than fits.
-#[derive(Debug, Error)]
+#[derive(Error)]
 #[error(
     "this run needs about {} on {machine}, and {} {left_of}: {count} rank{} there hold{} up to {} of tensors{}{}, and \
      {} \
@@ -42,6 +42,8 @@ pub struct TooLarge {
     remedies: &'static str,
 }
 
+burn_dist_mesh::debug_by_message!(TooLarge);
+
 fn at(cause: &str) -> String {
     match cause {
         "" => String::new(),
@@ -50,7 +52,7 @@ fn at(cause: &str) -> String {
 }
 
 /// Fewer rows than ranks that take rows of their own.
-#[derive(Debug, Error)]
+#[derive(Error)]
 #[error(
     "a microbatch has {rows} row(s), too few to split over the {ranks} ranks of {mesh} that take rows of their own: each \
      would compute all of them, {:.1} % of the work more than once; give --batch {} at least, or dp and fsdp {rows} ranks \
@@ -68,8 +70,10 @@ pub struct TooFewRows {
     pub accumulate: usize,
 }
 
+burn_dist_mesh::debug_by_message!(TooFewRows);
+
 /// A step that a device has too little memory for.
-#[derive(Debug, Error)]
+#[derive(Error)]
 #[error(
     "this does not run on {device}: the fullest rank holds {} (at {cause}), of the {} that a device has {} is reserved; \
      use more ranks along fsdp or tp, a smaller --batch or --seq, --accumulate, or --activation-checkpoint full",
@@ -82,6 +86,8 @@ pub struct Unfit {
     has: u64,
     reserved: u64,
 }
+
+burn_dist_mesh::debug_by_message!(Unfit);
 
 impl Unfit {
     /// Returns what to say of a step whose ranks need more memory than devices have.

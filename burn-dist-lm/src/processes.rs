@@ -27,7 +27,7 @@ struct Several {
 }
 
 /// An error of another process.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error("process {process} could not {what}: {reason}")]
 pub struct Elsewhere {
     process: usize,
@@ -36,6 +36,8 @@ pub struct Elsewhere {
     /// The code that it exits with.
     pub exit_code: u8,
 }
+
+burn_dist_mesh::debug_by_message!(Elsewhere);
 
 impl Processes {
     /// Returns those of `world`; every process makes as many of them, in the same order.

@@ -6,11 +6,11 @@ use burn::module::Module;
 use burn::store::ModuleRecord;
 use burn::tensor::{Bytes, Device};
 use burn_dist::{DeviceMesh, Parallelize};
-use llama::data::batch::{BatchSource, RandomTokens};
-use llama::data::rng::Rng;
-use llama::model::{Llama, Size};
-use llama::optimizer;
-use llama::train;
+use burn_dist_lm::data::batch::{BatchSource, RandomTokens};
+use burn_dist_lm::data::rng::Rng;
+use burn_dist_lm::model::{Llama, Size};
+use burn_dist_lm::optimizer;
+use burn_dist_lm::train;
 
 one_thread::one_thread!();
 

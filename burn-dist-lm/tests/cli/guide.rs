@@ -48,10 +48,10 @@ fn shows(line: &str, shown: &str) -> bool {
 
 #[test]
 fn every_command_of_the_guide_runs_and_says_what_is_shown() {
-    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/train-a-model.md");
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guide/train-a-model.md");
     let text = std::fs::read_to_string(guide).unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let program = PathBuf::from(env!("CARGO_BIN_EXE_llama"));
+    let program = PathBuf::from(env!("CARGO_BIN_EXE_burn-dist-lm"));
     let path = std::env::var("PATH").unwrap_or_default();
     let path = format!("{}:{path}", program.parent().unwrap().display());
     let (mut said, mut num_run) = (String::new(), 0);

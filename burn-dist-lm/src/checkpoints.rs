@@ -121,13 +121,15 @@ impl SoFar {
 }
 
 /// A checkpoint that was not saved; those before it are whole.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error("cannot save the checkpoint of step {step} in {}: {source}", root.display())]
 pub struct SaveFailed {
     root: PathBuf,
     step: u64,
     source: StateError,
 }
+
+burn_dist_mesh::debug_by_message!(SaveFailed);
 
 /// The checkpoints of a run, if it keeps any.
 pub struct Keeper {

@@ -27,7 +27,7 @@ pub struct DataFile {
 const KEYS: [&str; 6] = ["weight", "format", "text", "prompt", "response", "split"];
 
 /// A file whose name and keys cannot be understood.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[derive(Clone, PartialEq, Eq, Error)]
 pub enum DataFileError {
     /// There is no name.
     #[error("there is no file in `{text}`: write FILE, or FILE,weight=2")]
@@ -70,8 +70,10 @@ pub enum DataFileError {
     Fields,
 }
 
+burn_dist_mesh::debug_by_message!(DataFileError);
+
 /// A folder of which is not known what is to be read.
-#[derive(Debug, Error)]
+#[derive(Error)]
 pub enum DataFolderError {
     /// It cannot be looked into.
     #[error("cannot read the folder {}: {error}", folder.display())]
@@ -117,6 +119,8 @@ pub enum DataFolderError {
     #[error(transparent)]
     Corpus(#[from] CorpusError),
 }
+
+burn_dist_mesh::debug_by_message!(DataFolderError);
 
 fn example(folder: &Path) -> String {
     format!("{},format=jsonl", folder.display())

@@ -12,7 +12,7 @@ mod texts;
 use burn_dist::clock::Hardware;
 use burn_dist::launch;
 
-use crate::cli::{Cli, Command, MeshArgs};
+use crate::cli::{Cli, Command, MeshArgs, TrainArgs};
 use crate::mesh::Mesh;
 use crate::say;
 use session::Shape;
@@ -40,10 +40,10 @@ pub fn run(cli: &Cli) -> anyhow::Result<End> {
         Command::Explain(args) => explain::run(args),
         Command::Simulate(args) => simulate::run(args),
         Command::Config(args) => {
-            say!(
-                "{}",
-                args.train.resolved.to_toml(session::PROGRAM)?.trim_end()
-            );
+            let TrainArgs {
+                resolved, program, ..
+            } = &args.train;
+            say!("{}", resolved.to_toml(&program.versioned())?.trim_end());
             Ok(End::Done)
         }
         Command::Mesh(args) => {

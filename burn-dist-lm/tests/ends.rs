@@ -23,7 +23,7 @@ fn a_signal_ends_training_after_a_step_with_everything_written() {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("run");
         let json = dir.path().join("run.json");
-        let mut child = Command::new(env!("CARGO_BIN_EXE_llama"))
+        let mut child = Command::new(env!("CARGO_BIN_EXE_burn-dist-lm"))
             .args([
                 "pretrain", "--steps", "1000000", "--batch", "2", "--seq", "8",
             ])
@@ -81,7 +81,7 @@ fn every_file_that_does_not_fit_has_one_exit_code() {
         ("--trace", &trace, "1"),
         ("--chart", &chart, "pp=2"),
     ] {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_llama"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_burn-dist-lm"));
         command
             .args(["pretrain", "--steps", "1", "--batch", "2", "--seq", "8"])
             .args([option, file, "--mesh", mesh]);
@@ -122,7 +122,7 @@ fn a_closed_pipe_is_no_panic() {
             let (mut other, other_end) = std::io::pipe().unwrap();
             let (gone, gone_end) = std::io::pipe().unwrap();
             drop(gone);
-            let mut command = Command::new(env!("CARGO_BIN_EXE_llama"));
+            let mut command = Command::new(env!("CARGO_BIN_EXE_burn-dist-lm"));
             command.args(args);
             match closed {
                 "stdout" => command.stdout(gone_end).stderr(other_end),

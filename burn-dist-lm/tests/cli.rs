@@ -12,7 +12,7 @@ use std::process::{Command, Output};
 one_thread::one_thread!();
 
 fn llama(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_llama"))
+    Command::new(env!("CARGO_BIN_EXE_burn-dist-lm"))
         .args(args)
         .output()
         .expect("the program starts")
@@ -362,7 +362,7 @@ fn a_missing_folder_is_named_with_one_cause() {
 #[test]
 fn a_world_that_cannot_be_has_the_exit_code_of_a_configuration() {
     for args in [short(&["--no-plot"]), vec!["mesh", "--mesh", "fsdp=2"]] {
-        let output = Command::new(env!("CARGO_BIN_EXE_llama"))
+        let output = Command::new(env!("CARGO_BIN_EXE_burn-dist-lm"))
             .args(&args)
             .envs([("RANK", "5"), ("WORLD_SIZE", "2")])
             .output()
@@ -696,7 +696,7 @@ fn a_limit_of_the_address_space_counts_and_can_be_overridden() {
         // 40 ranks of 10 MiB each: it is their stacks and arenas that do not fit.
         let output = Command::new("sh")
             .args(["-c", "ulimit -v 1300000; exec \"$@\"", "sh"])
-            .arg(env!("CARGO_BIN_EXE_llama"))
+            .arg(env!("CARGO_BIN_EXE_burn-dist-lm"))
             .args(short(&["--no-plot", "--mesh", "fsdp=40", "--repeat-rows"]))
             .args(more)
             .output()
@@ -724,7 +724,7 @@ fn a_disk_that_fills_up_leaves_nothing_half_written() {
     // Files may hold 1 KiB at most, and whoever writes more is told so instead of ended.
     let output = Command::new("sh")
         .args(["-c", "trap '' XFSZ; ulimit -f 2; exec \"$@\"", "sh"])
-        .arg(env!("CARGO_BIN_EXE_llama"))
+        .arg(env!("CARGO_BIN_EXE_burn-dist-lm"))
         .args(short(&["--mesh", "fsdp=2", "--json", &json]))
         .args(["--trace", &trace, "--plot", &plot, "--memory", &memory])
         .output()
@@ -1016,7 +1016,7 @@ fn a_run_that_is_killed_goes_on_in_the_same_files() {
     let mut killed = Vec::new();
     // Killed twice, in steps after which there is no checkpoint.
     for at in [7, 22] {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_llama"))
+        let mut child = Command::new(env!("CARGO_BIN_EXE_burn-dist-lm"))
             .args(steps("60", &parts, &more))
             .args(["--resume", "auto"])
             .stdout(std::process::Stdio::null())
@@ -1083,7 +1083,7 @@ fn a_folder_has_one_run() {
 
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path().join("run");
-    let mut child = Command::new(env!("CARGO_BIN_EXE_llama"))
+    let mut child = Command::new(env!("CARGO_BIN_EXE_burn-dist-lm"))
         .args(steps("1000000", &folder, &[]))
         .stdout(std::process::Stdio::piped())
         .spawn()
@@ -1131,7 +1131,7 @@ fn a_disk_that_fills_up_does_not_end_a_run() {
     // Files may hold 16 KiB: figures of some steps, and no checkpoint at all.
     let output = Command::new("sh")
         .args(["-c", "trap '' XFSZ; ulimit -f 32; exec \"$@\"", "sh"])
-        .arg(env!("CARGO_BIN_EXE_llama"))
+        .arg(env!("CARGO_BIN_EXE_burn-dist-lm"))
         .args(steps("60", &folder, &["--every", "20", "--no-plot"]))
         .output()
         .expect("a shell");

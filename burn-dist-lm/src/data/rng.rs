@@ -1,3 +1,5 @@
+//! Random numbers from a seed.
+
 /// A small deterministic generator (SplitMix64): the data must not depend on the machine or on a crate's version.
 ///
 /// # Source

@@ -19,6 +19,7 @@ use anyhow::Context;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 
 use self::numbers::{at_least_0, positive};
+use crate::Program;
 use crate::data::tokenizer::{PLACE, QUESTION};
 use crate::model::Size;
 use burn_dist::clock::{Hardware, ModuleCosts};
@@ -33,9 +34,9 @@ use burn_dist::{
     Accumulation, ActivationCheckpoint, AsyncTp, ContextParallel, Float, Float8, Offload, Reshard,
 };
 
-/// Trains a Llama-3-style model on a mesh of devices.
+/// Language models on a mesh of devices.
 #[derive(Debug, Parser)]
-#[command(version, about)]
+#[command(version)]
 pub struct Cli {
     /// The command.
     #[command(subcommand)]
@@ -46,6 +47,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Train from scratch, on random tokens or on the texts of a file; a speed measurement without one.
+    #[command(visible_alias = "train")]
     Pretrain(TrainArgs),
     /// Train on questions and answers, then answer questions the model has not seen.
     Finetune(FinetuneArgs),
@@ -189,10 +191,13 @@ pub struct ForwardArgs {
 /// The devices of the ranks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum Backend {
+    /// This machine's CPU.
     #[default]
     Flex,
+    /// GPUs through Vulkan, Metal or DX12.
     #[cfg(feature = "wgpu")]
     Wgpu,
+    /// NVIDIA's GPUs.
     #[cfg(feature = "cuda")]
     Cuda,
 }
@@ -207,10 +212,14 @@ impl Backend {
 /// How ranks communicate that have an NVIDIA GPU each.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum Transport {
+    /// By copies within a process, and NCCL.
     #[default]
     Auto,
+    /// By copies between processes of one machine too.
     Workspace,
+    /// By NCCL alone.
     Nccl,
+    /// Through host memory.
     Host,
 }
 
@@ -374,6 +383,9 @@ pub struct TrainArgs {
     /// All of them, as a configuration file.
     #[arg(skip)]
     pub resolved: Resolved,
+    /// The program that was started.
+    #[arg(skip)]
+    pub program: Program,
 }
 
 /// How to fine-tune.

@@ -1,7 +1,7 @@
 //! The program under `mpirun`: the losses of one process, written once.
 //!
 //! ```text
-//! cargo test -p llama --features mpi --test processes
+//! cargo test -p burn-dist-lm --features mpi --test processes
 //! ```
 
 use std::path::Path;
@@ -17,7 +17,7 @@ fn llama(processes: usize, args: &[&str]) -> Output {
             "-n",
             &processes.to_string(),
         ])
-        .arg(env!("CARGO_BIN_EXE_llama"))
+        .arg(env!("CARGO_BIN_EXE_burn-dist-lm"))
         .args(args)
         .output()
         .expect("mpirun is installed")
@@ -238,7 +238,7 @@ fn a_lost_process_leaves_figures_and_a_run_that_goes_on() {
         .args(["--enable-recovery", "-n", "2"])
         // With recovery mpirun ends well whatever becomes of its processes: each says itself how it ended.
         .args(["sh", "-c", r#""$0" "$@"; echo "ended with $?" >&2"#])
-        .arg(env!("CARGO_BIN_EXE_llama"))
+        .arg(env!("CARGO_BIN_EXE_burn-dist-lm"))
         .args(run("100", &folder))
         .stderr(std::process::Stdio::piped())
         .stdout(std::process::Stdio::null())
@@ -261,7 +261,7 @@ fn a_lost_process_leaves_figures_and_a_run_that_goes_on() {
             .to_string()
     };
     let shells = children(&child.id().to_string(), "sh");
-    let others = children(&shells, "llama");
+    let others = children(&shells, "burn-dist-lm");
     let other = others.split(',').find(|pid| *pid != writer);
     let other = other.unwrap_or_else(|| panic!("one besides {writer}: {others}"));
     let kill = Command::new("kill").args(["-KILL", other]).status();

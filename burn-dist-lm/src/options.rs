@@ -58,6 +58,7 @@ fn are_same(one: &Option<String>, other: &Option<String>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Program;
     use crate::cli::{Cli, Command, SECTIONS};
 
     #[test]
@@ -76,7 +77,7 @@ mod tests {
     fn what_has_changed_is_named() {
         let options = |more: &[&str]| {
             let args = [&["llama", "pretrain", "--run", "r"], more].concat();
-            match Cli::try_read(args).unwrap().command {
+            match Cli::try_read(Program::default(), args).unwrap().command {
                 Command::Pretrain(args) => of(&args.resolved),
                 _ => unreachable!("it is pretrain"),
             }
