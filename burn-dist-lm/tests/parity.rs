@@ -5,11 +5,12 @@
 use burn::module::Module;
 use burn::store::ModuleRecord;
 use burn::tensor::{Bytes, Device};
+use burn_dist::trainer::batch::BatchSource;
+use burn_dist::trainer::optimizer;
 use burn_dist::{DeviceMesh, Parallelize};
-use burn_dist_lm::data::batch::{BatchSource, RandomTokens};
+use burn_dist_lm::data::batch::RandomTokens;
 use burn_dist_lm::data::rng::Rng;
 use burn_dist_lm::model::{Llama, Size};
-use burn_dist_lm::optimizer;
 use burn_dist_lm::train;
 
 one_thread::one_thread!();

@@ -10,11 +10,12 @@ use std::time::Instant;
 
 use burn::optim::ModuleOptimizer;
 use burn::tensor::{Device, Distribution, Tensor};
+use burn_dist::trainer::batch::BatchSource;
+use burn_dist::trainer::optimizer;
 use burn_dist::{DeviceMesh, OnMesh, Parallelize};
-use burn_dist_lm::data::batch::{Batch, BatchSource, RandomTokens};
+use burn_dist_lm::data::batch::{Batch, RandomTokens};
 use burn_dist_lm::data::rng::Rng;
 use burn_dist_lm::model::{Llama, LlamaConfig, Size};
-use burn_dist_lm::optimizer;
 use burn_dist_lm::train;
 use serde_json::json;
 

@@ -19,11 +19,12 @@ use burn::optim::ModuleOptimizer;
 use burn::tensor::Device;
 use burn_dist::mesh::{Link, Links};
 use burn_dist::report::RankTimes;
+use burn_dist::trainer::batch::BatchSource;
+use burn_dist::trainer::optimizer;
 use burn_dist::{DeviceMesh, DeviceMeshBuilder, OnMesh, Parallelize, ParallelizeWith, explain};
-use burn_dist_lm::data::batch::{BatchSource, RandomTokens};
+use burn_dist_lm::data::batch::RandomTokens;
 use burn_dist_lm::data::rng::Rng;
 use burn_dist_lm::model::{Llama, Size};
-use burn_dist_lm::optimizer;
 use burn_dist_lm::train;
 use serde_json::json;
 

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use burn_dist::train::config::{Config, ConfigError, Key, Section};
-use clap::{CommandFactory, FromArgMatches};
+use clap::{Arg, CommandFactory, FromArgMatches};
 
 use super::{Cli, Command};
 use crate::Program;
@@ -101,6 +101,7 @@ pub const SECTIONS: &[Section] = &[
             Key::named("warmup", "lr-warmup"),
             Key::named("decay", "lr-decay"),
             Key::named("floor", "lr-floor"),
+            Key::named("last", "lr-last"),
         ],
     ),
     Section::new(
@@ -187,11 +188,37 @@ pub const SECTIONS: &[Section] = &[
     .of_command("simulate"),
 ];
 
+/// Options of the trainer whose defaults are those of a command here.
+const HELP: &[(&str, &str)] = &[
+    (
+        "mesh",
+        "Axes of the device mesh, outermost first, of pp, dp, fsdp, cp and tp: fsdp=2,tp=2; 1 for one device. By default \
+         finetune takes fsdp=2,tp=2, every other command one device",
+    ),
+    (
+        "steps",
+        "Training steps: 20 for pretrain, 750 for finetune by default",
+    ),
+    (
+        "lr",
+        "The highest learning rate: 2e-3 for tiny, 3e-4 for the others, 2e-5 for a model from a folder",
+    ),
+];
+
 impl Cli {
     /// The options of a program, with their places in a file.
     pub fn config(program: Program) -> Config {
         let command = Self::command().name(program.name);
         let command = command.version(program.version).about(program.about);
+        let with_defaults = |arg: Arg| {
+            let mut known = HELP.iter();
+            let known = known.find(|(option, _)| arg.get_long() == Some(option));
+            match known {
+                Some((_, help)) => arg.help(*help),
+                None => arg,
+            }
+        };
+        let command = command.mut_subcommands(|command| command.mut_args(with_defaults));
         Config::new(command, SECTIONS)
     }
 
@@ -228,7 +255,7 @@ mod tests {
     use std::path::Path;
 
     use burn_dist::train::config::Resolved;
-    use clap::{Arg, ArgAction};
+    use clap::ArgAction;
     use proptest::prelude::*;
 
     use super::*;

@@ -1,17 +1,17 @@
 use burn_dist::clock::Hardware;
 use burn_dist::explanation::Ask;
+use burn_dist::trainer::error::Unfit;
+use burn_dist::trainer::exit::End;
+use burn_dist::trainer::mesh::Mesh;
+use burn_dist::trainer::predict::memory_table;
+use burn_dist::trainer::report::{bytes_text, count_text, write_json};
+use burn_dist::trainer::voice::{say, speaks};
 use serde::Serialize;
 
-use super::End;
 use super::predict;
-use super::session::Shape;
-use crate::capacity::Unfit;
+use super::shape::Shape;
 use crate::cli::ExplainArgs;
-use crate::mesh::Mesh;
-use crate::model::LlamaConfig;
-use crate::report::{bytes_text, count_text, write_json};
-use crate::say;
-use crate::voice::speaks;
+use crate::model::{Llama, LlamaConfig};
 
 /// The plan as `--json` writes it.
 #[derive(Debug, Serialize)]
@@ -38,7 +38,7 @@ pub(super) fn run(args: &ExplainArgs) -> anyhow::Result<End> {
         .map_or_else(|| Hardware::preset("h100"), Ok)?;
     let mut devices = predict::costed(devices, &shape, seed, &costs_on)?;
     devices.hardware.clone_from(&hardware);
-    let mesh = Mesh::dry(&devices)?;
+    let mesh = Mesh::dry::<Llama>(&devices)?;
     shape.check_rows(&mesh, args.model.repeat_rows)?;
     let config = &shape.config;
     let ask = Ask {
@@ -77,7 +77,7 @@ pub(super) fn run(args: &ExplainArgs) -> anyhow::Result<End> {
         bytes_text(explained.optimizer_bytes)
     );
     say!("\n{}", plan.text);
-    say!("{}", predict::table(&plan.memory));
+    say!("{}", memory_table(&plan.memory));
     if let Some(pass) = args.after {
         say!("\na step after the pass {pass}\n\n{}", plan.after);
     }

@@ -3,26 +3,27 @@ use burn::module::Module;
 use burn_dist::train::corpus::{
     DOCUMENT_BYTES_MAX, Document, DocumentPlace, Fields, Longer, Source,
 };
+use burn_dist::trainer::checkpoints::{self, Keeper};
+use burn_dist::trainer::exit::End;
+use burn_dist::trainer::metrics::RunMetrics;
+use burn_dist::trainer::processes::Processes;
+use burn_dist::trainer::progress::Progress;
+use burn_dist::trainer::report::count_text;
+use burn_dist::trainer::run::{self, Phase, Trace};
+use burn_dist::trainer::validation::Validation;
+use burn_dist::trainer::voice::say;
 
-use super::End;
 use super::session::Session;
 use super::texts;
-use crate::checkpoints::{self, Keeper};
 use crate::cli::FinetuneArgs;
+use crate::data::batch::Batch;
 use crate::data::generate::{self as generated, KINDS};
 use crate::data::rng::Rng;
 use crate::data::texts::Texts;
 use crate::data::tokenizer::Text;
 use crate::data::{self, Example};
 use crate::generate::{Answered, ask, exact_match};
-use crate::metrics::RunMetrics;
 use crate::model::Llama;
-use crate::processes::Processes;
-use crate::progress::Progress;
-use crate::report::count_text;
-use crate::say;
-use crate::train::{self, Phase, Trace};
-use crate::validation::Validation;
 
 /// Generated questions, of which a run of the default length uses each once or twice.
 const GENERATED: usize = 30_000;
@@ -267,7 +268,7 @@ fn train(
     model: Llama,
     (before, steps): (checkpoints::SoFar, usize),
     mut source: Texts<'_>,
-    validation: Option<Validation<'_>>,
+    validation: Option<Validation<'_, Batch>>,
     (keeper, metrics): (&mut Keeper, &RunMetrics),
 ) -> anyhow::Result<(Llama, Trace)> {
     let mesh = &session.mesh;
@@ -280,7 +281,7 @@ fn train(
         validation,
         metrics,
     };
-    let trained = train::run(model, &mut source, phase, mesh.device(), mesh, keeper)?;
+    let trained = run::run(model, &mut source, phase, mesh.device(), mesh, keeper)?;
     texts::tell(&source, session.shape.seq);
     Ok(trained)
 }

@@ -1,18 +1,18 @@
-use super::End;
-use super::predict;
-use super::session::{Shape, check_memory, check_parameters, non_finite, read_text, unverified};
 use burn::module::Module;
+use burn_dist::trainer::capacity::{Needs, check_on, check_parameters};
+use burn_dist::trainer::checkpoints::non_finite;
+use burn_dist::trainer::exit::End;
+use burn_dist::trainer::mesh::Mesh;
+use burn_dist::trainer::voice::{note, say, speaks};
 
-use crate::capacity::Needs;
+use super::predict;
+use super::session::{read_text, unverified};
+use super::shape::Shape;
 use crate::cli::{GenerateArgs, ModelArgs};
 use crate::data::tokenizer::Wrap;
 use crate::generate::{Decoding, answer, extent};
 use crate::hf;
-use crate::mesh::Mesh;
-use crate::model::Size;
-use crate::note;
-use crate::say;
-use crate::voice::speaks;
+use crate::model::{Llama, Size};
 
 /// Settings that need less memory than an answer that does not fit.
 const REMEDIES: &str = "fewer ranks on it (a smaller --mesh, or more machines), a smaller --max-new-tokens, fewer \
@@ -48,13 +48,17 @@ pub(super) fn run(args: &GenerateArgs) -> anyhow::Result<End> {
     }
 
     let devices = args.devices.clone().into();
-    let mesh = Mesh::open(&devices)?;
+    let mesh = Mesh::open::<Llama>(&devices)?;
     if !args.force {
-        check_parameters(&shape.config, &mesh, REMEDIES)?;
+        check_parameters(shape.config.num_params(), &mesh, REMEDIES)?;
     }
     if mesh.in_host_memory() {
-        let plan = predict::token(&Mesh::dry(&devices)?, &shape, extent(&lens, &decoding))?;
-        check_memory(&Needs::new(&[&plan.memory], REMEDIES), &mesh, args.force)?;
+        let plan = predict::token(
+            &Mesh::dry::<Llama>(&devices)?,
+            &shape,
+            extent(&lens, &decoding),
+        )?;
+        check_on(&Needs::new(&[&plan.memory], REMEDIES), &mesh, args.force)?;
     }
     if speaks() {
         // Not among the answers.
@@ -63,7 +67,7 @@ pub(super) fn run(args: &GenerateArgs) -> anyhow::Result<End> {
     }
     let model = mesh.parallelize(shape.config.init(mesh.device()))?;
     let (model, found) = hf::load_reported(model, &shape.config, &args.model, mesh.device())?;
-    if let Some(found) = non_finite(found, &mesh)?
+    if let Some(found) = non_finite(found, mesh.processes())?
         && speaks()
     {
         note!(

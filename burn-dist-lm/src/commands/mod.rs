@@ -6,26 +6,30 @@ mod generate;
 mod predict;
 mod pretrain;
 mod session;
+mod shape;
 mod simulate;
 mod texts;
 
+use std::process::ExitCode;
+
 use burn_dist::clock::Hardware;
 use burn_dist::launch;
+use burn_dist::trainer::args::MeshArgs;
+use burn_dist::trainer::exit::{End, exit};
+use burn_dist::trainer::mesh::Mesh;
+use burn_dist::trainer::voice::say;
 
-use crate::cli::{Cli, Command, MeshArgs, TrainArgs};
-use crate::mesh::Mesh;
-use crate::say;
-use session::Shape;
+use crate::Program;
+use crate::cli::{Cli, Command, TrainArgs};
+use crate::model::Llama;
+use shape::Shape;
 
-/// How a command ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
-    /// It did all of its work.
-    Done,
-    /// Ctrl-C or SIGTERM ended it early; what it had is written. With the exit code of the signal.
-    Interrupted(u8),
-    /// It has shown a step that its devices cannot run.
-    Unfit,
+impl Program {
+    /// Does what the command line asks for; returns the code that the program exits with. A command line that cannot be
+    /// read ends the program.
+    pub fn main(self) -> ExitCode {
+        exit(run(&Cli::read(self)))
+    }
 }
 
 /// Runs what the command line asks for.
@@ -55,8 +59,8 @@ pub fn run(cli: &Cli) -> anyhow::Result<End> {
             let devices = predict::costed(&devices, &shape, 0, &Hardware::preset("h100")?)?;
             // Alone, nothing has to run: the mesh may be larger than this machine.
             let mesh = match launch::world()? {
-                Some(_) => Mesh::open(&devices)?,
-                None => Mesh::dry(&devices)?,
+                Some(_) => Mesh::open::<Llama>(&devices)?,
+                None => Mesh::dry::<Llama>(&devices)?,
             };
             say!("{}", mesh.table().trim_end());
             let model = args.size.config().init(mesh.device());

@@ -1,34 +1,21 @@
 //! The work and memory of a step, known before it runs: planned on a mesh that executes nothing.
 
-use burn::module::Module;
-use std::collections::BTreeMap;
-use std::fmt::Write;
-
 use anyhow::Context;
+use burn::module::Module;
 use burn_dist::clock::{Hardware, ModuleCosts};
 use burn_dist::explanation::Ask;
-use burn_dist::explanation::{MemoryClass, MemoryPlan};
 use burn_dist::layout::Rows as Held;
 use burn_dist::mesh::MeshShape;
+use burn_dist::trainer::args::{MeshArgs, PipelineArgs, StagesBy};
+use burn_dist::trainer::batch::BatchSource;
+use burn_dist::trainer::mesh::{Explanation, Mesh};
+use burn_dist::trainer::predict::{self, Predicted};
 
-use super::session::Shape;
-use crate::cli::{MeshArgs, PipelineArgs, StagesBy};
-use crate::data::batch::{Batch, BatchSource, PackedIds, RandomTokens};
+use super::shape::Shape;
+use crate::data::batch::{Batch, PackedIds, RandomTokens};
 use crate::data::rng::Rng;
 use crate::generate::next_tokens;
-use crate::mesh::{Explanation, Mesh};
-use crate::optimizer::optimizer;
-use crate::report::bytes_text;
-use crate::train::{self, Recipe};
-
-/// The work and memory of the steps of a run.
-#[derive(Debug, Clone)]
-pub(super) struct Predicted {
-    /// Memory of the first, which makes the parameters and the optimizer's state.
-    pub(super) first: Vec<MemoryPlan>,
-    /// Every later one.
-    pub(super) steady: Explanation,
-}
+use crate::model::Llama;
 
 /// The columns of a step's rows besides tokens.
 #[derive(Debug, Clone, Copy, Default)]
@@ -69,8 +56,7 @@ fn steps(
     rows: Rows,
     (microbatches, ask): (usize, &Ask),
 ) -> anyhow::Result<Predicted> {
-    let device = mesh.device();
-    let mut model = mesh.parallelize(shape.config.init(device))?;
+    let model = mesh.parallelize(shape.config.init(mesh.device()))?;
     let mut source = RandomTokens {
         batch: 0,
         seq: shape.seq,
@@ -78,7 +64,7 @@ fn steps(
         rng: Rng::new(seed, 2),
         held: Held::all(0),
     };
-    let mut next = |microbatches: usize| -> anyhow::Result<Batch> {
+    let next = |microbatches: usize| -> anyhow::Result<Batch> {
         source.batch = shape.batch / shape.accumulate * microbatches;
         source.held = Held::all(source.batch);
         let mut batch = source.next_batch()?;
@@ -90,30 +76,7 @@ fn steps(
         });
         Ok(batch)
     };
-    let mut optim = optimizer();
-    let mut plan = |model, (microbatches, ask): (usize, &Ask)| {
-        let batch = next(microbatches)?;
-        let recipe = Recipe {
-            accumulate: microbatches,
-            ..Recipe::default()
-        };
-        let (result, plan) = mesh.explain(ask.clone(), || {
-            let hold = mesh.hold();
-            let (model, loss) = train::step_with(model, &mut optim, &batch, recipe, 1e-4, device);
-            drop(hold);
-            loss.try_into_data().map(|_| model)
-        })?;
-        let model = result.context("the step cannot be planned")?;
-        anyhow::Ok((model, plan))
-    };
-    let first;
-    (model, first) = plan(model, (microbatches, &Ask::default()))?;
-    // The second is like all later ones.
-    let (_model, steady) = plan(model, (shape.accumulate, ask))?;
-    Ok(Predicted {
-        first: first.memory,
-        steady,
-    })
+    predict::steps(mesh, model, next, [microbatches, shape.accumulate], ask)
 }
 
 /// Returns the devices with what modules cost on `hardware`, if layers are cut into stages by that.
@@ -142,7 +105,13 @@ pub(super) fn costed(
         hardware: Some(hardware.clone()),
         ..Ask::default()
     };
-    let step = step(&Mesh::dry(&one)?, &microbatch, seed, Rows::default(), &ask)?;
+    let step = step(
+        &Mesh::dry::<Llama>(&one)?,
+        &microbatch,
+        seed,
+        Rows::default(),
+        &ask,
+    )?;
     devices.pipeline.costs = Some(ModuleCosts::new(&step.steady.simulations));
     Ok(devices)
 }
@@ -163,72 +132,4 @@ pub(super) fn token(
     })?;
     result.context("the model cannot be planned")?;
     Ok(plan)
-}
-
-/// Memory of the ranks as a table: what they hold when they hold most, and the most of each class; ranks with equal
-/// lines share their rows.
-pub(super) fn table(memory: &[MemoryPlan]) -> String {
-    let mut text = format!("memory of a step, as planned\n{:>8} {:>10}", "rank", "peak");
-    for class in MemoryClass::ALL {
-        let _ = write!(text, " {:>10}", class.name());
-    }
-    text += "  at\n";
-    let mut rows: Vec<(String, Vec<usize>)> = Vec::new();
-    for (rank, plan) in memory.iter().enumerate() {
-        let cells = |bytes: &BTreeMap<MemoryClass, u64>| {
-            let bytes = MemoryClass::ALL.map(|class| bytes.get(&class).copied().unwrap_or(0));
-            bytes
-                .map(|bytes| format!(" {:>10}", bytes_text(bytes)))
-                .concat()
-        };
-        let row = format!(
-            "{:>10}{}  {}\n{:>8} {:>10}{}  each by itself",
-            bytes_text(plan.peak_bytes),
-            cells(&plan.peak_by_class),
-            plan.peak_cause,
-            "",
-            "at most",
-            cells(&plan.class_peaks)
-        );
-        match rows.iter_mut().find(|(same, _)| *same == row) {
-            Some((_, ranks)) => ranks.push(rank),
-            None => rows.push((row, vec![rank])),
-        }
-    }
-    for (row, ranks) in rows {
-        let runs = ranks.chunk_by(|one, next| one + 1 == *next);
-        let runs: Vec<String> = runs
-            .map(|run| match run {
-                [first, .., last] => format!("{first}..{last}"),
-                run => run.iter().map(usize::to_string).collect(),
-            })
-            .collect();
-        let _ = writeln!(text, "{:>8} {row}", runs.join(","));
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranks_that_are_alike_share_a_row() {
-        let plan = |peak_bytes| MemoryPlan {
-            peak_bytes,
-            ..MemoryPlan::default()
-        };
-        let text = table(&[plan(1024), plan(1024), plan(2048)]);
-        let rows: Vec<&str> = text.lines().skip(2).collect();
-        assert!(
-            rows[0].contains("0..1") && rows[0].contains("1.0 KiB"),
-            "{text}"
-        );
-        assert!(rows[1].contains("at most"), "{text}");
-        assert!(
-            rows[2].contains(" 2 ") && rows[2].contains("2.0 KiB"),
-            "{text}"
-        );
-        assert_eq!(rows.len(), 4);
-    }
 }

@@ -1,19 +1,20 @@
 use anyhow::bail;
 use burn_dist::train::corpus::{Fields, Longer};
+use burn_dist::trainer::batch::BatchSource;
+use burn_dist::trainer::checkpoints::Keeper;
+use burn_dist::trainer::exit::End;
+use burn_dist::trainer::metrics::RunMetrics;
+use burn_dist::trainer::progress::Progress;
+use burn_dist::trainer::report::count_text;
+use burn_dist::trainer::run::{self, Phase, Trace};
+use burn_dist::trainer::voice::say;
 
-use super::End;
 use super::session::Session;
 use super::texts;
-use crate::checkpoints::Keeper;
 use crate::cli::TrainArgs;
 use crate::data;
-use crate::data::batch::{BatchSource, RandomTokens};
+use crate::data::batch::{Batch, RandomTokens};
 use crate::data::rng::Rng;
-use crate::metrics::RunMetrics;
-use crate::progress::Progress;
-use crate::report::count_text;
-use crate::say;
-use crate::train::{self, Phase, Trace};
 
 /// Steps without `--steps`: enough for a steady speed.
 const STEPS: usize = 20;
@@ -47,7 +48,7 @@ fn pretrain(
     };
     let (mut documents, mut random) = (None, None);
     let mut validate = None;
-    let source: &mut dyn BatchSource = match &text {
+    let source: &mut dyn BatchSource<Batch = Batch> = match &text {
         Some(text) if !sources.is_empty() => {
             let longer = Longer::Split;
             let encode = text.whole_encoder();
@@ -81,7 +82,7 @@ fn pretrain(
     };
     let (device, mesh) = (session.mesh.device(), &session.mesh);
     let model = session.model(&mut keeper)?;
-    let (model, trace) = train::run(model, source, phase, device, mesh, &mut keeper)?;
+    let (model, trace) = run::run(model, source, phase, device, mesh, &mut keeper)?;
     // Whatever becomes of the report, the model is kept.
     let saved = session.save(&model, text.as_ref());
     let report = session.report("pretrain", &Trace::default(), &trace)?;

@@ -2,151 +2,50 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, bail};
 use burn_dist::Float;
-use burn_dist::checkpoint::NonFinite;
-use burn_dist::clock::{Hardware, Simulation};
+use burn_dist::clock::Hardware;
 use burn_dist::explanation::Ask;
 use burn_dist::launch::Stop;
 use burn_dist::layout::Rows;
-use burn_dist::schedule::Timeline;
 use burn_dist::train::files::write_whole;
 use burn_dist::train::metrics::{Event, Inbox};
-use burn_dist::train::run::{Begin, RunFolder, RunLock};
+use burn_dist::train::run::{RunFolder, RunLock};
+use burn_dist::trainer::args::Resume;
+use burn_dist::trainer::capacity::{Needs, check_on, check_parameters};
+use burn_dist::trainer::checkpoints::{Described, Keeper, SoFar, non_finite, take};
+use burn_dist::trainer::exit::End;
+use burn_dist::trainer::mesh::{Explanation, Mesh};
+use burn_dist::trainer::metrics::{RunMetrics, Wanted};
+use burn_dist::trainer::outputs::{check_chart, draw_memory, save_chart, save_trace};
+use burn_dist::trainer::plot::{self, Curve};
+use burn_dist::trainer::predict::memory_table;
+use burn_dist::trainer::report::{
+    MeshSince, RankReport, StepTimes, Traffic, ValidationLoss, count_text, write_json,
+};
+use burn_dist::trainer::run::Trace;
+use burn_dist::trainer::schedule::Schedule;
+use burn_dist::trainer::step::Recipe;
+use burn_dist::trainer::validation::Validation;
+use burn_dist::trainer::voice::{complain, note, say, speaks};
 use tracing_subscriber::layer::SubscriberExt;
 
-use super::End;
 use super::predict;
-use crate::capacity::{self, Needs, TooFewRows};
-use crate::checkpoints::{Described, Keeper, SoFar};
-use crate::cli::{ModelArgs, Resume, TrainArgs};
-use crate::data::batch::RandomTokens;
+use super::shape::Shape;
+use crate::cli::TrainArgs;
+use crate::data::batch::{Batch, RandomTokens};
 use crate::data::held_out::HeldOut;
 use crate::data::rng::Rng;
 use crate::data::tokenizer::Text;
 use crate::hf::{self, Origin};
-use crate::mesh::{Explanation, Mesh};
-use crate::metrics::{RunMetrics, Wanted};
-use crate::model::{Llama, LlamaConfig, Size};
-use crate::note;
+use crate::model::{Llama, Size};
 use crate::options;
-use crate::out;
-use crate::plot::{self, Curve, MemoryPlot};
-use crate::processes::Processes;
-use crate::report::{
-    MeshSince, RankReport, Report, StepTimes, Traffic, ValidationLoss, Weights, bytes_text,
-    count_text, write_json,
-};
-use crate::say;
-use crate::schedule::Schedule;
-use crate::train::{Recipe, Trace};
-use crate::validation::Validation;
-use crate::voice::{complain, speaks};
+use crate::report::{Report, Weights};
 
 /// Batches of random tokens that are held out, where there is no data.
 const RANDOM_BATCHES: usize = 4;
-
-/// The model that the command line names, not yet built.
-#[derive(Debug, Clone)]
-pub(super) struct Shape {
-    pub(super) config: LlamaConfig,
-    /// The size's name, or the model's folder.
-    pub(super) name: String,
-    pub(super) seq: usize,
-    pub(super) batch: usize,
-    /// Microbatches of a step.
-    pub(super) accumulate: usize,
-}
-
-/// More tokens than any row and any step has.
-const SEQ_MAX: usize = 1 << 22;
-const TOKENS_MAX: usize = 1 << 30;
-
-impl Shape {
-    pub(super) fn new(args: &ModelArgs) -> anyhow::Result<Self> {
-        Self::of_batch(args, args.batch)
-    }
-
-    /// The model of a size, with the size's own rows and tokens of a step.
-    pub(super) fn of_size(size: Size) -> Self {
-        let (seq, batch) = size.default_seq_and_batch();
-        Self {
-            config: size.config(),
-            name: size.name().to_string(),
-            seq,
-            batch,
-            accumulate: 1,
-        }
-    }
-
-    /// Does the same as [`Self::new`], with another number of rows of a step; `None` is the size's own.
-    pub(super) fn of_batch(args: &ModelArgs, rows: Option<usize>) -> anyhow::Result<Self> {
-        let shape = match &args.model {
-            Some(dir) => Self {
-                config: hf::read_config(dir)?,
-                name: dir.display().to_string(),
-                seq: 512,
-                batch: 8,
-                ..Self::of_size(args.size)
-            },
-            None => Self::of_size(args.size),
-        };
-        let batch = rows.unwrap_or(shape.batch);
-        let seq = args.seq.unwrap_or(shape.seq);
-        // What follows from them is counted in 64 bits.
-        let tokens = batch
-            .checked_mul(seq)
-            .filter(|tokens| *tokens <= TOKENS_MAX);
-        if seq > SEQ_MAX || tokens.is_none() {
-            bail!(
-                "{batch} rows of {seq} tokens are more than a step can have: give a --seq of at most {SEQ_MAX}, and a \
-                 --batch with which a step has at most {TOKENS_MAX} tokens"
-            );
-        }
-        if !batch.is_multiple_of(args.accumulate) {
-            bail!(
-                "--accumulate {} does not divide the {batch} rows of a step: give a --batch that is a multiple of it",
-                args.accumulate
-            );
-        }
-        if let Some(mesh) = &args.devices.forward.axes.mesh {
-            let ranks = mesh.group_size(&mesh.context_axes());
-            if seq < ranks {
-                bail!(
-                    "the mesh {mesh} splits sequences over {ranks} ranks, and a sequence has {seq} tokens: give a --seq \
-                     of at least {ranks}, or cp fewer ranks"
-                );
-            }
-        }
-        Ok(Self {
-            seq,
-            batch,
-            accumulate: args.accumulate,
-            ..shape
-        })
-    }
-}
-
-impl Shape {
-    /// Checks that each rank that takes rows of its own has some, unless all are `allowed` to compute the same.
-    ///
-    /// # Errors
-    /// [`TooFewRows`].
-    pub(super) fn check_rows(&self, mesh: &Mesh, allowed: bool) -> Result<(), TooFewRows> {
-        let (rows, ranks) = (self.batch / self.accumulate, mesh.num_row_groups());
-        match rows < ranks && !allowed {
-            true => Err(TooFewRows {
-                mesh: mesh.name(),
-                rows,
-                ranks,
-                accumulate: self.accumulate,
-            }),
-            false => Ok(()),
-        }
-    }
-}
 
 /// A training command between its start and its end.
 #[derive(Debug)]
@@ -216,17 +115,17 @@ impl<'a> Session<'a> {
         let mut devices = predict::costed(&devices, &shape, args.model.seed, &hardware)?;
         devices.hardware.clone_from(&args.run.hardware);
         let mesh = match args.trace.is_some() || args.chart.is_some() {
-            true => Mesh::traced(&devices)?,
-            false => Mesh::open(&devices)?,
+            true => Mesh::traced::<Llama>(&devices)?,
+            false => Mesh::open::<Llama>(&devices)?,
         };
         shape.check_rows(&mesh, args.model.repeat_rows)?;
         check_chart(args.chart.as_ref(), &mesh)?;
         let lock = match &folder {
-            Some(folder) => take(folder, args, mesh.processes())?,
+            Some(folder) => take(folder, args.checkpoints.resumes()?, mesh.processes())?,
             None => None,
         };
         if !args.force {
-            check_parameters(&shape.config, &mesh, REMEDIES)?;
+            check_parameters(shape.config.num_params(), &mesh, REMEDIES)?;
         }
         // Nothing has run yet: threads, weights and data come later.
         let ask = Ask {
@@ -236,14 +135,14 @@ impl<'a> Session<'a> {
         let predicted = match mesh.in_host_memory() || args.memory.is_some() || args.chart.is_some()
         {
             true => {
-                let dry = Mesh::dry(&devices)?;
+                let dry = Mesh::dry::<Llama>(&devices)?;
                 let rows = predict::Rows {
                     weighted,
                     packed: args.data.document_mask,
                 };
                 let plan = predict::step(&dry, &shape, args.model.seed, rows, &ask)?;
                 let windows = [&plan.first[..], &plan.steady.memory];
-                check_memory(&Needs::new(&windows, REMEDIES), &mesh, args.force)?;
+                check_on(&Needs::new(&windows, REMEDIES), &mesh, args.force)?;
                 Some(plan.steady)
             }
             false => None,
@@ -267,7 +166,7 @@ impl<'a> Session<'a> {
     pub(super) fn phase(&self, phase: &str) -> SoFar {
         let Shape { name, config, .. } = &self.shape;
         SoFar {
-            model: Some(Described::new(name, config)),
+            model: Some(Described::new::<Llama>(name, config)),
             ..SoFar::of(phase)
         }
     }
@@ -430,7 +329,7 @@ impl<'a> Session<'a> {
             return Ok(model);
         };
         let (model, found) = hf::load_reported(model, config, dir, device)?;
-        if let Some(found) = non_finite(found, &self.mesh)? {
+        if let Some(found) = non_finite(found, self.mesh.processes())? {
             let what = format!("the weights of {} have {found}", dir.display());
             if speaks() {
                 note!("warning: {what}");
@@ -452,7 +351,7 @@ impl<'a> Session<'a> {
     pub(super) fn validation<'h>(
         &self,
         held_out: Option<HeldOut<'h>>,
-    ) -> anyhow::Result<Option<Validation<'h>>> {
+    ) -> anyhow::Result<Option<Validation<'h, Batch>>> {
         let every = self.args.run.validate_every;
         if let Some(held_out) = held_out {
             let batches = held_out.num_batches();
@@ -518,45 +417,20 @@ impl<'a> Session<'a> {
         if self.args.memory.is_some()
             && let Some(plan) = &self.predicted
         {
-            say!("{}", predict::table(&plan.memory).trim_end());
+            say!("{}", memory_table(&plan.memory).trim_end());
         }
         Ok(())
     }
 
-    /// With `--memory`, draws what the fullest rank held, and what the plan predicted: in the process that has this
-    /// rank.
+    /// With `--memory`, draws what the fullest rank held.
     ///
     /// # Errors
-    /// If the file cannot be written, or another process does not say what its ranks held.
+    /// As [`draw_memory`].
     pub(super) fn draw_memory(&self) -> anyhow::Result<()> {
-        let (Some(path), Some(plan)) = (&self.args.memory, &self.predicted) else {
-            return Ok(());
-        };
-        let here = self.mesh.accounted();
-        let peaks = here.iter().map(|(rank, held)| (*rank, held.peak.total()));
-        let all = self.mesh.processes().gather(peaks.collect::<Vec<_>>())?;
-        let Some((rank, _)) = all.into_iter().flatten().max_by_key(|(_, peak)| *peak) else {
-            bail!("no step has run: there is no memory to draw");
-        };
-        let Some((_, held)) = here.iter().find(|(here, _)| *here == rank) else {
-            return Ok(());
-        };
-        let cause = held.peak_cause.to_string();
-        let title = format!(
-            "{} on mesh {}: rank {rank} holds {} at most",
-            self.shape.name,
-            self.mesh.name(),
-            bytes_text(held.peak.total())
-        );
-        let drawing = MemoryPlot {
-            title: &title,
-            held: &held.timeline,
-            predicted: plan.timelines.get(rank),
-            cause: &cause,
-        };
-        plot::write_memory(path, &drawing)?;
-        out!("memory: {}", path.display());
-        Ok(())
+        match (&self.args.memory, &self.predicted) {
+            (Some(path), Some(plan)) => draw_memory(path, &self.shape.name, &self.mesh, plan),
+            _ => Ok(()),
+        }
     }
 
     /// A report of what is known after training, of the ranks of all processes.
@@ -662,7 +536,14 @@ impl<'a> Session<'a> {
             }
             _ => Ok(()),
         };
-        let (trace, chart) = (self.save_trace(), self.save_chart());
+        let (args, mesh) = (self.args, &self.mesh);
+        let trace = args
+            .trace
+            .as_ref()
+            .map_or(Ok(()), |path| save_trace(path, mesh));
+        let planned = self.predicted.as_ref();
+        let chart = args.chart.as_ref();
+        let chart = chart.map_or(Ok(()), |path| save_chart(path, mesh, planned));
         let path = self.args.plot.clone().or(folder.map(RunFolder::plot));
         let plot = match &path.unwrap_or_else(|| "loss.png".into()) {
             _ if self.args.no_plot || !speaks() => Ok(()),
@@ -684,70 +565,6 @@ impl<'a> Session<'a> {
         let code = self.stop.exit_code().filter(|_| report.interrupted);
         Ok(code.map_or(End::Done, End::Interrupted))
     }
-
-    /// With `--trace`, writes what the ranks of this process did when, in a file of its own.
-    fn save_trace(&self) -> anyhow::Result<()> {
-        let Some(path) = &self.args.trace else {
-            return Ok(());
-        };
-        let path = of_process(path, self.mesh.processes().process());
-        let left_out = self.mesh.save_trace(&path)?;
-        if left_out > 0 {
-            out!("the trace shows the first steps; {left_out} later events did not fit");
-        }
-        out!("trace: {}", path.display());
-        Ok(())
-    }
-
-    /// With `--chart`, draws when the ranks of this process worked on which microbatch, below what was planned.
-    fn save_chart(&self) -> anyhow::Result<()> {
-        let Some(path) = &self.args.chart else {
-            return Ok(());
-        };
-        let path = of_process(path, self.mesh.processes().process());
-        let simulations = self.predicted.iter().flat_map(|plan| &plan.simulations);
-        let planned = simulations.filter_map(Simulation::pipeline).next();
-        let measured = self.mesh.pipeline();
-        let named = [("planned, on h100", &planned), ("measured", &measured)];
-        let timelines = named
-            .iter()
-            .filter_map(|(name, of)| Some((*name, of.as_ref()?)));
-        draw_chart(&path, &timelines.collect::<Vec<_>>())?;
-        out!("chart: {}", path.display());
-        Ok(())
-    }
-}
-
-/// Refuses a chart of a mesh that has nothing to draw.
-pub(super) fn check_chart(chart: Option<&PathBuf>, mesh: &Mesh) -> anyhow::Result<()> {
-    if chart.is_some() && !mesh.has_stages() {
-        bail!(
-            "--chart draws stages, and the mesh {} has none: try --mesh pp=2",
-            mesh.name()
-        );
-    }
-    Ok(())
-}
-
-/// Draws timelines of stages.
-pub(super) fn draw_chart(path: &Path, timelines: &[(&str, &Timeline)]) -> anyhow::Result<()> {
-    let drawn = Timeline::svg_of(timelines);
-    let written = write_whole(path, |to| to.write_all(drawn.as_bytes()));
-    written.with_context(|| format!("cannot write the chart {}", path.display()))
-}
-
-/// The name of a file that every process writes: `trace.json`, `trace-1.json`, `trace-2.json`.
-fn of_process(path: &Path, process: usize) -> PathBuf {
-    if process == 0 {
-        return path.to_path_buf();
-    }
-    let mut name = path.file_stem().unwrap_or_default().to_os_string();
-    name.push(format!("-{process}"));
-    if let Some(extension) = path.extension() {
-        name.push(".");
-        name.push(extension);
-    }
-    path.with_file_name(name)
 }
 
 /// Settings that need less memory than a training step that does not fit.
@@ -760,51 +577,6 @@ pub(super) fn unverified(dir: &Path) -> String {
         "weights from {}, unverified: no checksums come with them, so a changed byte is not noticed",
         dir.display()
     )
-}
-
-/// Returns which values are not finite of what all processes have read: of those that several have read, as often.
-///
-/// # Communication
-/// Waits for the other processes.
-pub(super) fn non_finite(
-    here: Option<NonFinite>,
-    mesh: &Mesh,
-) -> anyhow::Result<Option<NonFinite>> {
-    Ok(NonFinite::sum(mesh.processes().gather(here)?))
-}
-
-/// Compares what a run needs with what there is, where tensors are in the memory of the host; by `force`, what does not
-/// fit is only printed.
-///
-/// # Communication
-/// Waits for the other processes.
-pub(super) fn check_memory(needs: &Needs, mesh: &Mesh, force: bool) -> anyhow::Result<()> {
-    if !mesh.in_host_memory() {
-        return Ok(());
-    }
-    match capacity::check(needs, mesh.world_size(), mesh.processes()) {
-        Err(error) if force && error.is::<capacity::TooLarge>() => {
-            if speaks() {
-                note!("forced: {error}");
-            }
-            Ok(())
-        }
-        checked => checked,
-    }
-}
-
-/// Does the same as [`check_memory`], before a step is planned: for the parameters alone. Processes that share
-/// a model out unevenly know that of no machine before the plan.
-pub(super) fn check_parameters(
-    config: &LlamaConfig,
-    mesh: &Mesh,
-    remedies: &'static str,
-) -> anyhow::Result<()> {
-    if mesh.processes().are_several() {
-        return Ok(());
-    }
-    let needs = Needs::of_parameters(config.num_params(), mesh.world_size(), remedies);
-    check_memory(&needs, mesh, false)
 }
 
 /// A tokenizer trained at the start stays small: its training grows with the vocabulary.
@@ -829,26 +601,6 @@ pub(super) fn read_text(dir: &Path, shape: &Shape) -> anyhow::Result<Text> {
         );
     }
     Ok(text)
-}
-
-/// Takes the folder of a run, in the process that writes.
-///
-/// # Communication
-/// All processes learn how it ended.
-fn take(
-    folder: &RunFolder,
-    args: &TrainArgs,
-    processes: &Processes,
-) -> anyhow::Result<Option<RunLock>> {
-    let begin = match args.checkpoints.resumes()? {
-        Resume::Never => Begin::New,
-        Resume::Auto | Resume::At(_) => Begin::OrGoOn,
-    };
-    let lock = (processes.process() == 0).then(|| folder.lock(begin));
-    processes.together(
-        lock.transpose().map_err(Into::into),
-        "take the folder of the run",
-    )
 }
 
 fn draw(path: &Path, report: &Report) -> anyhow::Result<()> {
@@ -881,17 +633,4 @@ fn title(report: &Report) -> String {
         MeshSince { first_step, mesh } => format!("from step {first_step} on mesh {mesh}"),
     });
     format!("{} {}", report.size, on.collect::<Vec<_>>().join(", "))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_process_has_a_file_of_its_own() {
-        let name = |path: &str, process| of_process(Path::new(path), process);
-        assert_eq!(name("out/trace.json", 0), Path::new("out/trace.json"));
-        assert_eq!(name("out/trace.json", 12), Path::new("out/trace-12.json"));
-        assert_eq!(name("trace", 1), Path::new("trace-1"));
-    }
 }

@@ -4,17 +4,18 @@ use burn_dist::clock::{Hardware, RankSimulation, Simulation};
 use burn_dist::explanation::Ask;
 use burn_dist::explanation::PlanError;
 use burn_dist::mesh::DType;
+use burn_dist::trainer::error::Unfit;
+use burn_dist::trainer::exit::End;
+use burn_dist::trainer::mesh::Mesh;
+use burn_dist::trainer::outputs::{check_chart, draw_chart};
+use burn_dist::trainer::report::bytes_text;
+use burn_dist::trainer::voice::{complain, say};
 use serde::Serialize;
 
-use super::End;
 use super::predict;
-use super::session::{Shape, check_chart, draw_chart};
-use crate::capacity::Unfit;
+use super::shape::Shape;
 use crate::cli::SimulateArgs;
-use crate::mesh::Mesh;
-use crate::report::bytes_text;
-use crate::say;
-use crate::voice::complain;
+use crate::model::Llama;
 
 /// Microbatches that are planned of a step with more, unless the command line says otherwise: the first three, which
 /// begin the sums of gradients and losses, one that may stand for others, and the last, which the optimizer follows.
@@ -70,7 +71,7 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<End> {
             batch: batch / microbatches * planned_microbatches,
             ..shape.clone()
         };
-        let mesh = Mesh::dry(&devices)?;
+        let mesh = Mesh::dry::<Llama>(&devices)?;
         shape.check_rows(&mesh, args.model.repeat_rows)?;
         check_chart(args.chart.as_ref(), &mesh)?;
         let asked = (planned_microbatches < microbatches).then(|| u32::try_from(microbatches));

@@ -2,14 +2,14 @@
 
 use anyhow::bail;
 use burn_dist::train::corpus::{Corpus, Encode, Fields, Longer, Once, Policy, Source};
+use burn_dist::trainer::report::count_text;
+use burn_dist::trainer::voice::say;
 
 use super::session::Session;
 use crate::data::file::DataFile;
 use crate::data::held_out::HeldOut;
 use crate::data::texts::{Shape, Texts};
 use crate::data::tokenizer::Text;
-use crate::report::count_text;
-use crate::say;
 
 /// These files and those of folders, of which `usual` fields are read where the command line names none. Says what of a
 /// folder is not read.

@@ -1,13 +1,11 @@
 //! Batches of token ids on the host, and as tensors.
 
-use anyhow::bail;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use burn_dist::ProcessLocal;
 use burn_dist::data::Stream;
 use burn_dist::layout::Rows;
 use burn_dist::parallel::DTensorError;
-use burn_dist::train::corpus;
-use serde::{Deserialize, Serialize};
+use burn_dist::trainer::batch::{self, BatchSource, Position, in_samples};
 
 use super::rng::Rng;
 use crate::model::Packed;
@@ -72,45 +70,13 @@ impl Batch {
             }),
         }
     }
+}
 
-    /// The batch on a mesh; `by_process` if every process gives its rows, which all of them know, whichever these are.
-    ///
-    /// # Errors
-    /// If the rows here are not those that the mesh expects.
-    pub fn enter(&self, device: &Device, by_process: bool) -> Result<BatchTensors, DTensorError> {
-        if !by_process {
-            return Ok(self.tensors(device));
-        }
-        let rows = self.batch;
-        let shape = [self.held.len(), self.seq];
-        let ints = |ids: &[i32]| {
-            let data = TensorData::new(ids.to_vec(), shape);
-            Tensor::from_process_local(data, rows, device)
-        };
-        let weights = self.weights.as_ref().map(|weights| {
-            let data = TensorData::new(weights.clone(), shape);
-            Tensor::from_process_local(data, rows, device)
-        });
-        let packed = self.packed.as_ref().map(|packed| {
-            Ok::<_, DTensorError>(Packed {
-                documents: ints(&packed.documents)?,
-                positions: ints(&packed.positions)?,
-            })
-        });
-        Ok(BatchTensors {
-            tokens: ints(&self.tokens)?,
-            targets: ints(&self.targets)?,
-            weights: weights.transpose()?,
-            packed: packed.transpose()?,
-        })
-    }
+impl batch::Batch for Batch {
+    type Tensors = BatchTensors;
 
-    /// Cuts the rows into `parts` batches of as many rows each. Weights stay as they are, so that those of all parts
-    /// sum to 1.
-    ///
-    /// # Panics
-    /// If `parts` does not divide the number of rows.
-    pub fn split(&self, parts: usize) -> Vec<Batch> {
+    /// Weights stay as they are, so that those of all parts sum to 1.
+    fn split(&self, parts: usize) -> Vec<Batch> {
         assert!(
             self.batch.is_multiple_of(parts),
             "{parts} microbatches do not divide {} rows",
@@ -141,73 +107,38 @@ impl Batch {
         };
         (0..parts).map(part).collect()
     }
-}
 
-/// How far a source of batches is.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum Position {
-    /// In samples that each have a number.
-    Samples(burn_dist::data::Position),
-    /// In rows made of documents.
-    Rows(corpus::Position),
-}
-
-/// Where batches come from.
-pub trait BatchSource {
-    /// The next step's batch.
-    ///
-    /// # Communication
-    /// Processes may tell each other what is in their rows: all of them ask.
-    /// # Errors
-    /// If documents can no longer be read or encoded.
-    fn next_batch(&mut self) -> anyhow::Result<Batch>;
-
-    /// Where the next batch begins. It does not depend on how many rows a batch has, nor on which of them are here.
-    ///
-    /// # Communication
-    /// Processes may have to tell each other where they are: all of them ask.
-    /// # Errors
-    /// If another process is late or has ended.
-    fn position(&self) -> anyhow::Result<Position>;
-
-    /// Goes on at a position, which may be one of another run.
-    ///
-    /// # Errors
-    /// If that read other data, in another order, or in rows of other lengths.
-    fn resume(&mut self, position: &Position) -> anyhow::Result<()>;
-}
-
-/// The position in samples of a source that has these.
-///
-/// # Errors
-/// If it is one in documents, or in other samples.
-pub fn in_samples<'a>(
-    position: &'a Position,
-    stream: &Stream,
-) -> anyhow::Result<&'a burn_dist::data::Position> {
-    match position {
-        Position::Samples(position) => {
-            if position.stream != *stream {
-                bail!(
-                    "it was begun with {}, and goes on with {}",
-                    stream_text(&position.stream),
-                    stream_text(stream)
-                );
-            }
-            position.check(stream)?;
-            Ok(position)
+    fn enter(&self, device: &Device, by_process: bool) -> Result<BatchTensors, DTensorError> {
+        if !by_process {
+            return Ok(self.tensors(device));
         }
-        Position::Rows(_) => bail!(
-            "it was begun with texts (--data), and goes on with {}",
-            stream_text(stream)
-        ),
+        let rows = self.batch;
+        let shape = [self.held.len(), self.seq];
+        let ints = |ids: &[i32]| {
+            let data = TensorData::new(ids.to_vec(), shape);
+            Tensor::from_process_local(data, rows, device)
+        };
+        let weights = self.weights.as_ref().map(|weights| {
+            let data = TensorData::new(weights.clone(), shape);
+            Tensor::from_process_local(data, rows, device)
+        });
+        let packed = self.packed.as_ref().map(|packed| {
+            Ok::<_, DTensorError>(Packed {
+                documents: ints(&packed.documents)?,
+                positions: ints(&packed.positions)?,
+            })
+        });
+        Ok(BatchTensors {
+            tokens: ints(&self.tokens)?,
+            targets: ints(&self.targets)?,
+            weights: weights.transpose()?,
+            packed: packed.transpose()?,
+        })
     }
-}
 
-/// Returns the name of samples, for people.
-pub(super) fn stream_text(stream: &Stream) -> String {
-    let fingerprint = stream.fingerprint.clone();
-    fingerprint.unwrap_or_else(|| stream.to_string())
+    fn count(&self) -> usize {
+        self.batch * self.seq
+    }
 }
 
 /// Uniformly random tokens: the data of measurements.
@@ -240,6 +171,8 @@ impl RandomTokens {
 }
 
 impl BatchSource for RandomTokens {
+    type Batch = Batch;
+
     fn next_batch(&mut self) -> anyhow::Result<Batch> {
         let mut tokens = Vec::with_capacity(self.held.len() * self.seq);
         let mut targets = Vec::with_capacity(self.held.len() * self.seq);
@@ -286,6 +219,7 @@ mod tests {
     use super::*;
     use burn_dist::DeviceMesh;
     use burn_dist::launch::World;
+    use burn_dist::trainer::batch::Batch as _;
 
     fn random(batch: usize, seed: u64, held: Rows) -> RandomTokens {
         RandomTokens {

@@ -2,10 +2,11 @@
 
 use burn_dist::data::Stream;
 use burn_dist::train::corpus::{CorpusError, Once, Pass, Row};
+use burn_dist::trainer::batch::{BatchSource, Position, in_samples};
+use burn_dist::trainer::processes::Processes;
 
-use super::batch::{Batch, BatchSource, Position, in_samples};
+use super::batch::Batch;
 use super::texts::{Shape, batch};
-use crate::processes::Processes;
 
 /// Rows of held-out documents, batch by batch, and over again. What the last batch lacks are rows of which nothing is
 /// learnt. Every process reads all documents.
@@ -76,6 +77,8 @@ impl<'a> HeldOut<'a> {
 }
 
 impl BatchSource for HeldOut<'_> {
+    type Batch = Batch;
+
     fn next_batch(&mut self) -> anyhow::Result<Batch> {
         let rows = self.rows();
         batch(rows, &self.shape, self.processes)

@@ -6,9 +6,10 @@ use std::time::Duration;
 use anyhow::{anyhow, bail};
 use burn_dist::layout::Rows;
 use burn_dist::train::corpus::{self, Batches, Corpus, CorpusError, Counts, Difference, Part, Row};
+use burn_dist::trainer::batch::{BatchSource, Position, stream_text};
+use burn_dist::trainer::processes::Processes;
 
-use super::batch::{Batch, BatchSource, PackedIds, Position, stream_text};
-use crate::processes::Processes;
+use super::batch::{Batch, PackedIds};
 
 /// Batches that are made before they are asked for.
 const AHEAD: usize = 4;
@@ -127,6 +128,8 @@ fn agreed<T>(processes: &Processes, here: Result<T, CorpusError>) -> anyhow::Res
 }
 
 impl BatchSource for Texts<'_> {
+    type Batch = Batch;
+
     fn next_batch(&mut self) -> anyhow::Result<Batch> {
         let rows = self.batches.next_batch();
         batch(rows, &self.shape, self.processes)
@@ -201,8 +204,24 @@ pub(super) fn batch(
 mod tests {
     use super::*;
     use crate::data::held_out::HeldOut;
-    use crate::processes::tests::in_processes;
+    use burn_dist::launch::World;
     use burn_dist::train::corpus::{Document, EncodeError, Encoded, Once, Policy, Source};
+
+    /// Runs `program` in each of several processes, which are threads here; alone if it is one.
+    fn in_processes<T: Send>(num: usize, program: impl Fn(Processes) -> T + Sync) -> Vec<T> {
+        if num == 1 {
+            return vec![program(Processes::default())];
+        }
+        let program = &program;
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = World::simulated(num)
+                .into_iter()
+                .map(|world| scope.spawn(move || program(Processes::of(&world).unwrap())))
+                .collect();
+            let join = |thread: std::thread::ScopedJoinHandle<'_, T>| thread.join().unwrap();
+            threads.into_iter().map(join).collect()
+        })
+    }
 
     const SEQ: usize = 12;
 
@@ -282,7 +301,10 @@ mod tests {
             let held = held[processes.process()].clone();
             let alone = Processes::default();
             let all = Rows::all(6);
-            let sources: [(Box<dyn BatchSource>, Box<dyn BatchSource>); 2] = [
+            let sources: [(
+                Box<dyn BatchSource<Batch = Batch>>,
+                Box<dyn BatchSource<Batch = Batch>>,
+            ); 2] = [
                 (
                     Box::new(open(all.clone(), &alone)),
                     Box::new(open(held.clone(), &processes)),
@@ -307,7 +329,7 @@ mod tests {
     #[test]
     fn sources_go_on_where_another_run_was_left() {
         let alone = Processes::default();
-        type Make = fn(Rows, &Processes) -> Box<dyn BatchSource + '_>;
+        type Make = fn(Rows, &Processes) -> Box<dyn BatchSource<Batch = Batch> + '_>;
         let make: [Make; 2] = [
             |held, processes| Box::new(open(held, processes)),
             |held, processes| Box::new(held_out(held, processes)),

@@ -6,8 +6,9 @@ use std::path::Path;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::HfError;
+use super::folder::{CONFIG_BYTES_MAX, read_json};
 use super::tokens::Ids;
-use super::{CONFIG_BYTES_MAX, HfError, read_json};
 use crate::model::{LlamaConfig, RopeConfig, RopeScaling};
 
 /// The fields of `config.json` that matter here.

@@ -6,7 +6,8 @@ use burn::tensor::Device;
 use burn_dist::checkpoint::hf::{self, Described, Folder, Form, Region, Request, check, tensors};
 use burn_dist::checkpoint::{CheckpointError, KeyReport, Match, NonFinite};
 
-use super::{HfError, names};
+use super::HfError;
+use super::folder::names;
 use crate::model::{Llama, LlamaConfig};
 
 /// The name of the output matrix, which a folder leaves out if it is the embedding.
@@ -137,8 +138,8 @@ mod tests {
     use burn_dist::checkpoint::hf::Export;
 
     use super::*;
-    use crate::cli::{AxesArgs, MeshArgs};
-    use crate::mesh::Mesh;
+    use burn_dist::trainer::args::{AxesArgs, MeshArgs};
+    use burn_dist::trainer::mesh::Mesh;
 
     /// All parameters times a number.
     struct Times(f32);
@@ -155,7 +156,7 @@ mod tests {
             mesh: Some("fsdp=2".parse().unwrap()),
             ..AxesArgs::default()
         };
-        let mesh = Mesh::open(&MeshArgs::from(axes)).unwrap();
+        let mesh = Mesh::open::<Llama>(&MeshArgs::from(axes)).unwrap();
         let (config, device) = (LlamaConfig::test(), mesh.device());
         let fresh = || {
             let model = config.init(device);

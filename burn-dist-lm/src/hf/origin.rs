@@ -8,7 +8,8 @@ use burn_dist::mesh::DType;
 use burn_dist::train::files;
 use serde_json::{Map, Value};
 
-use super::{CONFIG_BYTES_MAX, HfError, read_json};
+use super::HfError;
+use super::folder::{CONFIG_BYTES_MAX, read_json};
 use crate::data::tokenizer::FILE_BYTES_MAX;
 
 /// Files beside the weights that say how they are used, as bytes: this program needs the first, others need all.

@@ -7,7 +7,8 @@ use burn_dist::checkpoint::hf::{self, Export};
 use burn_dist::checkpoint::{NonFinite, StateError};
 
 use super::config::HfConfig;
-use super::{HfError, Origin, names};
+use super::folder::names;
+use super::{HfError, Origin};
 use crate::data::tokenizer::Text;
 use crate::model::{Llama, LlamaConfig};
 

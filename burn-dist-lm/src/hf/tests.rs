@@ -8,6 +8,7 @@ use burn_dist::checkpoint::hf::Form;
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 
+use super::folder::names;
 use super::*;
 use crate::data::generate::generate;
 use crate::data::rng::Rng;

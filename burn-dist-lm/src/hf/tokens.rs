@@ -6,7 +6,8 @@ use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-use super::{HfError, read_json};
+use super::HfError;
+use super::folder::read_json;
 use crate::data::tokens::{ENDS, Ends, TOKENIZER_CONFIG, Tokens};
 
 /// No file that says it is longer.

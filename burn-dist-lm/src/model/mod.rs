@@ -16,22 +16,13 @@ pub use attention::Attention;
 pub use block::Block;
 pub use config::{ConfigError, LlamaConfig, Size};
 pub use feed_forward::FeedForward;
-pub use packed::Packed;
+pub use packed::{Packed, Positions};
 pub use rope::{Rope, RopeConfig, RopeScaling};
 
 use burn::module::Module;
 use burn::nn::{Embedding, Linear, RmsNorm};
-use burn::tensor::{Bool, Device, Int, Tensor};
+use burn::tensor::{Device, Int, Tensor};
 use burn_dist::Parallelize;
-
-/// The inputs of every block besides the hidden values.
-#[derive(Debug, Clone)]
-pub struct Positions {
-    /// Rotary tables: of one sequence length, or of each token.
-    pub rope: Rope,
-    /// `[b, 1, s, s]`: true where a query and a key are of different documents.
-    pub mask: Option<Tensor<4, Bool>>,
-}
 
 /// The whole decoder, from token ids to logits.
 #[derive(Module, Debug, Parallelize)]

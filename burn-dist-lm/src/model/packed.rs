@@ -1,5 +1,7 @@
 use burn::tensor::{Bool, Int, Tensor};
 
+use super::Rope;
+
 /// Documents that share rows and do not see each other.
 #[derive(Debug, Clone)]
 pub struct Packed {
@@ -24,19 +26,29 @@ impl Packed {
     }
 }
 
+/// The inputs of every block besides the hidden values.
+#[derive(Debug, Clone)]
+pub struct Positions {
+    /// Rotary tables: of one sequence length, or of each token.
+    pub rope: Rope,
+    /// `[b, 1, s, s]`: true where a query and a key are of different documents.
+    pub mask: Option<Tensor<4, Bool>>,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{AxesArgs, MeshArgs};
     use crate::data::batch::{Batch, PackedIds};
-    use crate::mesh::Mesh;
     use crate::model::{Llama, LlamaConfig};
-    use crate::optimizer::optimizer;
-    use crate::train::{Recipe, step_with};
+    use crate::train::step_with;
     use burn::module::{Module, ModuleVisitor, Param};
     use burn::optim::GradientsParams;
     use burn::tensor::{Device, TensorData, Tolerance};
     use burn_dist::layout::Rows;
+    use burn_dist::trainer::args::{AxesArgs, MeshArgs};
+    use burn_dist::trainer::mesh::Mesh;
+    use burn_dist::trainer::optimizer::optimizer;
+    use burn_dist::trainer::step::Recipe;
 
     /// Lengths of the documents of each row.
     const ROWS: [&[usize]; 4] = [&[5, 7, 4], &[16], &[1, 2, 3, 4, 6], &[9, 7]];
@@ -128,7 +140,7 @@ mod tests {
                 mesh: axes.map(|axes| axes.parse().unwrap()),
                 ..AxesArgs::default()
             };
-            let mesh = Mesh::open(&MeshArgs::from(axes)).unwrap();
+            let mesh = Mesh::open::<Llama>(&MeshArgs::from(axes)).unwrap();
             let device = mesh.device();
             let mut model = mesh.parallelize(model(device)).unwrap();
             let mut optim = optimizer();

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
 
-use burn_dist::launch;
+use crate::launch;
 
 /// Returns whether this process prints, draws and writes files; all of them compute.
 pub fn speaks() -> bool {
@@ -13,26 +13,31 @@ pub fn speaks() -> bool {
 }
 
 /// Prints a line, in the process that speaks.
+#[doc(hidden)]
 #[macro_export]
-macro_rules! say {
+macro_rules! __say {
     ($($text:tt)*) => {
-        if $crate::voice::speaks() {
-            $crate::out!($($text)*);
+        if $crate::trainer::voice::speaks() {
+            $crate::__out!($($text)*);
         }
     };
 }
 
 /// Prints a line, as `println!` does; whoever has closed the output wants no more, and the program goes on.
+#[doc(hidden)]
 #[macro_export]
-macro_rules! out {
-    ($($text:tt)*) => { $crate::voice::to_stdout(format_args!($($text)*)) };
+macro_rules! __out {
+    ($($text:tt)*) => { $crate::trainer::voice::to_stdout(format_args!($($text)*)) };
 }
 
 /// Prints a line for people, as `eprintln!` does; nobody may read it.
+#[doc(hidden)]
 #[macro_export]
-macro_rules! note {
-    ($($text:tt)*) => { $crate::voice::to_stderr(format_args!($($text)*)) };
+macro_rules! __note {
+    ($($text:tt)*) => { $crate::trainer::voice::to_stderr(format_args!($($text)*)) };
 }
+
+pub use {__note as note, __out as out, __say as say};
 
 /// Writes a line to standard output.
 pub fn to_stdout(line: fmt::Arguments<'_>) {

@@ -16,21 +16,29 @@ fn number<T: FromStr<Err: Display>>(
     }
 }
 
-pub(super) fn positive(text: &str) -> Result<usize, String> {
+/// A whole number of at least 1.
+///
+/// # Errors
+/// If the text is none.
+pub fn positive(text: &str) -> Result<usize, String> {
     number(text, "at least 1", |number| *number > 0)
 }
 
-pub(super) fn above_0<T: FromStr<Err: Display> + Into<f64> + Copy>(
-    text: &str,
-) -> Result<T, String> {
+/// A number above 0.
+///
+/// # Errors
+/// If the text is none.
+pub fn above_0<T: FromStr<Err: Display> + Into<f64> + Copy>(text: &str) -> Result<T, String> {
     number(text, "above 0", |number: &T| {
         is_finite_and(*number, |number| number > 0.0)
     })
 }
 
-pub(super) fn at_least_0<T: FromStr<Err: Display> + Into<f64> + Copy>(
-    text: &str,
-) -> Result<T, String> {
+/// A number of at least 0.
+///
+/// # Errors
+/// If the text is none.
+pub fn at_least_0<T: FromStr<Err: Display> + Into<f64> + Copy>(text: &str) -> Result<T, String> {
     number(text, "at least 0", |number: &T| {
         is_finite_and(*number, |number| number >= 0.0)
     })
@@ -41,12 +49,20 @@ fn is_finite_and(number: impl Into<f64>, is_in: impl Fn(f64) -> bool) -> bool {
     number.is_finite() && is_in(number)
 }
 
-pub(super) fn below_1(text: &str) -> Result<f32, String> {
+/// A share of at least 0 and below 1.
+///
+/// # Errors
+/// If the text is none.
+pub fn below_1(text: &str) -> Result<f32, String> {
     number(text, "at least 0 and below 1", |share| {
         (0.0..1.0).contains(share)
     })
 }
 
-pub(super) fn share(text: &str) -> Result<f64, String> {
+/// A share from 0 to 1.
+///
+/// # Errors
+/// If the text is none.
+pub fn share(text: &str) -> Result<f64, String> {
     number(text, "from 0 to 1", |share| (0.0..=1.0).contains(share))
 }

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use burn_dist::clock::Hardware;
 use clap::Args;
 
 use super::numbers::{above_0, positive};
+use crate::clock::Hardware;
 
 /// The folder of a run, its figures, and validation.
 #[derive(Debug, Clone, Default, Args)]

@@ -1,46 +1,36 @@
 //! The only contact with the mesh: on which device there is training, and what it reports.
 //!
-//! Everything else in this program takes a `Device` of Burn and would run on any one as it is.
+//! Everything else takes a `Device` of Burn and would run on any one as it is.
 
 use std::collections::BTreeMap;
-use std::io::{self, ErrorKind};
 use std::path::Path;
-use std::sync::atomic::{AtomicU8, Ordering};
 
 use anyhow::{Context, anyhow, bail};
-use burn::tensor::Device;
-use burn_dist::Fault;
-#[cfg(feature = "cuda")]
-use burn_dist::backend::CudaDevice;
-#[cfg(feature = "wgpu")]
-use burn_dist::backend::WgpuDevice;
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
-use burn_dist::backend::{self, CubeDevice};
-use burn_dist::checkpoint::{CheckpointError, StateError};
-use burn_dist::clock::Simulation;
-use burn_dist::explanation::Ask;
-use burn_dist::explanation::{MemoryPlan, MemoryTimeline};
-use burn_dist::launch::CommError;
-use burn_dist::layout::Rows;
-use burn_dist::mesh::{Axis, AxisRole, MeshError, MeshShape};
-use burn_dist::parallel::{DTensorError, ParallelError};
-use burn_dist::report::MeshReport;
-use burn_dist::report::{AccountedMemory, RankStats, RankTimes};
-use burn_dist::schedule::Timeline;
-use burn_dist::train::metrics::MetricsError;
-use burn_dist::train::run::RunError;
-use burn_dist::{
-    DeviceMesh, Float, Hold, OnMesh, Parallelize, ParallelizeWith, Plan, Precision, ShardStrategy,
-};
+use burn_core::tensor::Device;
 
-use crate::capacity::{TooFewRows, TooLarge, Unfit};
-use crate::checkpoints::SaveFailed;
-use crate::cli::{Backend, MeshArgs, Strategy};
-use crate::model::Llama;
-use crate::processes::{Elsewhere, Processes};
-use crate::report::{PlanStats, RankMemory, Traffic};
-use crate::stages;
-use burn_dist::train::files::{Unwritten, write_whole};
+use super::args::{Backend, MeshArgs, Strategy};
+use super::exit::ended_by;
+use super::model::Model;
+use super::processes::Processes;
+use super::report::{PlanStats, RankMemory, Traffic};
+use super::stages;
+#[cfg(feature = "cuda")]
+use crate::backend::CudaDevice;
+#[cfg(feature = "wgpu")]
+use crate::backend::WgpuDevice;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+use crate::backend::{self, CubeDevice};
+use crate::clock::Simulation;
+use crate::explanation::{Ask, MemoryPlan, MemoryTimeline};
+use crate::layout::Rows;
+use crate::mesh::{Axis, AxisRole, MeshShape};
+use crate::parallel::ParallelError;
+use crate::report::{AccountedMemory, MeshReport, RankStats, RankTimes};
+use crate::schedule::Timeline;
+use crate::train::files::write_whole;
+use crate::{
+    DeviceMesh, Fault, Float, Hold, OnMesh, ParallelizeWith, Plan, Precision, ShardStrategy,
+};
 
 /// The work of a training step on the mesh.
 #[derive(Debug, Clone)]
@@ -81,7 +71,9 @@ fn strategy(shape: &MeshShape, strategy: Strategy) -> anyhow::Result<ShardStrate
 }
 
 /// Amends a model's plan by the policy that the flags ask for.
-fn policy(plan: Plan, args: &MeshArgs) -> anyhow::Result<Plan> {
+///
+/// `units` is the path of the list that stages are cut from.
+fn policy(plan: Plan, units: &str, args: &MeshArgs) -> anyhow::Result<Plan> {
     let forward = &args.forward;
     let mut plan = plan
         .checkpoint(args.activation_checkpoint)
@@ -96,7 +88,7 @@ fn policy(plan: Plan, args: &MeshArgs) -> anyhow::Result<Plan> {
         plan = plan.stages_per_rank(stages);
     }
     if let Some(costs) = &args.pipeline.costs {
-        plan = plan.stage_costs("layers", costs);
+        plan = plan.stage_costs(units, costs);
     }
     if let Some(shape) = &forward.axes.mesh {
         plan = plan.strategy(strategy(shape, forward.strategy)?);
@@ -120,6 +112,14 @@ fn policy(plan: Plan, args: &MeshArgs) -> anyhow::Result<Plan> {
     Ok(plan)
 }
 
+/// The axes that a model can be trained on, for people: `pp, dp, fsdp, cp and tp`.
+fn axes_of<M: Model>() -> String {
+    let mut axes = vec!["pp", "dp", "fsdp", "cp"];
+    axes.extend(M::AXES);
+    let last = axes.pop().unwrap_or_default();
+    format!("{} and {last}", axes.join(", "))
+}
+
 /// The devices of this run.
 #[derive(Debug)]
 pub struct Mesh {
@@ -134,65 +134,9 @@ pub struct Mesh {
 impl Drop for Mesh {
     fn drop(&mut self) {
         if let Some(fault) = self.fault() {
-            EXIT_CODE.store(fault.exit_code(), Ordering::Relaxed);
+            ended_by(&fault);
         }
     }
-}
-
-/// The exit code of a run whose last checkpoint, figures, report or other files could not be written: an error of input
-/// or output, as `sysexits.h` numbers it.
-const UNWRITTEN: u8 = 74;
-
-/// The exit code for the fault that ended a mesh; 1, for errors of other kinds.
-static EXIT_CODE: AtomicU8 = AtomicU8::new(1);
-
-/// Returns the exit code for a run that ends with `error`: what its causes mean to a scheduler, or else the fault that
-/// has ended a mesh; 1, for errors of other kinds.
-pub fn exit_code(error: &anyhow::Error) -> u8 {
-    let of_cause = |cause: &(dyn std::error::Error + 'static)| {
-        let call = cause.downcast_ref().map(CommError::exit_code);
-        // As of any configuration that cannot be.
-        let misfit = cause.is::<TooLarge>() || cause.is::<TooFewRows>() || cause.is::<Unfit>();
-        let memory = misfit.then_some(78);
-        // The run is over, and a file of it is not all there.
-        let is_full = |error: &io::Error| {
-            matches!(
-                error.kind(),
-                ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge
-            )
-        };
-        let unwritten = cause.is::<SaveFailed>()
-            || cause.is::<MetricsError>()
-            || cause.is::<Unwritten>()
-            || cause.downcast_ref().is_some_and(is_full);
-        let unwritten = unwritten.then_some(UNWRITTEN);
-        // As of any configuration that cannot be.
-        let folder = cause.downcast_ref().map(|_: &RunError| 78);
-        let taken = match cause.downcast_ref() {
-            Some(StateError::Checkpoint(CheckpointError::Taken { .. })) => Some(78),
-            _ => None,
-        };
-        let elsewhere = cause.downcast_ref().map(|at: &Elsewhere| at.exit_code);
-        let fault = cause.downcast_ref().map(Fault::exit_code);
-        let mesh = match cause.downcast_ref::<MeshError>() {
-            Some(MeshError::Processes { exit_code, .. }) => Some(*exit_code),
-            _ => None,
-        };
-        let tensor = match cause.downcast_ref::<DTensorError>() {
-            Some(DTensorError::Fault(fault)) => Some(fault.exit_code()),
-            _ => None,
-        };
-        call.or(fault)
-            .or(mesh)
-            .or(tensor)
-            .or(memory)
-            .or(unwritten)
-            .or(folder)
-            .or(taken)
-            .or(elsewhere)
-    };
-    let told = error.chain().find_map(of_cause);
-    told.unwrap_or_else(|| EXIT_CODE.load(Ordering::Relaxed))
 }
 
 /// The work that the ranks of this process have done so far.
@@ -242,42 +186,65 @@ impl Mesh {
     ///
     /// # Errors
     /// If the model is not split over one of the axes, or this process can open no more meshes.
-    pub fn open(args: &MeshArgs) -> anyhow::Result<Self> {
-        Self::build(args, false, false)
+    pub fn open<M: Model>(args: &MeshArgs) -> anyhow::Result<Self> {
+        Self::build::<M>(args, false, false)
     }
 
     /// Opens devices whose ranks note what they do when, for [`Self::save_trace`].
     ///
     /// # Errors
     /// As [`Self::open`].
-    pub fn traced(args: &MeshArgs) -> anyhow::Result<Self> {
-        Self::build(args, false, true)
+    pub fn traced<M: Model>(args: &MeshArgs) -> anyhow::Result<Self> {
+        Self::build::<M>(args, false, true)
     }
 
     /// Opens devices that plan and explain, but execute nothing.
     ///
     /// # Errors
     /// As [`Self::open`].
-    pub fn dry(args: &MeshArgs) -> anyhow::Result<Self> {
-        Self::build(args, true, false)
+    pub fn dry<M: Model>(args: &MeshArgs) -> anyhow::Result<Self> {
+        Self::build::<M>(args, true, false)
     }
 
-    fn build(args: &MeshArgs, dry: bool, trace: bool) -> anyhow::Result<Self> {
+    /// Takes devices that the program has opened itself, and laid its model out over.
+    ///
+    /// # Errors
+    /// If the other processes cannot be reached.
+    pub fn of(mesh: DeviceMesh) -> anyhow::Result<Self> {
+        let args = MeshArgs::default();
+        Self::opened(mesh, &args, false)
+    }
+
+    fn opened(mesh: DeviceMesh, args: &MeshArgs, dry: bool) -> anyhow::Result<Self> {
+        Ok(Self {
+            device: mesh.device().autodiff(),
+            mesh,
+            args: args.clone(),
+            processes: match crate::launch::world()?.filter(|_| !dry) {
+                Some(world) => Processes::of(&world)?,
+                None => Processes::default(),
+            },
+        })
+    }
+
+    fn build<M: Model>(args: &MeshArgs, dry: bool, trace: bool) -> anyhow::Result<Self> {
         let mut builder = DeviceMesh::builder();
         let forward = &args.forward;
         if let Some(shape) = &forward.axes.mesh {
             // All its ranks would do the same work.
-            let idle = |axis: &&Axis| axis.role.splits_model() && axis.name != "tp";
+            let is_used = |axis: &Axis| M::AXES.contains(&axis.name.as_str());
+            let idle = |axis: &&Axis| axis.role.splits_model() && !is_used(axis);
             if let Some(axis) = shape.axes().iter().find(idle) {
                 bail!(
-                    "nothing of this model is split over axis `{}` of the mesh {shape}: use pp, dp, fsdp, cp and tp",
-                    axis.name
+                    "nothing of this model is split over axis `{}` of the mesh {shape}: use {}",
+                    axis.name,
+                    axes_of::<M>()
                 );
             }
             builder = builder.axes(shape);
         }
         // Whether it can be is known before a device is opened.
-        policy(Plan::new(), args)?;
+        policy(Plan::new(), M::UNITS, args)?;
         builder = builder
             .links(forward.link.clone().unwrap_or_default())
             .gpu_transport(forward.gpu_transport.into())
@@ -313,15 +280,7 @@ impl Mesh {
             builder = builder.dry_run();
         }
         let mesh = builder.build().context("cannot open the mesh")?;
-        Ok(Self {
-            device: mesh.device().autodiff(),
-            mesh,
-            args: args.clone(),
-            processes: match burn_dist::launch::world()?.filter(|_| !dry) {
-                Some(world) => Processes::of(&world)?,
-                None => Processes::default(),
-            },
-        })
+        Self::opened(mesh, args, dry)
     }
 
     /// The processes that have its ranks.
@@ -385,8 +344,8 @@ impl Mesh {
     ///
     /// # Errors
     /// If the model cannot be laid out so.
-    pub fn stages(&self, model: &Llama) -> anyhow::Result<Option<String>> {
-        let plan = policy(model.plan(), &self.args)?;
+    pub fn stages<M: Model>(&self, model: &M) -> anyhow::Result<Option<String>> {
+        let plan = policy(model.plan_on(self.mesh.shape())?, M::UNITS, &self.args)?;
         let specs = plan.resolve(model, self.mesh.shape());
         let specs = specs.map_err(|error| self.misfit(&error))?;
         Ok(stages::table(&specs, self.mesh.shape()))
@@ -416,8 +375,8 @@ impl Mesh {
     ///
     /// # Errors
     /// If the model cannot be laid out so.
-    pub fn parallelize(&self, model: Llama) -> anyhow::Result<Llama> {
-        let plan = policy(model.plan(), &self.args)?;
+    pub fn parallelize<M: Model>(&self, model: M) -> anyhow::Result<M> {
+        let plan = policy(model.plan_on(self.mesh.shape())?, M::UNITS, &self.args)?;
         model
             .parallelize_with(self.mesh.shape(), &plan)
             .map_err(|error| self.misfit(&error))
@@ -515,38 +474,5 @@ impl Mesh {
                 .collect::<Result<_, _>>()?,
         };
         Ok((result, explanation))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_cause_decides_the_exit_code() {
-        let lost = || CommError::Connection {
-            reason: "the cable was pulled".into(),
-        };
-        assert_eq!(exit_code(&lost().into()), 75);
-        let context = anyhow::Error::from(lost()).context("step 3 failed");
-        assert_eq!(exit_code(&context), 75);
-        let fault = || Fault::Processes(std::sync::Arc::new(lost()));
-        assert_eq!(exit_code(&fault().into()), 75);
-        assert_eq!(exit_code(&DTensorError::Fault(fault()).into()), 75);
-        let unreachable = MeshError::Processes {
-            mesh: "fsdp=2".into(),
-            reason: "nobody answers".into(),
-            exit_code: 78,
-        };
-        let opening = anyhow::Error::from(unreachable).context("cannot open the mesh");
-        assert_eq!(exit_code(&opening), 78);
-        let unwritten = Unwritten(io::Error::from(ErrorKind::PermissionDenied));
-        let report = anyhow::Error::from(unwritten).context("cannot write the report");
-        assert_eq!(exit_code(&report), 74);
-        let full = io::Error::from(ErrorKind::StorageFull);
-        assert_eq!(exit_code(&anyhow::Error::from(full).context("a model")), 74);
-        let unread = io::Error::from(ErrorKind::NotFound);
-        assert_eq!(exit_code(&unread.into()), 1);
-        assert_eq!(exit_code(&anyhow!("the loss is NaN")), 1);
     }
 }

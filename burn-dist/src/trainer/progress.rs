@@ -4,22 +4,44 @@ use std::io::IsTerminal;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::note;
-use crate::report::{RankMemory, bytes_text, count_text};
-use crate::voice::speaks;
+use super::report::{RankMemory, bytes_text, count_text};
+use super::voice::{note, say, speaks};
 
 /// Lines written over a phase where there is no terminal to draw on.
 const PLAIN_LINES: usize = 10;
 
+/// The part of a step that is shown.
+#[derive(Debug, Clone, Copy)]
+pub struct Shown<'a> {
+    /// Steps done, this one included.
+    pub done: usize,
+    /// Its loss.
+    pub loss: f32,
+    /// The figures beside it, of the model.
+    pub figures: &'a [f32],
+    /// Tokens, or what else a batch counts, per second at the median step time.
+    pub tokens_per_second: f64,
+}
+
+/// The text of a step.
+type Line = Box<dyn Fn(&Shown<'_>) -> String>;
+
 /// Shows loss, speed and memory of one phase.
-#[derive(Debug)]
 pub struct Progress {
     name: String,
     steps: usize,
     /// The ranks of all processes.
     num_ranks: usize,
     bar: Option<ProgressBar>,
+    /// Steps from one line on standard output to the next, and their text, if that is wanted in place of all else.
+    lines: Option<(usize, Line)>,
     quiet: bool,
+}
+
+impl std::fmt::Debug for Progress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Progress({}, {} steps)", self.name, self.steps)
+    }
 }
 
 impl Progress {
@@ -41,24 +63,50 @@ impl Progress {
             steps,
             num_ranks,
             bar,
+            lines: None,
             quiet: !speaks,
         }
     }
 
+    /// Writes lines of a program's own to standard output, on a terminal and elsewhere: of the first step, of every
+    /// `every`-th and of the last. For logs of batch systems.
+    pub fn lines(
+        steps: usize,
+        every: usize,
+        line: impl Fn(&Shown<'_>) -> String + 'static,
+    ) -> Self {
+        Self {
+            steps,
+            lines: Some((every.max(1), Box::new(line))),
+            ..Self::quiet()
+        }
+    }
+
     /// A display that shows nothing.
-    #[cfg(test)]
     pub fn quiet() -> Self {
         Self {
             name: String::new(),
             steps: 0,
             num_ranks: 0,
             bar: None,
+            lines: None,
             quiet: true,
         }
     }
 
-    /// Shows that `done` steps are done; `memory` is of the ranks of this process.
-    pub fn step(&self, done: usize, loss: f32, tokens_per_second: f64, memory: &[RankMemory]) {
+    /// Shows that a step is done; `memory` is of the ranks of this process.
+    pub fn step(&self, shown: &Shown<'_>, memory: &[RankMemory]) {
+        let Shown {
+            done,
+            loss,
+            tokens_per_second,
+            ..
+        } = *shown;
+        if let Some((every, line)) = &self.lines
+            && (done == 1 || done == self.steps || done.is_multiple_of(*every))
+        {
+            say!("{}", line(shown));
+        }
         if self.quiet {
             return;
         }
@@ -100,6 +148,9 @@ impl Progress {
     /// Leaves the last state on the screen, and says where the phase was stopped.
     pub fn interrupted(&self, done: usize) {
         self.finish();
+        if self.lines.is_some() {
+            say!("stopped after step {done}");
+        }
         if !self.quiet {
             note!(
                 "{:>9} interrupted after step {done} of {}",

@@ -1,6 +1,6 @@
 //! The optimizer of every phase: Burn's AdamW.
 
-use burn::optim::{AdamWConfig, ModuleOptimizer};
+use burn_optim::{AdamWConfig, ModuleOptimizer};
 
 /// The settings of AdamW, besides the rate.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use burn_dist::explanation::{MemoryClass, MemoryTimeline};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use super::{Surface, render};
+use crate::explanation::{MemoryClass, MemoryTimeline};
 
 /// The memory to draw.
 #[derive(Debug, Clone, Copy)]

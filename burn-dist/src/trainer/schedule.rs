@@ -15,6 +15,8 @@ pub struct Schedule {
     pub decay: Decay,
     /// The share of the peak that it falls to, from 0 to 1.
     pub floor: f64,
+    /// The share of all steps, at the end, over which [`Decay::Wsd`] falls.
+    pub last: f64,
 }
 
 /// How a learning rate falls after its rise.
@@ -27,11 +29,16 @@ pub enum Decay {
     Linear,
     /// It stays at its peak.
     Constant,
+    /// It stays at its peak, and falls by the same amount each step over the last ones: warmup, stable, decay (MiniCPM,
+    /// arXiv:2404.06395). A run can go on from before the fall with more steps.
+    Wsd,
 }
 
 impl Schedule {
     /// A share of the peak that is nearly nothing.
     pub const FLOOR: f64 = 0.01;
+    /// The share of steps over which [`Decay::Wsd`] falls, unless another one is set.
+    pub const LAST: f64 = 0.2;
 
     /// A rise over the first twentieth of `steps`, then half a cosine down to a hundredth.
     pub fn new(peak: f64, steps: usize) -> Self {
@@ -41,6 +48,7 @@ impl Schedule {
             steps,
             decay: Decay::Cosine,
             floor: Self::FLOOR,
+            last: Self::LAST,
         }
     }
 
@@ -55,6 +63,11 @@ impl Schedule {
             Decay::Cosine => 0.5 * (1.0 + (PI * progress).cos()),
             Decay::Linear => 1.0 - progress,
             Decay::Constant => return self.peak,
+            Decay::Wsd => {
+                let falling = (self.last * self.steps as f64).clamp(1.0, falling);
+                let left = self.steps as f64 - step as f64;
+                (left / falling).clamp(0.0, 1.0)
+            }
         };
         self.peak * (self.floor + (1.0 - self.floor) * left)
     }
@@ -79,7 +92,7 @@ mod tests {
 
     #[test]
     fn every_shape_rises_to_the_peak_and_ends_at_its_floor() {
-        for decay in [Decay::Cosine, Decay::Linear, Decay::Constant] {
+        for decay in [Decay::Cosine, Decay::Linear, Decay::Constant, Decay::Wsd] {
             let schedule = Schedule {
                 warm_up: 4,
                 decay,
@@ -92,8 +105,38 @@ mod tests {
             let (half, last) = match decay {
                 Decay::Cosine | Decay::Linear => (1.25, 0.5),
                 Decay::Constant => (2.0, 2.0),
+                Decay::Wsd => (2.0, 0.5),
             };
             assert!((rates[8] - half).abs() < 1e-12 && (rates[12] - last).abs() < 1e-12);
+        }
+    }
+
+    #[test]
+    fn wsd_stays_at_its_peak_until_the_last_steps() {
+        let schedule = Schedule {
+            warm_up: 2,
+            decay: Decay::Wsd,
+            floor: 0.5,
+            last: 0.4,
+            ..Schedule::new(1.0, 10)
+        };
+        let rates: Vec<f64> = (0..=10).map(|step| schedule.at(step)).collect();
+        assert_eq!(rates[..7], [0.5, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]);
+        let falling = [0.875, 0.75, 0.625, 0.5];
+        assert!(
+            rates[7..]
+                .iter()
+                .zip(falling)
+                .all(|(a, b)| (a - b).abs() < 1e-12),
+            "{rates:?}"
+        );
+        // However short the run is, and however long the rise.
+        for steps in 1..4 {
+            let short = Schedule {
+                warm_up: 9,
+                ..Schedule { steps, ..schedule }
+            };
+            assert!((0..12).all(|step| short.at(step) > 0.0 && short.at(step) <= 1.0));
         }
     }
 

@@ -3,16 +3,16 @@
 use clap::Args;
 
 use super::numbers::{above_0, at_least_0, below_1, share};
-use crate::optimizer::OptimizerConfig;
-use crate::schedule::{Decay, Schedule};
+use crate::trainer::optimizer::OptimizerConfig;
+use crate::trainer::schedule::{Decay, Schedule};
 
 /// How long a run is, and at which rates it learns.
 #[derive(Debug, Clone, Args)]
 pub struct ScheduleArgs {
-    /// Training steps: 20 for pretrain, 750 for finetune by default.
+    /// Training steps.
     #[arg(long)]
     pub steps: Option<usize>,
-    /// The highest learning rate: 2e-3 for tiny, 3e-4 for the others, 2e-5 for a model from a folder.
+    /// The highest learning rate.
     #[arg(long, value_parser = above_0::<f64>)]
     pub lr: Option<f64>,
     /// Steps over which the learning rate rises to it: a twentieth of --steps by default.
@@ -24,6 +24,9 @@ pub struct ScheduleArgs {
     /// The share of the highest learning rate that it falls to.
     #[arg(long, value_name = "SHARE", default_value_t = Schedule::FLOOR, value_parser = share)]
     pub lr_floor: f64,
+    /// With wsd, the share of all steps, at the end, over which the learning rate falls.
+    #[arg(long, value_name = "SHARE", default_value_t = Schedule::LAST, value_parser = share)]
+    pub lr_last: f64,
 }
 
 impl ScheduleArgs {
@@ -34,6 +37,7 @@ impl ScheduleArgs {
             warm_up: self.lr_warmup.unwrap_or(schedule.warm_up),
             decay: self.lr_decay,
             floor: self.lr_floor,
+            last: self.lr_last,
             ..schedule
         }
     }

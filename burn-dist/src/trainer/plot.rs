@@ -7,11 +7,12 @@ use std::ops::Range;
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use burn_dist::train::files::write_whole;
+use canvas::Canvas;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
-use canvas::Canvas;
+use crate::train::files::write_whole;
+
 pub use memory::{MemoryPlot, write_memory};
 
 /// One phase of training.

@@ -2,13 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use burn_dist::clock::Hardware;
-use burn_dist::explanation::MemoryPlan;
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
-use crate::processes::Processes;
-use crate::report::bytes_text;
+use super::error::{TooLarge, Unfit};
+use super::mesh::Mesh;
+use super::processes::Processes;
+use super::voice::{note, speaks};
+use crate::clock::Hardware;
+use crate::explanation::MemoryPlan;
 
 /// Bytes of a rank beside its tensors: its thread, its part of each plan, and buffers of its collectives. Measured as
 /// the resident memory of `tiny` on 16, 64 and 256 ranks, less the tensors and the process: 2.2 to 3.4 MiB.
@@ -19,75 +20,6 @@ const PROCESS_BYTES: u64 = 40 << 20;
 const STACK_BYTES: u64 = 2 << 20;
 /// Address space that glibc sets aside for each of its arenas, of which there are up to eight a core.
 const ARENA_BYTES: u64 = 64 << 20;
-
-/// More than fits.
-#[derive(Error)]
-#[error(
-    "this run needs about {} on {machine}, and {} {left_of}: {count} rank{} there hold{} up to {} of tensors{}{}, and \
-     {} \
-     themselves; use {remedies}; --force runs it all the same",
-    bytes_text(*needed), bytes_text(*left), if *count == 1 { "" } else { "s" },
-    if *count == 1 { "s" } else { "" }, bytes_text(*each), if *count == 1 { "" } else { " each" }, at(cause),
-    bytes_text(*overhead)
-)]
-pub struct TooLarge {
-    machine: Box<str>,
-    needed: u64,
-    left: u64,
-    left_of: Box<str>,
-    count: usize,
-    each: u64,
-    cause: String,
-    overhead: u64,
-    remedies: &'static str,
-}
-
-burn_dist_mesh::debug_by_message!(TooLarge);
-
-fn at(cause: &str) -> String {
-    match cause {
-        "" => String::new(),
-        cause => format!(" (at {cause})"),
-    }
-}
-
-/// Fewer rows than ranks that take rows of their own.
-#[derive(Error)]
-#[error(
-    "a microbatch has {rows} row(s), too few to split over the {ranks} ranks of {mesh} that take rows of their own: each \
-     would compute all of them, {:.1} % of the work more than once; give --batch {} at least, or dp and fsdp {rows} ranks \
-     together at most; --repeat-rows runs it all the same",
-    100.0 * (1.0 - 1.0 / *ranks as f64), ranks * accumulate
-)]
-pub struct TooFewRows {
-    /// Rows of the microbatch.
-    pub rows: usize,
-    /// Along the axes that split rows, together.
-    pub ranks: usize,
-    /// Text form of the mesh.
-    pub mesh: String,
-    /// Microbatches of a step.
-    pub accumulate: usize,
-}
-
-burn_dist_mesh::debug_by_message!(TooFewRows);
-
-/// A step that a device has too little memory for.
-#[derive(Error)]
-#[error(
-    "this does not run on {device}: the fullest rank holds {} (at {cause}), of the {} that a device has {} is reserved; \
-     use more ranks along fsdp or tp, a smaller --batch or --seq, --accumulate, or --activation-checkpoint full",
-    bytes_text(*held), bytes_text(*has), bytes_text(*reserved)
-)]
-pub struct Unfit {
-    device: String,
-    held: u64,
-    cause: String,
-    has: u64,
-    reserved: u64,
-}
-
-burn_dist_mesh::debug_by_message!(Unfit);
 
 impl Unfit {
     /// Returns what to say of a step whose ranks need more memory than devices have.
@@ -269,6 +201,45 @@ pub fn check(needs: &Needs, num_ranks: usize, processes: &Processes) -> anyhow::
     let rooms = processes.gather((processes.host(), Room::of_this_process()))?;
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
     Ok(compare(needs, num_ranks, &rooms, cores)?)
+}
+
+/// Compares what a run needs with what there is, where tensors are in the memory of the host; by `force`, what does not
+/// fit is only printed.
+///
+/// # Communication
+/// Waits for the other processes.
+/// # Errors
+/// As [`check`].
+pub fn check_on(needs: &Needs, mesh: &Mesh, force: bool) -> anyhow::Result<()> {
+    if !mesh.in_host_memory() {
+        return Ok(());
+    }
+    match check(needs, mesh.world_size(), mesh.processes()) {
+        Err(error) if force && error.is::<TooLarge>() => {
+            if speaks() {
+                note!("forced: {error}");
+            }
+            Ok(())
+        }
+        checked => checked,
+    }
+}
+
+/// Does the same as [`check_on`], before a step is planned: for the parameters alone. Processes that share
+/// a model out unevenly know that of no machine before the plan.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_parameters(
+    num_params: usize,
+    mesh: &Mesh,
+    remedies: &'static str,
+) -> anyhow::Result<()> {
+    if mesh.processes().are_several() {
+        return Ok(());
+    }
+    let needs = Needs::of_parameters(num_params, mesh.world_size(), remedies);
+    check_on(&needs, mesh, false)
 }
 
 /// Does the work of [`check`]: each process has sent the name of its machine, and what it may take there.

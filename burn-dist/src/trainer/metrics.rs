@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use burn_dist::train::StepFigures;
-use burn_dist::train::metrics::{Event, Figures, Inbox, Jsonl, Metrics, Sink, TensorBoard, name};
-use burn_dist::train::run::RunFolder;
-
-use crate::commands::End;
-use crate::processes::Processes;
-use crate::voice::{complain, in_one_line};
+use super::exit::End;
+use super::processes::Processes;
+use super::voice::{complain, in_one_line};
+use crate::train::StepFigures;
+use crate::train::metrics::{Event, Figures, Inbox, Jsonl, Metrics, Sink, TensorBoard, name};
+use crate::train::run::RunFolder;
 
 /// The figures of a run, if it writes any.
 #[derive(Debug, Default)]
@@ -61,6 +60,8 @@ pub struct StepRow {
     pub waiting_for_data: Duration,
     /// The loss on what is held out, after it, and how long that took.
     pub validation: Option<(f32, Duration)>,
+    /// Figures of the model, by name.
+    pub figures: Vec<(String, f32)>,
 }
 
 impl RunMetrics {
@@ -186,6 +187,9 @@ impl StepRow {
         if let Some((loss, time)) = self.validation {
             figures.push(name::VALIDATION_LOSS, loss.into());
             figures.push(name::VALIDATION_MS, ms(time));
+        }
+        for (name, value) in &self.figures {
+            figures.push(format!("model/{name}"), f64::from(*value));
         }
         ranks.add_speed_to(&mut figures, self.time, tflops_per_rank);
         ranks.add_to(&mut figures);

@@ -34,7 +34,7 @@ impl CheckpointArgs {
     /// # Errors
     /// If the launcher's variables cannot be read.
     pub fn resumes(&self) -> anyhow::Result<Resume> {
-        Ok(match burn_dist::launch::restarts()? {
+        Ok(match crate::launch::restarts()? {
             0 => self.resume,
             _ => Resume::Auto,
         })

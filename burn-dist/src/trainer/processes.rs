@@ -4,11 +4,12 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use burn_dist::launch::{CommError, Stop, Votes, World};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::mesh::exit_code;
+use super::error::Elsewhere;
+use super::exit::exit_code;
+use crate::launch::{CommError, Stop, Votes, World};
 
 /// How long a process works before it looks after the others: well below the time for which they wait for it.
 const TURN: Duration = Duration::from_secs(5);
@@ -25,19 +26,6 @@ struct Several {
     /// The machine of this process.
     host: String,
 }
-
-/// An error of another process.
-#[derive(thiserror::Error)]
-#[error("process {process} could not {what}: {reason}")]
-pub struct Elsewhere {
-    process: usize,
-    what: String,
-    reason: String,
-    /// The code that it exits with.
-    pub exit_code: u8,
-}
-
-burn_dist_mesh::debug_by_message!(Elsewhere);
 
 impl Processes {
     /// Returns those of `world`; every process makes as many of them, in the same order.
