@@ -4,5 +4,6 @@
 //! One program: each of its own would compile what they share once more.
 
 mod experts;
+mod regions;
 
 one_thread::one_thread!();

@@ -55,10 +55,7 @@ pub use burn_dist_macros::Parallelize021 as Parallelize;
 #[doc(inline)]
 pub use burn_dist_plan::clock;
 #[doc(inline)]
-pub use burn_dist_plan::policy::{
-    Accumulation, ActivationCheckpoint, AsyncTp, ContextParallel, Float, Float8, Fp8, Offload,
-    Precision, Reshard, Scaling, Scope, ShardStrategy, UnitPolicy,
-};
+pub use burn_dist_plan::policy::*;
 #[doc(hidden)]
 pub use parallel::private as __private;
 #[doc(inline)]

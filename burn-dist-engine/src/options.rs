@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::comm::{Chaos, World};
 use crate::mesh::{Links, Nodes};
-use crate::plan::DeviceCosts;
+use crate::plan::{DeviceCosts, Regions};
 use burn_dist_gpu::{GpuTransport, Reduction};
 
 /// How tensors made from data enter the mesh, and what is computed from them.
@@ -76,6 +76,8 @@ pub(crate) struct MeshOptions {
     pub nodes: Nodes,
     /// Collectives over several nodes are composed from this many bytes on; `None`: where it takes less time.
     pub hierarchy_bytes_min: Option<u64>,
+    /// How the elementwise work of ranks runs, if they compute in memory.
+    pub regions: Regions,
     /// True if ranks account for the buffers that they hold.
     pub account_memory: bool,
     /// The transport between ranks that each have a GPU of their own.
@@ -106,6 +108,7 @@ impl Default for MeshOptions {
             alone: false,
             nodes: Nodes::default(),
             hierarchy_bytes_min: None,
+            regions: Regions::default(),
             account_memory: false,
             gpu_transport: GpuTransport::default(),
             reduction: Reduction::default(),

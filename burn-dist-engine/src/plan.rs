@@ -8,10 +8,8 @@ pub use burn_dist_plan::cost::DeviceCosts;
 pub use burn_dist_plan::float8::Float8Layer;
 pub use burn_dist_plan::pipeline as schedule;
 pub use burn_dist_plan::{
-    Accumulation, ActivationCheckpoint, AsyncTp, AxisRedundancy, ContextParallel, FewRows, Float,
-    Float8, Fp8, Offload, Pipeline, PlanError, PlanOptions, Policy, Precision, Redundancy, Reshard,
-    Scaling, ScheduleChoice, ScheduleKind, Scope, ShardStrategy, Stage, Storage, UnitPolicy, clock,
-    explain, fuzz, memory,
+    AxisRedundancy, FewRows, Float, Pipeline, PlanError, PlanOptions, Redundancy, ScheduleChoice,
+    ScheduleKind, Stage, Storage, clock, explain, fuzz, memory,
 };
 pub(crate) use burn_dist_plan::{account, runs};
 pub(crate) use burn_dist_plan::{plan, text_after, why};
@@ -28,6 +26,6 @@ pub(crate) mod task {
     pub(crate) type RankPlan = burn_dist_plan::task::RankPlan<Recorded>;
     pub(crate) type Plan = burn_dist_plan::task::Plan<Recorded>;
     pub(crate) use burn_dist_plan::task::{
-        CollectiveTask, ReadPlan, Slot, TermOf, TransferTask, UploadTask,
+        CollectiveTask, ReadPlan, RegionTask, Slot, TermOf, TransferTask, UploadTask,
     };
 }

@@ -243,6 +243,49 @@ impl Kind {
 }
 
 impl Collective {
+    /// Returns the collective of a kind of which a member brings `block`, row-major, which is cut into pieces for the
+    /// members, or joined from theirs: a dim, and the size of each member's piece of it. `None` if the kind has no such
+    /// pieces.
+    pub fn of_pieces(
+        kind: Kind,
+        op: Option<ReduceOp>,
+        block: &[usize],
+        cut: Option<(usize, Arc<[usize]>)>,
+        joined: Option<(usize, Arc<[usize]>)>,
+        elem_bytes: usize,
+    ) -> Option<Self> {
+        let parts = |(dim, sizes): (usize, Arc<[usize]>)| Strided {
+            outer: block[..dim].iter().product(),
+            inner_bytes: block[dim + 1..].iter().product::<usize>() * elem_bytes,
+            mid_sizes: sizes,
+        };
+        Some(match kind {
+            Kind::AllGather => Self::AllGather(parts(joined?)),
+            Kind::ReduceScatter => Self::ReduceScatter {
+                op: op?,
+                parts: parts(cut?),
+            },
+            Kind::AllReduce => Self::AllReduce {
+                op: op?,
+                bytes: block.iter().product::<usize>() * elem_bytes,
+            },
+            Kind::AllToAll => {
+                let (split, concat) = (cut?, joined?);
+                let mut shape = block.to_vec();
+                shape[concat.0] = concat.1.iter().sum();
+                Self::AllToAll(AllToAll {
+                    shape: shape.into(),
+                    split,
+                    concat,
+                    elem_bytes,
+                })
+            }
+            Kind::Shift | Kind::Broadcast | Kind::Send | Kind::Recv | Kind::Exchange => {
+                return None;
+            }
+        })
+    }
+
     /// The kind of call.
     pub fn kind(&self) -> Kind {
         match self {

@@ -3,6 +3,8 @@
 use std::error::Error;
 use std::fmt;
 
+use super::role::AxisRole;
+
 /// Writes an error as people read it: its message, and those of its sources that it does not say itself. A program
 /// whose `main` returns an error prints its [`Debug`](fmt::Debug).
 #[doc(hidden)]
@@ -57,10 +59,10 @@ pub enum MeshError {
     },
     /// An axis whose name does not say what it is for.
     #[error(
-        "the axis `{name}` has a name that says nothing of what it is for{} Known names are dp, fsdp, cp, ep, tp, pp and \
-         their long forms; for another one say what it is for, as in `{name}:model={size}`: replicate, shard, context, \
-         expert, model or pipeline",
-        .meant.map_or(".".into(), |meant| format!(": did you mean `{meant}={size}`?"))
+        "the axis `{name}` has a name that says nothing of what it is for{} Known names are {}, and their long forms; for \
+         another one say what it is for, as in `{name}:model={size}`: {}",
+        .meant.map_or(".".into(), |meant| format!(": did you mean `{meant}={size}`?")), AxisRole::all_axes(),
+        AxisRole::all()
     )]
     UnknownRole {
         /// The name.
@@ -211,6 +213,16 @@ pub enum MeshError {
     FuzzSeed {
         /// The text.
         text: String,
+    },
+    /// A device that a rank of this process is to compute on, and that is not there.
+    #[error("a rank of the mesh {mesh} cannot compute on {device}: {reason}")]
+    NoDevice {
+        /// The mesh.
+        mesh: String,
+        /// The device.
+        device: String,
+        /// The reason, and what to do.
+        reason: String,
     },
     /// More than one degree left to be inferred.
     #[error(

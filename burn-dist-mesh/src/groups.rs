@@ -60,38 +60,39 @@ impl MeshShape {
     /// Returns the axes over which the rows of a batch are split: those whose role [`AxisRole::splits_rows`],
     /// in mesh order.
     pub fn data_axes(&self) -> Vec<AxisIndex> {
-        self.with_role(AxisRole::splits_rows)
+        self.axes_that(AxisRole::splits_rows)
     }
 
     /// Returns the axes over which experts are split by default: those of role [`AxisRole::Expert`], in
     /// mesh order.
     pub fn expert_axes(&self) -> Vec<AxisIndex> {
-        self.with_role(AxisRole::splits_experts)
+        self.axes_that(AxisRole::splits_experts)
     }
 
     /// Returns the axes over which the sequences of a batch are split: those of role [`AxisRole::Context`], in mesh
     /// order.
     pub fn context_axes(&self) -> Vec<AxisIndex> {
-        self.with_role(AxisRole::splits_sequences)
+        self.axes_that(AxisRole::splits_sequences)
     }
 
     /// Returns the axes over which parameters rest in pieces: those whose role [`AxisRole::shards`], in mesh order.
     pub fn shard_axes(&self) -> Vec<AxisIndex> {
-        self.with_role(AxisRole::shards)
+        self.axes_that(AxisRole::shards)
     }
 
     /// Returns the axes that split the model itself: those of role [`AxisRole::Model`], in mesh order.
     pub fn model_axes(&self) -> Vec<AxisIndex> {
-        self.with_role(AxisRole::splits_model)
+        self.axes_that(AxisRole::splits_model)
     }
 
     /// Returns the axis along which the model is cut into stages, if there is one of more than one rank.
     pub fn pipeline_axis(&self) -> Option<AxisIndex> {
-        let axes = self.with_role(AxisRole::cuts_stages);
+        let axes = self.axes_that(AxisRole::cuts_stages);
         axes.into_iter().find(|axis| self.size(*axis) > 1)
     }
 
-    fn with_role(&self, wanted: impl Fn(AxisRole) -> bool) -> Vec<AxisIndex> {
+    /// Returns the axes of whose role something holds, such as [`AxisRole::shards`], in mesh order.
+    pub fn axes_that(&self, wanted: impl Fn(AxisRole) -> bool) -> Vec<AxisIndex> {
         self.axis_indices()
             .filter(|&axis| wanted(self.role(axis)))
             .collect()

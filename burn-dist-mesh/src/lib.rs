@@ -11,19 +11,24 @@ mod dtype;
 mod error;
 mod groups;
 pub mod link;
+mod listed;
 mod parallel_dims;
 mod reduce;
+mod role;
 mod shape;
 mod text;
 pub mod topology;
 
-pub use axis::{Axis, AxisIndex, AxisRole, Rank};
+pub use axis::{Axis, AxisIndex, Rank};
 pub use dtype::{BoolStore, DType, Quantized};
 #[doc(hidden)]
 pub use error::debug_by_message;
 pub use error::{MeshError, TextError};
 pub use link::{Link, LinkError, Links};
+#[doc(hidden)]
+pub use listed::any_of;
 pub use parallel_dims::{Degree, ParallelDims};
 pub use reduce::ReduceOp;
+pub use role::AxisRole;
 pub use shape::MeshShape;
 pub use topology::{Nodes, Reach, Split, Topology};

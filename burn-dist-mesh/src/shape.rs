@@ -333,11 +333,11 @@ mod tests {
     #[test]
     fn an_axis_of_an_unknown_name_says_what_it_is_for() {
         let error = |text: &str| MeshShape::parse(text).unwrap_err().to_string();
-        insta::assert_snapshot!(error("fdsp=2"), @"the axis `fdsp` has a name that says nothing of what it is for: did you mean `fsdp=2`? Known names are dp, fsdp, cp, ep, tp, pp and their long forms; for another one say what it is for, as in `fdsp:model=2`: replicate, shard, context, expert, model or pipeline");
-        insta::assert_snapshot!(error("tp=2,hosts=3"), @"the axis `hosts` has a name that says nothing of what it is for. Known names are dp, fsdp, cp, ep, tp, pp and their long forms; for another one say what it is for, as in `hosts:model=3`: replicate, shard, context, expert, model or pipeline");
+        insta::assert_snapshot!(error("fdsp=2"), @"the axis `fdsp` has a name that says nothing of what it is for: did you mean `fsdp=2`? Known names are pp, dp, fsdp, ep, cp and tp, and their long forms; for another one say what it is for, as in `fdsp:model=2`: pipeline, replicate, shard, expert, context or model");
+        insta::assert_snapshot!(error("tp=2,hosts=3"), @"the axis `hosts` has a name that says nothing of what it is for. Known names are pp, dp, fsdp, ep, cp and tp, and their long forms; for another one say what it is for, as in `hosts:model=3`: pipeline, replicate, shard, expert, context or model");
         let mesh = MeshShape::parse("hosts:shard=3").unwrap();
         assert_eq!(mesh.shard_axes(), [AxisIndex(0)]);
-        insta::assert_snapshot!(error("hosts:shared=3"), @"cannot read the mesh `hosts:shared=3`: `shared` is no role of an axis: use replicate, shard, context, expert, model or pipeline; write axes as name=size, for example `fsdp=2,tp=4`");
+        insta::assert_snapshot!(error("hosts:shared=3"), @"cannot read the mesh `hosts:shared=3`: `shared` is no role of an axis: use pipeline, replicate, shard, expert, context or model; write axes as name=size, for example `fsdp=2,tp=4`");
     }
 
     #[test]

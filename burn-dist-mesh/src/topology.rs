@@ -18,7 +18,7 @@
 //!
 //! Not here: racks and switches, several networks per node.
 
-use super::{Axis, AxisIndex, AxisRole, MeshError, MeshShape, Rank, TextError};
+use super::{Axis, AxisIndex, MeshError, MeshShape, Rank, TextError};
 use std::fmt::{self, Write};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -397,15 +397,7 @@ impl MeshShape {
     /// Megatron-LM (arXiv:2104.04473, section 5.4.1, takeaway 1): tensor parallel inside a node, pipeline and data
     /// parallel between nodes.
     pub fn by_locality(&self) -> MeshShape {
-        let place = |axis: &Axis| match (axis.name.as_str(), axis.role) {
-            (_, AxisRole::Pipeline) => 0,
-            (_, AxisRole::Replicate) => 1,
-            (_, AxisRole::Shard) => 2,
-            (_, AxisRole::Expert) => 3,
-            (_, AxisRole::Context) => 4,
-            ("tp", _) => 6,
-            (_, AxisRole::Model) => 5,
-        };
+        let place = |axis: &Axis| (axis.role as usize, axis.name == "tp");
         let mut axes = self.axes().to_vec();
         axes.sort_by_key(place);
         Self::with_roles(axes).expect("the same axes in another order")

@@ -1,6 +1,6 @@
 //! Planned memory: the tasks of a rank walked with a [`Ledger`], buffer by buffer.
 
-use crate::ir::{Access, CollectiveTask, Op, RankPlan, Slot, Task, Tensor};
+use crate::ir::{Access, CollectiveTask, Op, RankPlan, RegionTask, Slot, Task, Tensor};
 use crate::memory::{ClassBytes, Ledger, MemoryClass, MemoryPlan, MemoryTimeline, PeakCause};
 use crate::storage::{Operand, Place, Strided};
 
@@ -78,6 +78,7 @@ pub fn cause<O: Op>(plan: &RankPlan<O>, task: usize) -> PeakCause {
     let at = |path: u32| plan.paths.get(path as usize).cloned();
     let (op, path) = match plan.tasks.get(task) {
         Some(Task::Op(op, path)) => (op.name(), at(*path)),
+        Some(Task::Region(task)) => ("region", at(task.path)),
         Some(Task::Collective(task)) => (task.kind().name(), at(task.path)),
         Some(Task::Launch { tasks, .. }) => match tasks.first() {
             Some(task) => (task.kind().name(), at(task.path)),
@@ -207,6 +208,7 @@ impl<'a, O: Op> Walk<'a, O> {
     fn task(&mut self, task: &Task<O>) {
         match task {
             Task::Op(op, _) => self.op(op),
+            Task::Region(task) => self.region(task),
             Task::Load {
                 value, slot, take, ..
             } => self.load(task, *value, *slot, *take),
@@ -371,6 +373,30 @@ impl<'a, O: Op> Walk<'a, O> {
                 elem: elem as u64,
             };
             self.place(slot, content);
+        }
+    }
+
+    /// A region overwrites operands that die in it and lie alone in their buffers, in order.
+    fn region(&mut self, task: &RegionTask) {
+        let content = |index: usize| self.slots.get(&task.inputs[index].slot);
+        let is_alone = |index: usize| {
+            content(index).is_some_and(|content| {
+                let elements = self.ledger.bytes(content.key) / content.elem.max(1);
+                content.at.is_plain()
+                    && content.at.elements() as u64 == elements
+                    && self.ledger.holders(content.key) == 1
+                    && !self.ledger.is_lent(content.key)
+            })
+        };
+        let taken = task.in_place(is_alone).into_iter();
+        let keys: Vec<Option<u64>> = taken.map(|taken| Some(content(taken?)?.key)).collect();
+        for (out, key) in task.outputs.iter().zip(keys) {
+            let elem = out.dtype.size() as u64;
+            let bytes = out.shape.iter().product::<usize>() as u64 * elem;
+            let key = key.unwrap_or_else(|| self.new_key());
+            self.ledger.hold(key, bytes, self.class(out.id));
+            let at = Strided::contiguous(&out.shape);
+            self.place(out.id, Content { key, at, elem });
         }
     }
 

@@ -1,17 +1,19 @@
-//! Bytes for people.
+//! Amounts for people.
 
 /// Returns bytes for people: `12.5 MiB`.
 pub fn human_bytes(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let mut value = bytes as f64;
+    human(bytes as f64, 1024.0, &["B", "KiB", "MiB", "GiB", "TiB"])
+}
+
+/// Returns an amount in the largest of the units of which there is one; each is `base` of the one before it, and of the
+/// first there are whole ones.
+pub(crate) fn human(amount: f64, base: f64, units: &[&str]) -> String {
+    let mut value = amount;
     let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
+    while value >= base && unit + 1 < units.len() {
+        value /= base;
         unit += 1;
     }
-    if unit == 0 {
-        format!("{bytes} B")
-    } else {
-        format!("{value:.1} {}", UNITS[unit])
-    }
+    let digits = usize::from(unit > 0);
+    format!("{value:.digits$} {}", units[unit])
 }

@@ -1,7 +1,9 @@
-//! What a plan does, for people and for programs.
+//! Plans in words and numbers, for people and for programs.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write;
+use std::hash::Hash;
 
 use serde::Serialize;
 
@@ -17,10 +19,11 @@ use crate::memory::{MemoryClass, MemoryPlan, MemoryTimeline};
 use crate::mesh::{Links, Rank, Topology};
 use crate::passes::float8::Float8Layer;
 use crate::passes::redundancy::Redundancy;
+use crate::passes::regions::Fused;
 use crate::plan::Plan;
 use crate::{Accumulation, ActivationCheckpoint, AskedValue};
 
-/// What is asked of windows beside what they do.
+/// Questions about windows beside what they do.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ask {
     /// A pass: what there is of a window after it is kept as text.
@@ -46,7 +49,7 @@ pub struct CollectiveTotal {
 }
 
 /// Collectives that are alike but for the module they serve.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct ExplainedCollective {
     /// `all_gather`, `reduce_scatter`, `all_reduce` or `all_to_all`.
     pub kind: &'static str,
@@ -68,17 +71,6 @@ pub struct ExplainedCollective {
     pub bytes: u64,
 }
 
-/// What collectives have in common that are told as one.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Alike {
-    kind: &'static str,
-    axes: String,
-    shape: Vec<usize>,
-    layouts: (String, String),
-    reason: String,
-    path: Option<String>,
-}
-
 /// A plan in words and numbers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Explanation {
@@ -95,18 +87,18 @@ pub struct Explanation {
     pub totals: BTreeMap<&'static str, CollectiveTotal>,
     /// Collectives, alike ones together, in program order.
     pub collectives: Vec<ExplainedCollective>,
-    /// Where each kind of them is.
+    /// Where each of them is, by what it is with a count of none.
     #[serde(skip)]
-    places: HashMap<Alike, usize>,
+    places: HashMap<ExplainedCollective, usize>,
     /// When accumulated gradients are reduced, as text; of several policies, those other than the default.
     pub accumulation: String,
     /// Gradients that were added or kept before they were reduced.
     pub accumulated: Accumulated,
-    /// What units make again in the backward, as text; of several policies, those other than `none`.
+    /// The activations that units make again in the backward, as text; of several policies, those other than `none`.
     pub checkpoint: String,
     /// Pipelines with their schedules; several where windows have several.
     pub scheduled: Vec<String>,
-    /// What is made again in the backward.
+    /// The steps that are made again in the backward.
     pub recomputed: Recomputed,
     /// Linear layers whose units ask for float8, and why some are left as they are.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -119,6 +111,9 @@ pub struct Explanation {
     /// others stay as they are.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub overlaps: Vec<Overlap>,
+    /// Elementwise work as few kernels, if it is: of the first rank.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fused: Option<Fused>,
     /// Work that ranks repeat.
     pub redundancy: Redundancy,
     /// The planned ranks; not part of the text and of JSON.
@@ -204,6 +199,9 @@ impl Explanation {
         let layers = plan.float8.iter().filter(|layer| !known.contains(layer));
         self.float8.extend(layers.cloned());
         self.overlaps.extend(plan.overlaps.iter().cloned());
+        if let Some(fused) = plan.fused {
+            *self.fused.get_or_insert_default() += fused;
+        }
         self.redundancy += &plan.redundancy;
         self.accumulated.added += plan.accumulated.added;
         self.accumulated.kept += plan.accumulated.kept;
@@ -231,32 +229,23 @@ impl Explanation {
         total.count += 1;
         total.bytes += record.bytes;
         self.add_time(record);
-        let alike = Alike {
+        let alike = ExplainedCollective {
             kind,
             axes: record.axes.clone(),
             shape: record.shape.clone(),
-            layouts: record.layouts.clone(),
+            from: record.layouts.0.clone(),
+            to: record.layouts.1.clone(),
             reason: record.reason.clone(),
             path: record.path.as_deref().map(generalize),
+            count: 0,
+            bytes: 0,
         };
-        if let Some(place) = self.places.get(&alike) {
-            let same = &mut self.collectives[*place];
-            same.count += 1;
-            same.bytes += record.bytes;
-            return;
-        }
-        self.collectives.push(ExplainedCollective {
-            kind,
-            axes: alike.axes.clone(),
-            shape: alike.shape.clone(),
-            from: alike.layouts.0.clone(),
-            to: alike.layouts.1.clone(),
-            reason: alike.reason.clone(),
-            path: alike.path.clone(),
-            count: 1,
-            bytes: record.bytes,
+        let place = *self.places.entry(alike).or_insert_with_key(|alike| {
+            self.collectives.push(alike.clone());
+            self.collectives.len() - 1
         });
-        self.places.insert(alike, self.collectives.len() - 1);
+        self.collectives[place].count += 1;
+        self.collectives[place].bytes += record.bytes;
     }
 
     fn add_time(&mut self, record: &CollectiveRecord) {
@@ -308,36 +297,23 @@ impl Explanation {
         if self.float8.is_empty() {
             return Ok(());
         }
-        let by_reason = |reason: fn(&Float8Layer) -> Option<&String>| {
-            let mut found: Vec<(&str, Vec<String>)> = Vec::new();
-            let mut places: HashMap<&str, usize> = HashMap::new();
-            let mut known: HashSet<(usize, String)> = HashSet::new();
-            for layer in &self.float8 {
-                let Some(reason) = reason(layer) else {
-                    continue;
-                };
-                let path = generalize(&layer.path);
-                let place = *places.entry(reason).or_insert(found.len());
-                if place == found.len() {
-                    found.push((reason, Vec::new()));
-                }
-                if known.insert((place, path.clone())) {
-                    found[place].1.push(path);
-                }
-            }
-            found
-        };
         let taken = self.float8.iter().filter(|layer| layer.skipped.is_none());
         let (taken, all) = (taken.count(), self.float8.len());
         writeln!(f, "float8: {taken} of {all} linear layer(s)")?;
         if let Some(by) = self.float8_by.as_ref().filter(|_| taken > 0) {
             writeln!(f, "float8 products run by {by}")?;
         }
-        for (reason, paths) in by_reason(|layer| layer.skipped.as_ref()) {
-            writeln!(f, "float8 skips {}: {reason}", paths.join(", "))?;
+        let layers = self.float8.iter();
+        let skipped = layers.filter_map(|layer| Some((layer.skipped.as_deref()?, &*layer.path)));
+        for (reason, paths) in by_reason(skipped) {
+            writeln!(f, "float8 skips {paths}: {reason}")?;
         }
-        for (reason, paths) in by_reason(|layer| layer.gathered_before.as_ref()) {
-            let paths = paths.join(", ");
+        let layers = self.float8.iter();
+        let gathered = layers.filter_map(|layer| {
+            let reason = layer.gathered_before.as_deref()?;
+            Some((reason, &*layer.path))
+        });
+        for (reason, paths) in by_reason(gathered) {
             writeln!(f, "float8 gathers {paths} before the cast: {reason}")?;
         }
         Ok(())
@@ -351,21 +327,16 @@ impl Explanation {
             axes.entry(&overlap.axis).or_default().push(overlap);
         }
         for (axis, overlaps) in axes {
-            // The paths by reason and kind.
-            let mut left: BTreeMap<&str, BTreeMap<&str, Vec<String>>> = BTreeMap::new();
-            let mut known: BTreeSet<(&str, &str, String)> = BTreeSet::new();
-            for overlap in &overlaps {
-                let Some(why) = overlap.whole else { continue };
-                let kinds = left.entry(why).or_default();
-                let paths = kinds.entry(overlap.kind).or_default();
-                let path = generalize(overlap.path.as_deref().unwrap_or("the model"));
-                if known.insert((why, overlap.kind, path.clone())) {
-                    paths.push(path);
-                }
-            }
+            let stay = overlaps.iter().filter_map(|overlap| {
+                let path = overlap.path.as_deref().unwrap_or("the model");
+                Some(((overlap.whole?, overlap.kind), path))
+            });
+            let mut left = by_reason(stay);
+            left.sort_unstable();
+            let left: Vec<_> = left.chunk_by(|one, next| one.0.0 == next.0.0).collect();
             let is_taken = |overlap: &&&Overlap| overlap.whole.is_none();
             let (taken, all) = (overlaps.iter().filter(is_taken).count(), overlaps.len());
-            if let (0, 1, Some(why)) = (taken, left.len(), left.keys().next()) {
+            if let (0, [[((why, _), _), ..]]) = (taken, &left[..]) {
                 writeln!(
                     f,
                     "async tp: none of {all} collective(s) along {axis}: {why}"
@@ -376,11 +347,11 @@ impl Explanation {
                 f,
                 "async tp: products run beside {taken} of {all} collective(s) along {axis}"
             )?;
-            for (why, kinds) in left {
-                let kinds = kinds.iter();
-                let kinds = kinds.map(|(kind, paths)| format!("{kind} of {}", paths.join(", ")));
+            for alike in left {
+                let kinds = alike.iter();
+                let kinds = kinds.map(|((_, kind), paths)| format!("{kind} of {paths}"));
                 let kinds = kinds.collect::<Vec<_>>().join("; ");
-                writeln!(f, "async tp leaves {kinds}: {why}")?;
+                writeln!(f, "async tp leaves {kinds}: {}", alike[0].0.0)?;
             }
         }
         Ok(())
@@ -412,6 +383,33 @@ impl Explanation {
             .map(|memory| memory.class_peaks.get(&MemoryClass::Activation));
         peaks.flatten().copied().max().unwrap_or(0)
     }
+}
+
+/// Returns the reasons, in order, each with the paths that have it, these once.
+fn by_reason<'a, R: Copy + Eq + Hash>(
+    reasons: impl Iterator<Item = (R, &'a str)>,
+) -> Vec<(R, String)> {
+    let mut found: Vec<(R, String)> = Vec::new();
+    let mut places: HashMap<R, usize> = HashMap::new();
+    let mut known: HashSet<(R, String)> = HashSet::new();
+    for (reason, path) in reasons {
+        let path = generalize(path);
+        if !known.insert((reason, path.clone())) {
+            continue;
+        }
+        match places.entry(reason) {
+            Entry::Occupied(place) => {
+                let (_, paths) = &mut found[*place.get()];
+                paths.push_str(", ");
+                paths.push_str(&path);
+            }
+            Entry::Vacant(place) => {
+                place.insert(found.len());
+                found.push((reason, path));
+            }
+        }
+    }
+    found
 }
 
 /// Adds a policy to the names of those in use, unless it is the default.
@@ -542,6 +540,9 @@ impl std::fmt::Display for Explanation {
         self.write_overlaps(f)?;
         if self.redundancy.flops > 0.0 {
             writeln!(f, "{}", self.redundancy)?;
+        }
+        if let Some(fused) = &self.fused {
+            writeln!(f, "{fused}")?;
         }
         self.write_memory(f)?;
         Ok(())

@@ -19,7 +19,7 @@
 //! Files use what is above them in this list, and nothing below.
 //!
 //! ```text
-//! layout/, rule/, policy/, pipeline/, cost.rs, memory.rs, storage.rs, bytes.rs, pool.rs
+//! layout/, rule/, policy/, pipeline/, cost.rs, memory.rs, storage.rs, bytes.rs, pool.rs, texts.rs
 //! ir/           window: recorded operations in canonical form; program: the steps of all ranks; tasks of a rank
 //! facts/        what values and operations are to training, the stages of a pipeline, visits to units, data flow
 //! account.rs    the bytes of a rank, buffer by buffer
@@ -35,6 +35,7 @@
 //!   hierarchy     stages of collectives over several nodes                program -> program
 //!   async_tp      products in chunks beside transfers                     program -> program
 //!   lower         local shapes and operations, pieces of collectives      program -> tasks
+//!   regions       elementwise work as few kernels                         tasks -> tasks
 //!   offload       moves to the host and back                              tasks -> tasks
 //!   lifetimes     last uses                                               tasks -> tasks
 //! plan.rs       tasks per rank, collectives with reasons, what each pass has done
@@ -44,6 +45,9 @@
 //! Nothing here knows a backend, a thread, a clock or the environment.
 
 #![forbid(unsafe_code)]
+
+#[macro_use]
+mod texts;
 
 pub mod account;
 mod bytes;
@@ -59,6 +63,7 @@ pub mod layout;
 pub mod memory;
 mod options;
 mod passes;
+pub mod pattern;
 pub mod pipeline;
 mod plan;
 mod planner;
@@ -84,13 +89,12 @@ pub use ir::{
 pub use layout::{LayoutText, runs};
 pub use options::PlanOptions;
 pub use passes::redundancy::{AxisRedundancy, FewRows, Redundancy};
+pub use passes::regions::Fused;
 pub use passes::{PASSES, pass_index};
 pub use pipeline::ScheduleKind;
 pub use planner::{plan, text_after};
-pub use policy::{
-    Accumulation, ActivationCheckpoint, AsyncTp, ContextParallel, Float, Float8, Fp8, Offload,
-    Policy, Precision, Reshard, Scaling, Scope, ShardStrategy, UnitPolicy,
-};
+pub use policy::unit::Policy;
+pub use policy::*;
 pub use storage::Storage;
 pub use why::{AskedValue, why};
 
@@ -103,8 +107,8 @@ pub mod float8 {
 /// Plans of windows: what every rank does.
 pub mod task {
     pub use crate::ir::task::{
-        CollectiveRecord, CollectiveTask, HostTask, Output, RandomTask, RankPlan, ReadPlan, Task,
-        TermOf, TransferTask, UploadTask,
+        CollectiveRecord, CollectiveTask, HostTask, Output, RandomTask, RankPlan, ReadPlan,
+        RegionInput, RegionTask, Task, TermOf, TransferTask, UploadTask,
     };
     pub use crate::ir::tensor::Slot;
     pub use crate::plan::Plan;

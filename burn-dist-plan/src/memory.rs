@@ -189,25 +189,17 @@ pub struct Ledger {
 impl Ledger {
     /// Adds a holder of buffer `key`, which is used as `class` from now on.
     pub fn hold(&mut self, key: u64, bytes: u64, class: MemoryClass) {
-        match self.entries.entry(key) {
-            std::collections::hash_map::Entry::Vacant(entry) => {
-                entry.insert(Entry {
-                    bytes,
-                    holders: 1,
-                    class,
-                    lent: false,
-                });
-                self.now.add(class, bytes);
-            }
-            std::collections::hash_map::Entry::Occupied(mut entry) => {
-                let entry = entry.get_mut();
-                self.now.sub(entry.class, entry.bytes);
-                entry.holders += 1;
-                entry.class = class;
-                entry.bytes = bytes;
-                self.now.add(class, bytes);
-            }
-        }
+        let entry = self.entries.entry(key).or_insert(Entry {
+            bytes: 0,
+            holders: 0,
+            class,
+            lent: false,
+        });
+        self.now.sub(entry.class, entry.bytes);
+        entry.holders += 1;
+        entry.class = class;
+        entry.bytes = bytes;
+        self.now.add(class, bytes);
     }
 
     /// Removes a holder; the last one gives the buffer back.

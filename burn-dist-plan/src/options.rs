@@ -5,6 +5,7 @@ use crate::Float;
 use crate::cost::DeviceCosts;
 use crate::ir::Float8Store;
 use crate::mesh::{BoolStore, Links, Rank, Topology};
+use crate::policy::Regions;
 use crate::storage::Storage;
 
 /// The options that a plan depends on besides the window.
@@ -43,4 +44,6 @@ pub struct PlanOptions {
     pub bool_store: BoolStore,
     /// How it stores tensors.
     pub storage: Storage,
+    /// How the elementwise work of a rank runs.
+    pub regions: Regions,
 }

@@ -11,6 +11,7 @@ mod offload;
 mod precision;
 mod propagate;
 pub(crate) mod redundancy;
+pub(crate) mod regions;
 mod report;
 pub(crate) mod rewriting;
 mod schedule;
@@ -64,6 +65,7 @@ passes! {
     hierarchy on Stage: "collectives over several nodes, in stages",
     async_tp on Stage: "products in chunks beside the tensor-parallel transfers that they wait for",
     lower on Stage: "tasks of each rank, with local shapes",
+    regions on Window: "elementwise work as few kernels",
     offload on Window: "moves to the host and back",
     lifetimes on Window: "last uses, and the bytes that each rank will hold",
 }

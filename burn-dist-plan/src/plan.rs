@@ -10,6 +10,7 @@ use crate::passes::async_tp::Overlap;
 use crate::passes::checkpoint::Recomputed;
 use crate::passes::float8::Float8Layer;
 use crate::passes::redundancy::Redundancy;
+use crate::passes::regions::Fused;
 use crate::policy::Policy;
 
 /// A planned window.
@@ -43,6 +44,8 @@ pub struct Plan<O> {
     pub float8: Vec<Float8Layer>,
     /// The policies of its parameters.
     pub policies: Vec<Arc<Policy>>,
+    /// Elementwise work as few kernels, if it is.
+    pub fused: Option<Fused>,
     /// Work that ranks repeat.
     pub redundancy: Redundancy,
 }

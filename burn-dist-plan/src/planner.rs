@@ -180,6 +180,7 @@ pub(crate) fn finish<O: Op>(planner: Planner<'_, O>, window: &Window<O>) -> Plan
         scheduled: report.scheduled,
         recomputed: report.recomputed,
         float8: report.float8,
+        fused: report.fused,
         policies: state.policies,
         redundancy: report.redundancy.unwrap_or_default(),
     }

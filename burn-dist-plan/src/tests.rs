@@ -20,7 +20,7 @@ use crate::mesh::{MeshShape, Nodes, ReduceOp};
 use crate::plan::Plan;
 use crate::toy::{Astray, Builder, Kind, Toy, nodes_of, options, planned, whole};
 use crate::{
-    ActivationCheckpoint, Float, PASSES, PlanOptions, Policy, Precision, plan, text_after,
+    ActivationCheckpoint, Float, PASSES, PlanOptions, Policy, Precision, Regions, plan, text_after,
 };
 
 /// Checks that records of communication say what the busiest of all ranks receives.
@@ -51,15 +51,24 @@ fn check_records(plan: &Plan<Toy>, what: &str) {
     }
 }
 
-/// Plans and runs a window and compares.
-fn check(b: &Builder, options: &PlanOptions, what: &str) {
-    let plan = plan(&b.window, &b.mesh, options).expect("a plan");
-    check_records(&plan, what);
+/// Plans and runs a window and compares, with elementwise work in regions and without.
+pub(crate) fn check(b: &Builder, options: &PlanOptions, what: &str) {
     let expected = whole(&b.window);
-    let found = planned(&b.window, &plan, &b.mesh);
-    assert_eq!(found.len(), expected.len(), "{what}");
-    for (value, expected) in expected {
-        assert_eq!(found[&value], expected, "value {value}: {what}");
+    for regions in [Regions::Flex, Regions::Off, Regions::On] {
+        let options = PlanOptions {
+            regions,
+            ..options.clone()
+        };
+        let plan = plan(&b.window, &b.mesh, &options).expect("a plan");
+        check_records(&plan, what);
+        let found = planned(&b.window, &plan, &b.mesh);
+        assert_eq!(found.len(), expected.len(), "{what}, regions {regions}");
+        for (value, expected) in &expected {
+            assert_eq!(
+                found[value], *expected,
+                "value {value}: {what}, regions {regions}"
+            );
+        }
     }
 }
 
@@ -315,7 +324,7 @@ fn what_is_loaded_on_the_host_is_brought_back_however_small() {
 }
 
 /// A training step of three layers, units of their own: `exp(x w)` each, and the sum of squares.
-fn three_layers(mesh: &str, rows: usize) -> Builder {
+pub(crate) fn three_layers(mesh: &str, rows: usize) -> Builder {
     let mut b = Builder::new(mesh);
     let weight = |b: &mut Builder, name: &str| {
         b.param(Builder::spec(
@@ -406,7 +415,7 @@ pub(crate) fn random_layout(
 }
 
 /// Writes a random program of up to 24 operations on what fits together.
-fn random_program(mesh: &str, picks: &[u8]) -> Builder {
+pub(crate) fn random_program(mesh: &str, picks: &[u8]) -> Builder {
     let mut b = Builder::new(mesh);
     let mut picks = picks.iter().map(|&pick| usize::from(pick));
     let mut pick = |bound: usize| picks.next().unwrap_or(0) % bound;

@@ -5,9 +5,10 @@
 use std::fmt::{self, Write};
 
 use crate::ir::levels::{Level, levels};
+use crate::ir::region::{Extent, Keep};
 use crate::ir::{
-    CollectiveTask, InputState, LocalStep, Mark, Move, OnNodes, Op, Program, ProgramStep, Role,
-    Slot, Task, Tensor, Transfer, ValueIndex, collective,
+    CollectiveTask, InputState, LocalStep, Mark, Move, OnNodes, Op, Program, ProgramStep,
+    RegionTask, Role, Slot, Task, Tensor, Transfer, ValueIndex, collective,
 };
 use crate::layout::redistribute::StepKind;
 use crate::mesh::MeshShape;
@@ -190,6 +191,54 @@ fn program<O: Op>(
     Ok(())
 }
 
+/// A region, with its formula below it: a line for each instruction, operands first.
+fn region(task: &RegionTask, out: &mut String) -> fmt::Result {
+    let RegionTask {
+        region, operations, ..
+    } = task;
+    let inputs = task.inputs.iter().map(|input| {
+        let last = if input.take { "!" } else { "" };
+        format!("s{}{last}", input.slot)
+    });
+    let inputs = inputs.collect::<Vec<_>>().join(", ");
+    let shapes: Vec<String> = task
+        .outputs
+        .iter()
+        .map(|to| format!("{:?}", to.shape))
+        .collect();
+    let (made, shapes) = (
+        list(task.outputs.iter().map(|to| to.id), 's'),
+        shapes.join(", "),
+    );
+    let count = match operations {
+        1 => "1 operation".to_string(),
+        count => format!("{count} operations"),
+    };
+    writeln!(
+        out,
+        "{made} = region({inputs})  {shapes}  # {count} over {:?}",
+        region.space
+    )?;
+    let operands = region.spans.len();
+    for (index, instruction) in region.formula.instructions.iter().enumerate() {
+        let (value, dtype) = (operands + index, instruction.dtype);
+        writeln!(out, "  v{value} = {}  {dtype}", instruction.instruction)?;
+    }
+    let results = region.formula.results.iter().zip(&region.keeps);
+    let results = results.map(|(value, keep)| match keep {
+        Keep::Each(Extent::Elements) => format!("v{value}"),
+        Keep::Each(Extent::Rows) => format!("v{value} of rows"),
+        Keep::OverRows(fold) => format!("{fold:?}(v{value}) over rows").to_lowercase(),
+        Keep::OverAll(fold, Extent::Elements) => {
+            format!("{fold:?}(v{value}) over all").to_lowercase()
+        }
+        Keep::OverAll(fold, Extent::Rows) => {
+            format!("{fold:?}(v{value}) over all rows").to_lowercase()
+        }
+    });
+    writeln!(out, "  keeps {}", results.collect::<Vec<_>>().join(", "))
+}
+
 fn tasks<O: Op>(state: &State<'_, O>, out: &mut String) -> fmt::Result {
     let Some((_, Lowered { plan, .. })) = state.ranks.first() else {
         return Ok(());
@@ -241,6 +290,7 @@ fn tasks<O: Op>(state: &State<'_, O>, out: &mut String) -> fmt::Result {
                     shapes.join(", ")
                 )?;
             }
+            Task::Region(task) => region(task, out)?,
             Task::Collective(task) => writeln!(out, "{}", collective(task))?,
             Task::Launch { group, tasks } => {
                 writeln!(out, "launch {group}")?;

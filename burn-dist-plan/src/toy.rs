@@ -4,7 +4,9 @@
 //! an implementation of [`Op`] is: a match over the same operations for each of its functions.
 
 mod builder;
+mod field;
 mod interpret;
+mod pointwise;
 mod ring;
 
 pub(crate) use ring::Astray;
@@ -16,6 +18,7 @@ pub(crate) use builder::{Builder, nodes_of, options};
 pub(crate) use interpret::{planned, whole};
 
 use crate::ir::op::{Traits, Wire};
+use crate::ir::region::{Binary, Pointwise, Unary};
 use crate::ir::{
     Adjoint, Float8Op, FloatClass, Indexed, Indexing, Layer, LocalView, Mark, NewTensor, Op,
     Product, Side, Steps, Tensor, TensorIndex, Work,
@@ -75,6 +78,11 @@ pub(crate) enum Kind {
     /// A copy of `(x, y)`'s first, whose ranks shift what they should not.
     Astray(Astray),
     Random,
+    /// A function of one element, or of two, as the interpreter has it.
+    Unary(Unary),
+    Binary(Binary),
+    /// The largest element along a dim, which stays with size 1.
+    MaxDim(usize),
     /// The same number everywhere.
     Full(i64),
     Mark(Mark),
@@ -183,6 +191,9 @@ impl Op for Toy {
             Kind::MeetBack => "meet_back",
             Kind::Astray(_) => "astray",
             Kind::Random => "random",
+            Kind::Unary(_) => "unary",
+            Kind::Binary(_) => "binary",
+            Kind::MaxDim(_) => "max_dim",
             Kind::Full(_) => "full",
             Kind::Mark(_) => "mark",
         }
@@ -233,7 +244,7 @@ impl Op for Toy {
         match &self.kind {
             Kind::Add | Kind::Sub => elementwise().joint_linear(&[0, 1]).build(),
             Kind::Mul | Kind::Scale(_) => elementwise().linear().build(),
-            Kind::Exp | Kind::Cast => elementwise().build(),
+            Kind::Exp | Kind::Cast | Kind::Unary(_) | Kind::Binary(_) => elementwise().build(),
             Kind::Matmul => RuleBuilder::notation(&shapes, "... i k, ... k j -> ... i j")
                 .broadcast()
                 .contract(ReduceOp::Sum)
@@ -257,6 +268,12 @@ impl Op for Toy {
                 RuleBuilder::named(&shapes, vec![dims(ndim)], vec![out])
                     .contract(ReduceOp::Sum)
                     .linear()
+                    .build()
+            }
+            Kind::MaxDim(dim) => {
+                let out = dims_but(ndim, *dim, Name::Whole);
+                RuleBuilder::named(&shapes, vec![dims(ndim)], vec![out])
+                    .contract(ReduceOp::Max)
                     .build()
             }
             Kind::Sum => {
@@ -318,7 +335,8 @@ impl Op for Toy {
             is_view: matches!(self.kind, Kind::Reshape | Kind::Transpose | Kind::Slice(..)),
             turns: self.kind == Kind::Transpose,
             adds_up: matches!(self.kind, Kind::SumDim(_) | Kind::Sum),
-            is_difference: self.kind == Kind::Sub,
+            is_maximum: matches!(self.kind, Kind::MaxDim(_)),
+            is_difference: matches!(self.kind, Kind::Sub | Kind::Binary(Binary::Sub)),
             makes_ones: self.kind == Kind::Full(1),
             makes_weight_gradient: self.kind == Kind::LinearW,
             indexing: match self.kind {
@@ -353,7 +371,12 @@ impl Op for Toy {
                 | Kind::Slice(..)
                 | Kind::Concat(_) => FloatClass::Move,
                 Kind::Add | Kind::Sub | Kind::Mul | Kind::Scale(_) => FloatClass::Follow,
-                Kind::Exp | Kind::SumDim(_) | Kind::Sum => FloatClass::Single,
+                Kind::Exp
+                | Kind::Unary(_)
+                | Kind::Binary(_)
+                | Kind::MaxDim(_)
+                | Kind::SumDim(_)
+                | Kind::Sum => FloatClass::Single,
                 Kind::Random | Kind::Full(_) => FloatClass::Create,
                 Kind::Cast
                 | Kind::Float8(_)
@@ -416,6 +439,10 @@ impl Op for Toy {
 
     fn indexed(&self, _: &LocalView<'_>) -> Option<Indexed> {
         None
+    }
+
+    fn pointwise(&self) -> Option<Pointwise> {
+        pointwise::pointwise(self)
     }
 
     fn multiplies_float8(&self) -> bool {
@@ -587,6 +614,9 @@ mod tests {
             toy(Kind::LinearW, &[&[2, 4, 6], &[2, 4, 8]], &[6, 8]),
             toy(Kind::Transpose, &[&[4, 6]], &[6, 4]),
             toy(Kind::SumDim(1), &[&[4, 6]], &[4, 1]),
+            toy(Kind::Unary(Unary::Sqrt), &[square], square),
+            toy(Kind::Binary(Binary::Div), &[square, square], square),
+            toy(Kind::MaxDim(1), &[&[4, 6]], &[4, 1]),
             toy(Kind::Reshape, &[&[4, 6]], &[24]),
             toy(Kind::Expand, &[&[4, 1]], &[4, 6]),
             toy(Kind::Slice(1, 2..5), &[&[4, 6]], &[4, 3]),

@@ -4,15 +4,17 @@
 //! fraction of it a step reaches. Machines are shared and noisy, so each mesh alternates with Flex step by step and the
 //! figure is the median ratio.
 //!
-//! `cargo bench -p burn-dist --bench llama [-- S|M]`
+//! `cargo bench -p burn-dist --bench llama [-- [S|M] [on|off|flex] [MESH]]`: of one size, with elementwise work in
+//! regions or not, on one mesh (`1`: one rank).
 
 use std::time::Instant;
 
 use burn::optim::ModuleOptimizer;
 use burn::tensor::{Device, Distribution, Tensor};
+use burn_dist::mesh::MeshShape;
 use burn_dist::trainer::batch::BatchSource;
 use burn_dist::trainer::optimizer;
-use burn_dist::{DeviceMesh, OnMesh, Parallelize};
+use burn_dist::{DeviceMesh, OnMesh, Parallelize, Regions};
 use burn_dist_lm::data::batch::{Batch, RandomTokens};
 use burn_dist_lm::data::rng::Rng;
 use burn_dist_lm::model::{Llama, LlamaConfig, Size};
@@ -73,7 +75,17 @@ fn step_flops(config: &LlamaConfig, batch: usize, seq: usize) -> f64 {
 }
 
 fn main() {
-    let only: Option<String> = std::env::args().skip(1).find(|arg| !arg.starts_with('-'));
+    let args: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|arg| !arg.starts_with('-'))
+        .collect();
+    let only = args.iter().find(|arg| ["S", "M"].contains(&arg.as_str()));
+    let regions: Regions = args
+        .iter()
+        .find_map(|arg| arg.parse().ok())
+        .unwrap_or_default();
+    let on = args.iter().find(|arg| *arg == "1" || arg.contains('='));
+    println!("elementwise work: {regions}");
     let peak = peak_flops();
     println!(
         "matrix products reach {:.1} GFLOP/s on this machine",
@@ -88,13 +100,19 @@ fn main() {
     let mut plan_share_max: f64 = 0.0;
     let mut misses_max = 0;
     for (name, size, steps) in [("S", Size::S, 9), ("M", Size::M, 3)] {
-        if only.as_ref().is_some_and(|only| only != name) {
+        if only.is_some_and(|only| only != name) {
             continue;
         }
         let config = size.config();
         let (seq, batch) = size.default_seq_and_batch();
         for text in ["", "fsdp=2", "tp=2", "dp=2", "fsdp=2,tp=2", "fsdp=4"] {
-            let mesh = DeviceMesh::parse(text).expect("a mesh");
+            let mesh_name = if text.is_empty() { "1" } else { text };
+            if on.is_some_and(|on| on != mesh_name) {
+                continue;
+            }
+            let axes = MeshShape::parse(text).expect("a mesh");
+            let mesh = DeviceMesh::builder().axes(&axes).regions(regions).build();
+            let mesh = mesh.expect("a mesh");
             let device = mesh.device().autodiff();
             let flex = Device::flex().autodiff();
             let mut plain = Trainer::new(config.init(&flex), flex);
@@ -132,7 +150,6 @@ fn main() {
             let time = median(&mut times);
             let tokens_per_s = (batch * seq) as f64 / time;
             let of_peak = step_flops(&config, batch, seq) / time / peak;
-            let mesh_name = if text.is_empty() { "1" } else { text };
             println!(
                 "{name:<5} {mesh_name:<14} {tokens_per_s:>10.0} {ratio:>8.3} {of_peak:>9.2} {share:>10.4} {misses:>7}"
             );
@@ -153,6 +170,7 @@ fn main() {
         "{}",
         json!({
             "bench": "llama",
+            "regions": regions.to_string(),
             "one_rank_ratio": one_rank,
             "plan_share": plan_share_max,
             "plan_misses": misses_max,

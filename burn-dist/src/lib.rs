@@ -46,10 +46,7 @@ pub use burn_dist_macros::Parallelize;
 #[doc(inline)]
 pub use burn_dist_plan::clock;
 #[doc(inline)]
-pub use burn_dist_plan::policy::{
-    Accumulation, ActivationCheckpoint, AsyncTp, ContextParallel, Float, Float8, Fp8, Offload,
-    Precision, Reshard, Scaling, Scope, ShardStrategy, UnitPolicy,
-};
+pub use burn_dist_plan::policy::*;
 pub use device::{BurnDevice, DeviceMesh, DeviceMeshBuilder};
 #[doc(hidden)]
 pub use parallel::private as __private;

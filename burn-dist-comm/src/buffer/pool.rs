@@ -52,7 +52,7 @@ impl Pool {
     }
 
     /// Returns a buffer of `len` bytes, uninitialised.
-    pub(crate) fn take(self: &Arc<Self>, len: usize) -> PoolMemory {
+    pub fn take(self: &Arc<Self>, len: usize) -> PoolMemory {
         let capacity = if len < POOLED_MIN {
             len.next_multiple_of(ALIGN)
         } else {

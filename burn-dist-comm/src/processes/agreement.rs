@@ -191,7 +191,7 @@ impl Agreement {
         let (of, or) = (a.process, b.process);
         let what = if a.hash == b.hash {
             "the same operations with other numbers, data or tensors (every process passes the whole batch, made \
-             alike, and reads the same tensors in the same order)".to_string()
+             alike, and reads the same tensors in the same order), or with other `regions` of the mesh".to_string()
         } else if of_a.is_empty() || of_b.is_empty() {
             // Not kept, or a window without operations.
             "other operations".to_string()

@@ -19,8 +19,8 @@ use cudarc::driver::result::{ctx, device as driver, event, primary_ctx, stream};
 use cudarc::driver::sys::{CUcontext, CUevent_flags, CUstream};
 use sys::cublasLtMatmulDescAttributes_t as Attribute;
 
+use super::call::{Call, empty, try_out};
 use super::task::Task;
-use super::{Call, empty, try_out};
 use burn_dist_kernels::cuda::engine::{Device, Engine, EngineError};
 use burn_dist_kernels::cuda::product::{Out, Product, Scales};
 

@@ -2,19 +2,22 @@
 
 use cubecl::server::Handle;
 
-use super::{Call, try_out};
+use super::call::{Call, try_out};
 use crate::element::Element;
 use crate::float8::{Form, Operand, Tiles};
 use crate::launch::Elements;
 use burn_dist_kernels::cuda::engine::{Device, Engine, EngineError};
 use burn_dist_kernels::cuda::product::{BLOCK, Out, Product, Scales};
 
+/// The name of the engine that every device has.
+pub(super) const CUBECL: &str = "cubecl";
+
 /// The kernel that every device runs.
 pub(super) struct Dsl;
 
 impl Engine<Call, Handle> for Dsl {
     fn name(&self) -> &'static str {
-        super::linear::CUBECL
+        CUBECL
     }
 
     fn supports(&self, _: &Device, product: &Product) -> Result<(), &'static str> {

@@ -8,7 +8,9 @@ use cubecl::server::Handle;
 
 use burn_dist_plan::policy::Fp8;
 
-use super::{Call, engines, transposed};
+use super::call::Call;
+use super::dsl::CUBECL;
+use super::{engines, transposed};
 use crate::element::Element;
 use crate::float8::{self, Form, Operand, Tiles};
 use crate::launch::Elements;
@@ -109,9 +111,6 @@ fn out_of(element: Element) -> Out {
         Element::Bf16 => Out::BF16,
     }
 }
-
-/// The name of the engine that every device has.
-pub(super) const CUBECL: &str = "cubecl";
 
 /// Runs a product by an engine; one that fails has warned, and the next one was asked.
 fn run(

@@ -2,7 +2,7 @@
 
 use cubecl::server::Handle;
 
-use super::{Call, try_out};
+use super::call::{Call, try_out};
 use crate::float8::mma;
 use burn_dist_kernels::cuda::engine::{Device, Engine, EngineError};
 use burn_dist_kernels::cuda::product::Product;

@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use burn_dist_kernels::cuda::engine::{Device, Engine, EngineError, Engines};
+use burn_dist_kernels::cuda::engine::{Device, EngineError, Engines};
 use burn_dist_kernels::cuda::product::{BLOCK, Out, Product, Scales};
-use burn_dist_kernels::cuda::reference::{Operands, Sums};
 use burn_dist_kernels::cuda::{flag_wait, quantize, transpose};
 use burn_dist_plan::policy::{Fp8, Scaling};
 use cubecl::cuda::{CudaDevice, CudaRuntime};
@@ -14,27 +13,16 @@ use cubecl::server::Handle;
 use cudarc::driver::result::device as driver;
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
 
+pub use call::Call;
 use task::Task;
 
+mod call;
 pub mod cublaslt;
 mod dsl;
 pub mod linear;
 mod mma;
 mod task;
 mod wgmma;
-
-/// The tensors that a product is computed with. Operands and the result lie in memory by rows; `a` is `[m, k]`, `b` is `[n, k]`.
-#[derive(Clone)]
-pub struct Call {
-    /// CubeCL's stream and memory.
-    pub client: ComputeClient<CudaRuntime>,
-    /// Values of both operands in 8 bits.
-    pub values: [Handle; 2],
-    /// The scales that they were multiplied with, in f32.
-    pub scales: [Handle; 2],
-    /// In the type of the result, if the product has one.
-    pub bias: Option<Handle>,
-}
 
 /// Engines on a GPU, which give a buffer.
 pub type CudaEngines = Engines<Call, Handle>;
@@ -163,57 +151,6 @@ pub fn wait(client: &ComputeClient<CudaRuntime>, wait: flag_wait::Wait) {
     Task::FlagWait.launch(client, 1, &[], &[], wait.info());
 }
 
-/// Runs a small product of a kind, waits for it, and compares it with the reference: sizes that end inside of tiles,
-/// and more than one tile along each dim.
-fn try_out(
-    engine: &dyn Engine<Call, Handle>,
-    device: &Device,
-    product: &Product,
-    call: &Call,
-) -> Result<(), EngineError> {
-    let failed = |reason: String| EngineError::Failed {
-        engine: engine.name(),
-        reason,
-    };
-    let small = Product {
-        m: 272,
-        n: 144,
-        k: 272,
-        ..*product
-    };
-    engine
-        .supports(device, &small)
-        .map_err(|reason| failed(reason.into()))?;
-    let operands = Operands::pseudo_random(small);
-    let client = &call.client;
-    // What has failed before is not this engine's.
-    client
-        .flush()
-        .map_err(|error| failed(format!("before it, the device reported: {error:?}")))?;
-    let floats = |values: &[f32]| client.create_from_slice(bytemuck::cast_slice(values));
-    let bias = operands.bias_bytes();
-    let own = Call {
-        client: client.clone(),
-        values: operands
-            .values
-            .each_ref()
-            .map(|values| client.create_from_slice(values)),
-        scales: operands.scales.each_ref().map(|scales| floats(scales)),
-        bias: small.bias.then(|| client.create_from_slice(&bias)),
-    };
-    let out = engine.launch(device, &small, &own)?;
-    let found = client
-        .read_one(out)
-        .map_err(|error| failed(format!("{error:?}")))?;
-    operands.check(&found, Sums::TensorCores).map_err(failed)
-}
-
-/// Returns the buffer of a result.
-fn empty(call: &Call, product: &Product) -> Handle {
-    call.client
-        .empty(product.m * product.n * product.out.bytes())
-}
-
 /// Returns the engine that is first tried for the products of layers on a device, as text: its name, or one of each
 /// scaling if these differ. Nothing is launched.
 pub fn by_scaling(device: &Device) -> String {
@@ -232,7 +169,7 @@ pub fn by_scaling(device: &Device) -> String {
             out: Out::BF16,
             bias: false,
         };
-        engines().choose(device, &product).unwrap_or(linear::CUBECL)
+        engines().choose(device, &product).unwrap_or(dsl::CUBECL)
     };
     let all = [Scaling::Tensorwise, Scaling::Rowwise, Scaling::Blockwise128];
     let names = all.map(name);

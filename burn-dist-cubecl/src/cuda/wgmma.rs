@@ -2,8 +2,8 @@
 
 use cubecl::server::Handle;
 
+use super::call::{Call, empty, try_out};
 use super::task::Task;
-use super::{Call, empty, try_out};
 use burn_dist_kernels::cuda::engine::{Device, Engine, EngineError};
 use burn_dist_kernels::cuda::product::Product;
 use burn_dist_kernels::cuda::wgmma::{Kernel, TensorMap};

@@ -22,6 +22,13 @@ use crate::comm::PoolMemory;
 /// True if the backend of a program says what its ranks compute on.
 pub(crate) const NAMES_BACKEND: bool = true;
 
+/// Returns the number of a device that is one of CUDA's.
+#[cfg(feature = "cuda")]
+pub(crate) fn cuda_index(device: &dyn std::any::Any) -> Option<usize> {
+    let device: &burn_cuda::CudaDevice = device.downcast_ref()?;
+    Some(device.index)
+}
+
 /// Returns what tensors on a device are made of where a program does not say.
 pub(crate) fn settings<B: Backend>(device: &B::Device) -> DeviceSettings {
     get_device_settings::<B>(device)

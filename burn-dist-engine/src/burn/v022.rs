@@ -26,6 +26,15 @@ pub(crate) fn settings<B: Backend>(device: &B::Device) -> DeviceSettings {
     get_or_init_device_settings::<B>(device)
 }
 
+/// Returns the number of a device that is one of CUDA's.
+#[cfg(feature = "cuda")]
+pub(crate) fn cuda_index(device: &dyn std::any::Any) -> Option<usize> {
+    match device.downcast_ref()? {
+        burn_cubecl::CubeDevice::Cuda(device) => Some(device.index),
+        _ => None,
+    }
+}
+
 /// Data of the host.
 pub(crate) mod data {
     pub(crate) use burn_backend::TensorData;

@@ -1,7 +1,9 @@
 //! Activations that work element by element, and custom operations of burn-ir, which the recorder refuses: none of
 //! burn-dist's is one.
 
+use super::curves;
 use super::family::prelude::*;
+use super::formula::{formula, map, pair};
 use super::places::pairwise;
 use super::pointwise::{self, mapped};
 
@@ -55,6 +57,29 @@ impl Operation for Activated<'_> {
             Self::Custom(_) => Place::New(Strided::contiguous(shape)),
             _ if inputs.len() == 1 => mapped(&inputs[0]),
             _ => pairwise(inputs, shape, false),
+        }
+    }
+
+    fn pointwise(&self) -> Option<Pointwise> {
+        match self {
+            Self::Relu(op) => map(op, curves::relu),
+            Self::ReluBackward(op) => pair(op, curves::relu_backward),
+            Self::LeakyRelu(op) => formula([&op.lhs], &op.out, |sketch, [x]| {
+                curves::leaky_relu(x, sketch.scalar(&op.rhs, x.wide().dtype))
+            }),
+            Self::PRelu(op) => pair(op, curves::leaky_relu),
+            Self::Gelu(op) => map(op, curves::gelu),
+            Self::GeluBackward(op) => pair(op, curves::gelu_backward),
+            Self::Sigmoid(op) => map(op, curves::sigmoid),
+            Self::SigmoidBackward(op) => pair(op, curves::sigmoid_backward),
+            Self::HardSigmoid(op) => formula([&op.tensor], &op.out, |sketch, [x]| {
+                let scalars = [&op.alpha, &op.beta];
+                let [alpha, beta] = scalars.map(|of| sketch.scalar(of, x.wide().dtype));
+                curves::hard_sigmoid(x, alpha, beta)
+            }),
+            Self::LogSigmoid(op) => map(op, curves::log_sigmoid),
+            Self::LogSigmoidBackward(op) => pair(op, curves::log_sigmoid_backward),
+            Self::Custom(_) => None,
         }
     }
 }

@@ -4,7 +4,9 @@
 use burn_backend::tensor::FloatTensor;
 use burn_dist_door::Activation;
 
+use super::curves;
 use super::family::prelude::*;
+use super::formula::{Value, formula};
 use super::places::pairwise;
 use super::pointwise::{self, mapped};
 
@@ -53,6 +55,29 @@ impl Operation for Activated<'_> {
             false => Place::New(Strided::contiguous(shape)),
         }
     }
+
+    fn pointwise(&self) -> Option<Pointwise> {
+        let Self::Custom(op) = self;
+        let (inputs, out) = (&op.inputs[..], &op.outputs[0]);
+        match Activation::parse(&op.id)? {
+            Activation::Relu => map(inputs, out, curves::relu),
+            Activation::ReluBackward => pair(inputs, out, curves::relu_backward),
+            Activation::LeakyRelu { negative_slope } => map(inputs, out, |x| {
+                curves::leaky_relu(x, x.wide().number(negative_slope))
+            }),
+            Activation::Prelu => pair(inputs, out, curves::leaky_relu),
+            Activation::Gelu => map(inputs, out, curves::gelu),
+            Activation::GeluBackward => pair(inputs, out, curves::gelu_backward),
+            Activation::Sigmoid => map(inputs, out, curves::sigmoid),
+            Activation::SigmoidBackward => pair(inputs, out, curves::sigmoid_backward),
+            Activation::HardSigmoid { alpha, beta } => map(inputs, out, |x| {
+                let [alpha, beta] = [alpha, beta].map(|number| x.wide().number(number));
+                curves::hard_sigmoid(x, alpha, beta)
+            }),
+            Activation::LogSigmoid => map(inputs, out, curves::log_sigmoid),
+            Activation::LogSigmoidBackward => pair(inputs, out, curves::log_sigmoid_backward),
+        }
+    }
 }
 
 /// Runs the backend's own function.
@@ -78,4 +103,22 @@ fn run<B: BackendIr, E: Env<B>>(
         Activation::LogSigmoid => B::log_sigmoid(next()),
         Activation::LogSigmoidBackward => B::log_sigmoid_backward(next(), next()),
     }
+}
+
+/// Returns the formula of an activation of one input.
+fn map(
+    inputs: &[TensorIr],
+    out: &TensorIr,
+    compute: impl for<'s> FnOnce(Value<'s>) -> Value<'s>,
+) -> Option<Pointwise> {
+    formula([&inputs[0]], out, |_, [x]| compute(x))
+}
+
+/// Returns the formula of an activation of two inputs.
+fn pair(
+    inputs: &[TensorIr],
+    out: &TensorIr,
+    compute: impl for<'s> FnOnce(Value<'s>, Value<'s>) -> Value<'s>,
+) -> Option<Pointwise> {
+    formula([&inputs[0], &inputs[1]], out, |_, [x, y]| compute(x, y))
 }

@@ -3,8 +3,10 @@
 use burn_backend::DType;
 
 use super::family::prelude::*;
+use super::formula::{formula, map, pair, with_scalar};
 use super::places::pairwise;
 use super::pointwise::{self, in_order, mapped};
+use crate::mesh;
 
 family! {
     Arithmetic |cx, op| by_number(K: Numbers) {
@@ -74,6 +76,41 @@ impl Operation for Arithmetic<'_> {
                 in_order(&inputs[0])
             }
             _ => Place::New(Strided::contiguous(shape)),
+        }
+    }
+
+    fn pointwise(&self) -> Option<Pointwise> {
+        use Arithmetic::*;
+        match self {
+            Add(op) => pair(op, |x, y| x + y),
+            AddScalar(op) => with_scalar(op, |x, y| x + y),
+            Sub(op) => pair(op, |x, y| x - y),
+            SubScalar(op) => with_scalar(op, |x, y| x - y),
+            Mul(op) => pair(op, |x, y| x * y),
+            MulScalar(op) => with_scalar(op, |x, y| x * y),
+            Div(op) => pair(op, |x, y| x / y),
+            DivScalar(op) => with_scalar(op, |x, y| x / y),
+            Rem(op) => pair(op, |x, y| x.binary(Binary::Rem, y)),
+            RemScalar(op) => with_scalar(op, |x, y| x.binary(Binary::Rem, y)),
+            Powi(op) => formula([&op.lhs, &op.rhs], &op.out, |_, [x, y]| {
+                match x.is_float() {
+                    true => x.binary(Binary::Pow, y.to(x.dtype)),
+                    false => x.powi(y),
+                }
+            }),
+            PowiScalar(op) => formula([&op.lhs], &op.out, |sketch, [x]| match x.is_float() {
+                true => x.powi(sketch.scalar(&op.rhs, mesh::DType::I64)),
+                false => {
+                    let x = x.bounded();
+                    x.powi(sketch.scalar(&op.rhs, x.dtype))
+                }
+            }),
+            Abs(op) => map(op, |x| x.abs()),
+            Clamp(op) => formula([&op.tensor], &op.out, |sketch, [x]| {
+                let x = x.bounded();
+                let [min, max] = [&op.min, &op.max].map(|bound| sketch.scalar(bound, x.dtype));
+                x.at_least(min).at_most(max)
+            }),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Operations on the bits of ints.
 
 use super::family::prelude::*;
+use super::formula::{map, pair, with_scalar};
 use super::pointwise;
 
 family! {
@@ -24,5 +25,24 @@ family! {
 impl Operation for Bits<'_> {
     fn rule(&self, shapes: &Shapes<'_>) -> OpRule {
         pointwise::any(shapes)
+    }
+
+    fn pointwise(&self) -> Option<Pointwise> {
+        use Bits::*;
+        let with = |op: &ScalarOpIr, function| with_scalar(op, |x, y| x.binary(function, y));
+        let both = |op: &BinaryOpIr, function| pair(op, |x, y| x.binary(function, y));
+        match self {
+            BitwiseAnd(op) => both(op, Binary::And),
+            BitwiseAndScalar(op) => with(op, Binary::And),
+            BitwiseOr(op) => both(op, Binary::Or),
+            BitwiseOrScalar(op) => with(op, Binary::Or),
+            BitwiseXor(op) => both(op, Binary::Xor),
+            BitwiseXorScalar(op) => with(op, Binary::Xor),
+            BitwiseLeftShift(op) => both(op, Binary::ShiftLeft),
+            BitwiseLeftShiftScalar(op) => with(op, Binary::ShiftLeft),
+            BitwiseRightShift(op) => both(op, Binary::ShiftRight),
+            BitwiseRightShiftScalar(op) => with(op, Binary::ShiftRight),
+            BitwiseNot(op) => map(op, |x| x.unary(Unary::Not)),
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Comparisons, which make bools of the type that was recorded.
 
 use super::family::prelude::*;
+use super::formula::{compared, compared_elem};
 use super::pointwise;
 
 /// Compares two tensors of floats or of ints.
@@ -65,5 +66,21 @@ impl Operation for Compare<'_> {
 
     fn float_class(&self) -> FloatClass {
         FloatClass::Follow
+    }
+
+    fn pointwise(&self) -> Option<Pointwise> {
+        use Compare::*;
+        match self {
+            Equal(op) => compared(op, Binary::Equal),
+            EqualElem(op) => compared_elem(op, Binary::Equal),
+            Greater(op) => compared(op, Binary::Greater),
+            GreaterElem(op) => compared_elem(op, Binary::Greater),
+            GreaterEqual(op) => compared(op, Binary::GreaterEqual),
+            GreaterEqualElem(op) => compared_elem(op, Binary::GreaterEqual),
+            Lower(op) => compared(op, Binary::Less),
+            LowerElem(op) => compared_elem(op, Binary::Less),
+            LowerEqual(op) => compared(op, Binary::LessEqual),
+            LowerEqualElem(op) => compared_elem(op, Binary::LessEqual),
+        }
     }
 }

@@ -4,7 +4,9 @@ use burn_backend::tensor::{BoolTensor, IntTensor};
 use burn_backend::{DType, Scalar};
 
 use super::family::prelude::*;
+use super::formula::formula;
 use super::pointwise;
+use crate::mesh;
 
 family! {
     Convert |cx, op| {
@@ -55,6 +57,16 @@ impl Operation for Convert<'_> {
             true => Place::Shares(0, inputs[0].at.clone()),
             false => Place::New(Strided::contiguous(shape)),
         }
+    }
+
+    /// Ints become 16-bit floats by way of f32.
+    fn pointwise(&self) -> Option<Pointwise> {
+        let (Self::Cast(op) | Self::IntoFloat(op) | Self::IntoInt(op)) = self;
+        formula([&op.input], &op.out, |_, [x]| match op.out.dtype {
+            DType::Bool(_) => x.truth(),
+            DType::F16 | DType::BF16 if !x.is_float() => x.to(mesh::DType::F32),
+            _ => x,
+        })
     }
 }
 

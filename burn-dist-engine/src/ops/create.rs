@@ -2,7 +2,9 @@
 
 use burn_backend::Distribution;
 
+use super::dtype::of_burn;
 use super::family::prelude::*;
+use super::formula::formula;
 use super::kinds::{Arithmetics, Held};
 
 /// Runs `kernel(shape, device, type)` of the kind of the tensor.
@@ -77,6 +79,24 @@ impl Operation for Create<'_> {
             makes_ones: matches!(self, Self::Ones(_)),
             is_random: matches!(self, Self::Random(_) | Self::IntRandom(_)),
             ..Traits::default()
+        }
+    }
+
+    fn pointwise(&self) -> Option<Pointwise> {
+        let number = |out: &TensorIr, number| {
+            formula([], out, |sketch, []| {
+                sketch.number(number, of_burn(out.dtype))
+            })
+        };
+        match self {
+            Self::Zeros(op) => number(&op.out, 0.0),
+            Self::Ones(op) => number(&op.out, 1.0),
+            Self::Full(op) => formula([], &op.out, |sketch, []| {
+                sketch.scalar(&op.value, of_burn(op.out.dtype))
+            }),
+            // Whatever is in memory, draws by index, and what no kernel makes.
+            Self::Empty(_) | Self::Random(_) | Self::IntRandom(_) => None,
+            Self::Init(_) | Self::Drop(_) => None,
         }
     }
 }

@@ -13,6 +13,7 @@ use super::recorded::Marked;
 /// Imports of a family's file.
 pub(super) mod prelude {
     pub(in crate::ops) use burn_dist_plan::op::{Adjoint, FloatClass, Layer, Traits, Work};
+    pub(in crate::ops) use burn_dist_plan::region::{Binary, Fold, Pointwise, Unary};
     pub(in crate::ops) use burn_dist_plan::rule::{
         FactorKind, Lowering, Name, OpRule, Rule, RuleBuilder, Shapes,
     };
@@ -68,6 +69,11 @@ pub(super) trait Operation {
     /// See [`Op::remade_flops`](burn_dist_plan::op::Op::remade_flops).
     fn remade_flops(&self, _: &Shapes<'_>) -> f64 {
         0.0
+    }
+
+    /// Returns what it computes of each element, as [`formula`](super::formula) says it.
+    fn pointwise(&self) -> Option<Pointwise> {
+        None
     }
 
     /// Returns where burn-flex 0.21 puts its first result, of `shape`; further ones are in buffers of their own.

@@ -1,6 +1,7 @@
 //! Functions of single floats.
 
 use super::family::prelude::*;
+use super::formula::{map, pair, with_scalar};
 use super::places::pairwise;
 use super::pointwise::{self, mapped};
 
@@ -59,5 +60,39 @@ impl Operation for Function<'_> {
             }
             _ => mapped(&inputs[0]),
         }
+    }
+
+    fn pointwise(&self) -> Option<Pointwise> {
+        use Function::*;
+        let (op, function) = match self {
+            Exp(op) => (op, Unary::Exp),
+            Log(op) => (op, Unary::Log),
+            Log1p(op) => (op, Unary::Log1p),
+            Erf(op) => (op, Unary::Erf),
+            Sqrt(op) => (op, Unary::Sqrt),
+            Recip(op) => (op, Unary::Recip),
+            Cos(op) => (op, Unary::Cos),
+            Cosh(op) => (op, Unary::Cosh),
+            Sin(op) => (op, Unary::Sin),
+            Sinh(op) => (op, Unary::Sinh),
+            Tan(op) => (op, Unary::Tan),
+            Tanh(op) => (op, Unary::Tanh),
+            ArcCos(op) => (op, Unary::ArcCos),
+            ArcCosh(op) => (op, Unary::ArcCosh),
+            ArcSin(op) => (op, Unary::ArcSin),
+            ArcSinh(op) => (op, Unary::ArcSinh),
+            ArcTan(op) => (op, Unary::ArcTan),
+            ArcTanh(op) => (op, Unary::ArcTanh),
+            Round(op) => (op, Unary::Round),
+            Floor(op) => (op, Unary::Floor),
+            Ceil(op) => (op, Unary::Ceil),
+            Trunc(op) => (op, Unary::Trunc),
+            IsNan(op) => return map(op, |x| x.asked(Unary::IsNan)),
+            IsInf(op) => return map(op, |x| x.asked(Unary::IsInf)),
+            Powf(op) => return pair(op, |x, y| x.binary(Binary::Pow, y)),
+            PowfScalar(op) => return with_scalar(op, |x, y| x.binary(Binary::Pow, y)),
+            ArcTan2(op) => return pair(op, |x, y| x.binary(Binary::ArcTan2, y)),
+        };
+        map(op, |x| x.unary(function))
     }
 }

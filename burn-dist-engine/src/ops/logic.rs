@@ -1,6 +1,7 @@
 //! Operations on bools.
 
 use super::family::prelude::*;
+use super::formula::{map, pair};
 use super::pointwise::{self, both, in_order};
 
 family! {
@@ -20,6 +21,14 @@ impl Operation for Logic<'_> {
         match self {
             Self::Not(_) => in_order(&inputs[0]),
             Self::And(_) | Self::Or(_) => both(inputs, shape),
+        }
+    }
+
+    fn pointwise(&self) -> Option<Pointwise> {
+        match self {
+            Self::Not(op) => map(op, |x| x.unary(Unary::Not)),
+            Self::And(op) => pair(op, |x, y| x.binary(Binary::And, y)),
+            Self::Or(op) => pair(op, |x, y| x.binary(Binary::Or, y)),
         }
     }
 }

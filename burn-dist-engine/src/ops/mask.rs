@@ -1,6 +1,7 @@
 //! Elements chosen by a mask of bools.
 
 use super::family::prelude::*;
+use super::formula::formula;
 use super::places::masked;
 use super::pointwise;
 
@@ -31,5 +32,19 @@ impl Operation for Mask<'_> {
 
     fn float_class(&self) -> FloatClass {
         FloatClass::Follow
+    }
+
+    fn pointwise(&self) -> Option<Pointwise> {
+        match self {
+            Self::MaskWhere(op) => {
+                let operands = [&op.tensor, &op.mask, &op.value];
+                formula(operands, &op.out, |_, [x, mask, value]| {
+                    mask.select(value, x)
+                })
+            }
+            Self::MaskFill(op) => formula([&op.tensor, &op.mask], &op.out, |sketch, [x, mask]| {
+                mask.select(sketch.scalar(&op.value, x.dtype), x)
+            }),
+        }
     }
 }

@@ -21,6 +21,7 @@
 //! | [`rules`] | what rules share |
 //! | `lower`, `emit` | from a global operation to the local ones of a rank |
 //! | `pointwise` | what functions of single elements share |
+//! | `formula`, `curves` | what an operation computes of each element, for regions; activations |
 //! | `places` | which results are in the memory of an operand |
 //! | [`execute`] | runs one operation: where its tensors come from, and errors |
 //! | `nothing` | operations on tensors without elements, which need no kernel |
@@ -37,6 +38,7 @@ mod conv;
 mod convert;
 mod create;
 mod ctc;
+mod curves;
 pub mod custom;
 pub mod dtype;
 mod embedding;
@@ -44,6 +46,7 @@ mod emit;
 pub mod execute;
 mod family;
 pub(crate) mod float8;
+mod formula;
 mod function;
 pub(crate) mod index;
 mod join;

@@ -3,6 +3,7 @@
 //! Where means and variances are inputs, a batch is normalised element by element, so there all dims may be split.
 
 use super::family::prelude::*;
+use super::formula::{Value, formula, is_last};
 use super::pointwise::in_order;
 
 family! {
@@ -82,4 +83,70 @@ impl Operation for Normal<'_> {
             Self::LayerNorm(_) => Place::New(Strided::contiguous(shape)),
         }
     }
+
+    /// What is found along another dim than the last has none, and channels have none but along the last.
+    fn pointwise(&self) -> Option<Pointwise> {
+        match self {
+            Self::Softmax(op) if is_last(&op.input, op.axis) => {
+                formula([&op.input], &op.out, |_, [x]| softmax(x))
+            }
+            Self::Softmin(op) if is_last(&op.input, op.axis) => {
+                formula([&op.input], &op.out, |_, [x]| softmax(-x))
+            }
+            Self::LogSoftmax(op) if is_last(&op.input, op.axis) => {
+                formula([&op.input], &op.out, |_, [x]| log_softmax(x))
+            }
+            Self::Softmax(_) | Self::Softmin(_) | Self::LogSoftmax(_) => None,
+            Self::LayerNorm(op) => match &op.beta {
+                Some(beta) => {
+                    let operands = [&op.input, &op.gamma, beta];
+                    formula(operands, &op.out, |sketch, [x, gamma, beta]| {
+                        let epsilon = sketch.scalar(&op.epsilon, x.wide().dtype);
+                        normalized(x, &op.input, epsilon) * gamma.wide() + beta.wide()
+                    })
+                }
+                None => formula([&op.input, &op.gamma], &op.out, |sketch, [x, gamma]| {
+                    let epsilon = sketch.scalar(&op.epsilon, x.wide().dtype);
+                    normalized(x, &op.input, epsilon) * gamma.wide()
+                }),
+            },
+            Self::BatchNorm(op) if is_last(&op.x, 1) => {
+                let operands = [&op.x, &op.gamma, &op.beta, &op.mean, &op.variance];
+                formula(
+                    operands,
+                    &op.out,
+                    |sketch, [x, gamma, beta, mean, variance]| {
+                        let epsilon = sketch.arithmetic_scalar(&op.epsilon, x.dtype);
+                        (x - mean) / (variance + epsilon).unary(Unary::Sqrt) * gamma + beta
+                    },
+                )
+            }
+            Self::BatchNorm(_) => None,
+        }
+    }
+}
+
+/// Returns the exponentials of a row over their sum; those of 16 bits are rounded before they are divided.
+fn softmax(x: Value<'_>) -> Value<'_> {
+    let of = x.wide();
+    let exponentials = (of - of.fold(Fold::Max)).exp();
+    let per_sum = exponentials.fold(Fold::Sum).unary(Unary::Recip);
+    exponentials.to(x.dtype).wide() * per_sum
+}
+
+/// Returns the logarithms of [`softmax`], one operation after the other.
+fn log_softmax(x: Value<'_>) -> Value<'_> {
+    let shifted = x - x.fold(Fold::Max);
+    let sum = shifted.exp().sum().to(x.dtype);
+    shifted - sum.unary(Unary::Log)
+}
+
+/// Returns a row about its mean, in its standard deviations.
+fn normalized<'s>(x: Value<'s>, of: &TensorIr, epsilon: Value<'s>) -> Value<'s> {
+    let x = x.wide();
+    let about = x - x.mean(of);
+    about
+        * ((about * about).mean(of) + epsilon)
+            .unary(Unary::Sqrt)
+            .unary(Unary::Recip)
 }

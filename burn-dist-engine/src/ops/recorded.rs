@@ -9,6 +9,7 @@ use burn_dist_plan::op::{
     FloatClass, Indexed, LocalView, Mark, NewTensor, Op, Side, Steps, Tensor, TensorIndex, Traits,
     Wire,
 };
+use burn_dist_plan::region::Pointwise;
 use burn_dist_plan::rule::{OpRule, Shapes};
 use burn_dist_plan::storage::{Operand, Place, Storage, Strided};
 use burn_ir::{
@@ -374,6 +375,10 @@ impl Op for Recorded {
 
     fn indexed(&self, view: &LocalView<'_>) -> Option<Indexed> {
         index::indexed(self.burn()?, view)
+    }
+
+    fn pointwise(&self) -> Option<Pointwise> {
+        self.family_of().1.operation().pointwise()
     }
 
     fn multiplies_float8(&self) -> bool {

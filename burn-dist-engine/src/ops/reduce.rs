@@ -3,6 +3,7 @@
 use burn_backend::Slice;
 
 use super::family::prelude::*;
+use super::formula::{Value, along_rows, formula, sums};
 use crate::layout::DimLayout;
 
 /// Runs a kernel that finds the largest or smallest element along a dim, and its index.
@@ -154,6 +155,44 @@ impl Operation for Reduce<'_> {
             ArgMax(_) | ArgMin(_) | TopK(_) | ArgTopK(_) => Nothing::Undefined,
         };
         OfNothing::from(0, made)
+    }
+
+    /// Other reductions to one number than sums have one where the tensor is one row.
+    fn pointwise(&self) -> Option<Pointwise> {
+        use Reduce::*;
+        let row = |op: &ReduceOpIr, compute: for<'s> fn(Value<'s>) -> Value<'s>| match op
+            .input
+            .shape
+            .num_dims()
+        {
+            1 => formula([&op.input], &op.out, |_, [x]| compute(x)),
+            _ => None,
+        };
+        let is_float = |input: &TensorIr| input.dtype.is_float();
+        match self {
+            Sum(op) => {
+                let dims: Vec<usize> = (0..op.input.shape.num_dims()).collect();
+                sums(&op.input, &op.out, &dims)
+            }
+            SumDim(op) => sums(&op.input, &op.out, &[op.axis]),
+            Mean(op) if is_float(&op.input) && op.input.shape.num_dims() == 1 => {
+                formula([&op.input], &op.out, |_, [x]| x.mean(&op.input))
+            }
+            MeanDim(op) if is_float(&op.input) => along_rows(op, |x| x.mean(&op.input)),
+            // Those of ints are divided in the type of the sum, or a wider one.
+            Mean(_) | MeanDim(_) => None,
+            Prod(op) => row(op, |x| x.wide().fold(Fold::Prod)),
+            ProdDim(op) => along_rows(op, |x| x.wide().fold(Fold::Prod)),
+            Max(op) => row(op, |x| x.fold(Fold::Max)),
+            MaxDim(op) => along_rows(op, |x| x.fold(Fold::Max)),
+            MaxAbs(op) => row(op, |x| x.abs().fold(Fold::Max)),
+            MaxAbsDim(op) => along_rows(op, |x| x.abs().fold(Fold::Max)),
+            Min(op) => row(op, |x| x.fold(Fold::Min)),
+            MinDim(op) => along_rows(op, |x| x.fold(Fold::Min)),
+            // Places, and sorted values.
+            ArgMax(_) | ArgMin(_) | TopK(_) | ArgTopK(_) => None,
+            MaxDimWithIndices(_) | MinDimWithIndices(_) => None,
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Sums over several dims, each of which stays, with size one.
 
 use super::family::prelude::*;
+use super::formula::sums;
 
 family! {
     Sums |cx, op| {
@@ -47,5 +48,10 @@ impl Operation for Sums<'_> {
 
     fn of_nothing(&self) -> Option<OfNothing> {
         OfNothing::from(0, Nothing::Zeros)
+    }
+
+    fn pointwise(&self) -> Option<Pointwise> {
+        let Self::SumDims(op) = self;
+        sums(&op.input, &op.out, &op.axes)
     }
 }

@@ -2,6 +2,7 @@
 
 pub(super) mod execute;
 mod flops;
+mod formulas;
 mod oracle;
 mod rules;
 #[cfg(not(burn_021))]

@@ -3,6 +3,7 @@
 //! All and any of the parts of ranks are the smallest and the largest of their answers.
 
 use super::family::prelude::*;
+use super::formula::{along_rows, compared, compared_elem, pair};
 use super::pointwise::{self, both};
 
 /// Runs a kernel of the kind that the tensors have: of bools, the type is as stored.
@@ -78,6 +79,17 @@ impl Operation for Truth<'_> {
         match self {
             Self::Xor(_) => both(inputs, shape),
             _ => Place::New(Strided::contiguous(shape)),
+        }
+    }
+
+    fn pointwise(&self) -> Option<Pointwise> {
+        match self {
+            Self::NotEqual(op) => compared(op, Binary::NotEqual),
+            Self::NotEqualElem(op) => compared_elem(op, Binary::NotEqual),
+            Self::Xor(op) => pair(op, |x, y| x.binary(Binary::Xor, y)),
+            Self::AllDim(op) => along_rows(op, |x| x.truth().fold(Fold::Min)),
+            Self::AnyDim(op) => along_rows(op, |x| x.truth().fold(Fold::Max)),
+            Self::All(_) | Self::Any(_) => None,
         }
     }
 }

@@ -3,7 +3,9 @@
 use burn_backend::Slice;
 
 use super::Recorded;
+use super::dtype::of_burn;
 use super::family::prelude::*;
+use super::formula::{formula, is_computed};
 use crate::burn::flat_between;
 
 family! {
@@ -138,6 +140,19 @@ impl Operation for View<'_> {
             || Place::New(Strided::contiguous(shape)),
             |at| Place::Shares(0, at),
         )
+    }
+
+    /// What only says where elements are is a look at memory; what repeats them is none of a region's.
+    fn pointwise(&self) -> Option<Pointwise> {
+        match self {
+            Self::Reshape(op) => is_computed(of_burn(op.out.dtype)).then_some(Pointwise::Reshape),
+            Self::Expand(op) => formula([&op.input], &op.out, |_, [x]| x),
+            Self::RepeatDim(op) if op.tensor.shape[op.dim] == 1 => {
+                formula([&op.tensor], &op.out, |_, [x]| x)
+            }
+            Self::RepeatDim(_) | Self::SwapDims(_) | Self::Permute(_) | Self::Flip(_) => None,
+            Self::Unfold(_) | Self::Slice(_) => None,
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use burn_dist_door::{
 use burn_ir::{BackendIr, OperationIr, TensorId, TensorIr};
 use burn_router::get_client;
 
-use super::hold::HoldNote;
+use super::hold_note::HoldNote;
 use super::parts::{PendingPart, Placement, TensorParts, Uploaded, upload};
 use super::recorder::RecorderStats;
 use super::{Ranks, Recorder};

@@ -2,10 +2,8 @@
 
 use std::any::{TypeId, type_name};
 use std::marker::PhantomData;
-use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use burn_backend::BackendTypes;
@@ -16,27 +14,17 @@ use burn_ir::BackendIr;
 
 use super::Recorder;
 use super::any::Erased;
+use super::details::{Details, details, device_of, local_ranks};
+use super::missing::{FindMissing, missing};
 use super::recorder::batch_layout;
 use crate::burn::{NAMES_BACKEND, settings as settings_of};
 use crate::clock::Hardware;
-use crate::comm::{Chaos, CommError, FlightOptions, World};
-use crate::flight::default_folder;
+use crate::comm::{Chaos, World};
 use crate::layout::Rows;
 use crate::mesh::{Axis, AxisRole, Link, Links, MeshError, MeshShape, Nodes, Rank, Topology};
 use crate::options::{InputPolicy, MeshOptions};
+use crate::plan::Regions;
 use burn_dist_gpu::{GpuTransport, Reduction};
-
-/// Ranks that one process runs: each is a thread with a pool of its own.
-const RANKS_MAX: usize = 1024;
-
-/// The nodes, devices and options of a mesh: all of it but its axes.
-pub(crate) struct Details {
-    pub(crate) topology: Topology,
-    pub(crate) devices: Vec<DeviceId>,
-    pub(crate) options: Arc<MeshOptions>,
-    /// The backend of the ranks, for programs whose tensors name none.
-    ranks: Engine,
-}
 
 /// Returns what the door asks of ranks that compute on `B`.
 fn ranks_on<B: BackendIr>() -> Engine {
@@ -57,7 +45,7 @@ fn ranks_on<B: BackendIr>() -> Engine {
 /// Registers the engine of programs whose tensors name no backend: it asks each mesh for that of its ranks.
 fn register_engine() {
     fn ranks(device: &MeshDevice) -> Engine {
-        let of_mesh = device.mesh().map(|mesh| details(mesh).ranks);
+        let of_mesh = device.mesh().and_then(|mesh| details(mesh).ranks);
         of_mesh.unwrap_or_else(ranks_on::<Flex>)
     }
 
@@ -67,147 +55,15 @@ fn register_engine() {
     });
 }
 
-impl Details {
-    fn new(
-        shape: &MeshShape,
-        devices: Vec<DeviceId>,
-        mut options: MeshOptions,
-        ranks: Engine,
-    ) -> Result<Self, MeshError> {
-        shape.check_one_pipeline()?;
-        if !devices.is_empty() && devices.len() != shape.num_ranks() {
-            return Err(MeshError::DeviceCount {
-                mesh: shape.to_string(),
-                ranks: shape.num_ranks(),
-                devices: devices.len(),
-            });
-        }
-        if options.world.is_none() && !options.alone && !options.dry_run {
-            options.world = crate::launch::world().map_err(|error| unshared(shape, &error))?;
-        }
-        let here = match options.world.as_ref().filter(|_| !options.dry_run) {
-            None => shape.num_ranks(),
-            Some(world) => {
-                let ranks = world.ranks(shape.num_ranks());
-                ranks.map_err(|error| unshared(shape, &error))?.len()
-            }
-        };
-        if here > RANKS_MAX && !options.dry_run {
-            return Err(MeshError::TooManyThreads {
-                mesh: shape.to_string(),
-                ranks: shape.num_ranks(),
-                ranks_max: RANKS_MAX,
-            });
-        }
-        let peers = options.world.as_ref().filter(|_| !options.dry_run);
-        let hosts = peers.into_iter().flat_map(World::peers);
-        let hosts: Vec<&str> = hosts.map(|peer| peer.host.as_str()).collect();
-        let topology = options.nodes.topology(shape.num_ranks(), &hosts)?;
-        if let Some(advice) = topology.advice(shape) {
-            tracing::warn!("{advice}");
-        }
-        Ok(Self {
-            topology,
-            devices,
-            options: Arc::new(options),
-            ranks,
-        })
-    }
-
-    /// Returns the details of the default mesh, which the environment names.
-    fn of_default(shape: &MeshShape) -> Result<Self, MeshError> {
-        let mut options = MeshOptions {
-            alone: shape.num_ranks() == 1,
-            ..MeshOptions::default()
-        };
-        if let Ok(text) = std::env::var("BURN_DIST_FUZZ_LAYOUTS") {
-            let seed = text.trim().parse();
-            options.fuzz_layouts = Some(seed.map_err(|_| MeshError::FuzzSeed { text })?);
-        }
-        Self::new(shape, Vec::new(), options, ranks_on::<Flex>())
-    }
-
-    /// Returns where flight records of `mesh` go, if they are written.
-    pub(crate) fn flight(&self, mesh: &Mesh) -> Option<FlightOptions> {
-        let options = &self.options;
-        let is_launched = || {
-            options
-                .world
-                .as_ref()
-                .is_some_and(|world| !world.is_simulated())
-        };
-        let folder = options.flight_records.clone();
-        let folder = folder.or_else(|| default_folder(is_launched()))?;
-        Some(FlightOptions {
-            folder,
-            mesh: mesh.shape().to_string(),
-            mesh_number: mesh.id().into(),
-        })
-    }
-
-    /// Returns the note that a fault has stopped `mesh` for good. Of several processes, each would have to make another
-    /// default mesh.
-    pub(crate) fn over(&self, mesh: &Mesh) -> Arc<AtomicBool> {
-        match self.options.world {
-            None => mesh.over().clone(),
-            Some(_) => Arc::default(),
-        }
-    }
-
-    /// Returns the ranks of `mesh` that this process runs.
-    fn local_ranks(&self, mesh: &MeshShape) -> Range<u32> {
-        let all = mesh.num_ranks();
-        let shared = self.options.world.as_ref();
-        let shared = shared.filter(|_| !self.options.dry_run);
-        let ranks = shared.and_then(|world| world.ranks(all).ok());
-        ranks.unwrap_or(0..all as u32)
-    }
-}
-
-/// Returns the nodes, devices and options of a mesh.
-///
-/// # Panics
-/// If it is the default one and cannot be made: a default is used where no error can be returned.
-pub(crate) fn details(mesh: &Mesh) -> &Details {
-    mesh.details(|| {
-        let details = Details::of_default(mesh.shape());
-        details.unwrap_or_else(|error| panic!("the default mesh cannot be made: {error}"))
-    })
-}
-
-/// Returns the ranks of a device's mesh that this process runs.
-pub fn local_ranks(device: &MeshDevice) -> Range<u32> {
-    match device.mesh() {
-        Some(mesh) => details(mesh).local_ranks(mesh.shape()),
-        None => 0..0,
-    }
-}
-
-/// Returns the device of the inner backend on which a rank of a device's mesh runs.
-pub(crate) fn device_of<D: DeviceOps>(device: &MeshDevice, rank: Rank) -> D {
-    let named = device.mesh().map_or(&[][..], |mesh| &details(mesh).devices);
-    match named.get(rank.0 as usize) {
-        Some(&id) => D::from_id(id),
-        None => D::default(),
-    }
-}
-
-fn unshared(shape: &MeshShape, error: &CommError) -> MeshError {
-    MeshError::Processes {
-        mesh: shape.to_string(),
-        reason: error.to_string(),
-        exit_code: error.exit_code(),
-    }
-}
-
 fn register(
     shape: MeshShape,
     devices: Vec<DeviceId>,
     options: MeshOptions,
     ranks: Engine,
+    missing: FindMissing,
 ) -> Result<DeviceMesh, MeshError> {
     register_engine();
-    let details = Details::new(&shape, devices, options, ranks)?;
+    let details = Details::new(&shape, devices, options, Some(ranks), missing)?;
     let mesh = Mesh::new(shape, details)?;
     Ok(DeviceMesh { mesh })
 }
@@ -249,6 +105,7 @@ impl DeviceMesh {
             Vec::new(),
             MeshOptions::default(),
             ranks_on::<Flex>(),
+            |_| None,
         )
     }
 
@@ -319,6 +176,7 @@ pub struct DeviceMeshBuilder<M = DeviceMesh> {
     device_type: Option<Type>,
     options: MeshOptions,
     ranks: Engine,
+    missing: FindMissing,
     /// The backend that ranks compute on, and the type of its devices.
     backend: (&'static str, Type),
     built: PhantomData<fn() -> M>,
@@ -344,6 +202,7 @@ impl<M> Default for DeviceMeshBuilder<M> {
             device_type: None,
             options: MeshOptions::default(),
             ranks: ranks_on::<Flex>(),
+            missing: |_| None,
             backend: named::<Flex>(),
             built: PhantomData,
         }
@@ -374,6 +233,7 @@ impl<M> DeviceMeshBuilder<M> {
     pub fn devices<D: DeviceOps>(mut self, devices: &[D]) -> Self {
         self.devices = devices.iter().map(|device| device.to_id()).collect();
         self.device_type = Some(type_of::<D>());
+        self.missing = missing::<D>;
         self
     }
 
@@ -381,6 +241,7 @@ impl<M> DeviceMeshBuilder<M> {
     pub fn backend<B: BackendIr>(mut self) -> Self {
         self.ranks = ranks_on::<B>();
         self.backend = named::<B>();
+        self.missing = missing::<<B as BackendTypes>::Device>;
         self
     }
 
@@ -458,8 +319,8 @@ impl<M> DeviceMeshBuilder<M> {
         self
     }
 
-    /// Says what the ranks run on: [async TP](crate::plan::AsyncTp::Auto) knows by it how long products and transfers take.
-    /// It delays none and changes no layout.
+    /// Says what the ranks run on: [async TP](burn_dist_plan::AsyncTp::Auto) knows by it how long products and transfers
+    /// take. It delays none and changes no layout.
     pub fn hardware(mut self, hardware: &Hardware) -> Self {
         self.options.device_costs = Some(hardware.device_costs());
         self
@@ -521,6 +382,13 @@ impl<M> DeviceMeshBuilder<M> {
         self
     }
 
+    /// Sets how the elementwise work of ranks runs: see [`Regions`]. Ranks on another backend than Burn's CPU backend
+    /// (`Flex`) have [`Regions::Flex`] whatever is set here: each operation is the backend's own.
+    pub fn regions(mut self, regions: Regions) -> Self {
+        self.options.regions = regions;
+        self
+    }
+
     /// Accounts for the buffers that each rank really holds, by what they are used for: see
     /// [`RankStats::accounted`](crate::run::RankStats::accounted).
     ///
@@ -562,7 +430,7 @@ impl<M> DeviceMeshBuilder<M> {
     /// [`MeshError`] for an axis named twice, one whose name says no role, a size of zero, two pipeline axes, a link
     /// for an axis that is not there, a number of ranks that the processes cannot share out evenly, nodes that do not
     /// hold exactly the ranks, more ranks than a process can run, a number of devices other than the product of the
-    /// sizes, or devices of another backend than the one that ranks compute on.
+    /// sizes, devices of another backend than the one that ranks compute on, or a GPU that is not there.
     pub fn build(self) -> Result<M, MeshError>
     where
         M: From<DeviceMesh>,
@@ -579,6 +447,6 @@ impl<M> DeviceMeshBuilder<M> {
                 expected: expected.1.to_string(),
             });
         }
-        register(shape, self.devices, self.options, self.ranks).map(M::from)
+        register(shape, self.devices, self.options, self.ranks, self.missing).map(M::from)
     }
 }

@@ -4,10 +4,13 @@ mod annotate;
 mod any;
 mod canonical;
 mod custom;
+mod details;
 mod device;
 mod flex;
 mod hold;
+mod hold_note;
 mod log;
+mod missing;
 mod noted;
 pub mod parts;
 #[cfg_attr(burn_021, path = "program_021.rs")]
@@ -16,6 +19,7 @@ mod ranks;
 mod recorder;
 mod repeat;
 mod report;
+mod taken;
 #[cfg(test)]
 mod tests;
 
@@ -23,7 +27,8 @@ pub use annotate::{from_local, from_process_local, layout_of, local_of, redistri
 pub use any::OnRanks;
 pub use burn_dist_door::{MeshDevice, MeshTensor};
 pub use custom::{Callable, call, has_kernel};
-pub use device::{DeviceMesh, DeviceMeshBuilder, local_ranks};
+pub use details::local_ranks;
+pub use device::{DeviceMesh, DeviceMeshBuilder};
 pub use hold::Hold;
 pub use hold::hold;
 pub use noted::noting;

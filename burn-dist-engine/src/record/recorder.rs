@@ -3,6 +3,7 @@
 //! Recording never blocks on a rank: only reads and syncs wait, outside the lock.
 
 mod items;
+mod waiting;
 mod windows;
 
 use std::ops::Range;
@@ -13,10 +14,10 @@ use burn_backend::{BackendTypes, DType};
 use burn_ir::{BackendIr, TensorId, TensorIr, TensorStatus};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use self::items::Items;
+use self::waiting::Items;
 use super::MeshDevice;
-use super::device::{details, device_of, local_ranks};
-use super::hold::HoldNote;
+use super::details::{details, device_of, local_ranks};
+use super::hold_note::HoldNote;
 use super::log::Log;
 use super::parts::Placement;
 use super::repeat::Repeats;
@@ -192,6 +193,7 @@ impl<B: BackendIr> Recorder<B> {
                 _ => BoolStore::Native,
             },
             storage: Runtime::<B>::storage(),
+            regions: Runtime::<B>::regions(options.regions),
             microbatches: None,
         };
         let ended = alive.is_none().then(|| Fault::ended(device));

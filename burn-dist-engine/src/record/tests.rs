@@ -1,5 +1,7 @@
 //! Programs whose tensors name no backend.
 
+mod regions;
+
 use std::any::TypeId;
 
 use burn_backend::Backend;

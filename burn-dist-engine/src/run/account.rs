@@ -12,8 +12,7 @@ use burn_ir::{BackendIr, TensorId};
 use rustc_hash::FxHashMap;
 
 use super::bridge;
-use super::observe::Observer;
-use super::trace::TaskPart;
+use super::observer::{Observer, TaskPart};
 use crate::comm::CallInfo;
 use crate::ops::Recorded;
 use crate::plan::account::cause;

@@ -27,6 +27,14 @@ pub(super) fn failed<B: BackendIr>(
             });
             (op, path, message)
         }
+        Some(Task::Region(task)) => {
+            let path = plan.paths.get(task.path as usize).cloned();
+            (
+                format!("region of {} operations", task.operations),
+                path,
+                message,
+            )
+        }
         Some(Task::Random(_)) => ("random".to_string(), None, message),
         Some(Task::Upload(_)) => ("upload".to_string(), None, message),
         Some(Task::Collective(task)) => (task.kind().name().to_string(), None, message),

@@ -8,6 +8,7 @@ mod describe;
 mod device_comm;
 mod device_exchange;
 mod fault;
+mod fault_cell;
 #[cfg_attr(
     not(any(test, feature = "cuda")),
     allow(dead_code, reason = "only the feature `cuda` has tensors on GPUs")
@@ -15,10 +16,14 @@ mod fault;
 mod gpus;
 mod host;
 mod host_store;
+mod job;
 mod observe;
+mod observer;
 pub mod random;
+mod region;
 mod runtime;
 mod serve;
+mod stats;
 mod tensors;
 mod terms;
 mod ticket;
@@ -30,8 +35,9 @@ mod worker;
 pub use account::AccountedMemory;
 pub(crate) use bridge::block_of;
 pub use fault::Fault;
-pub use runtime::RankStats;
-pub(crate) use runtime::{HostValue, RunArgs, Runtime, RuntimeParts, StatsTicket};
-pub(crate) use ticket::{LocalTicket, ReadTicket, SyncTicket};
+pub(crate) use job::{HostValue, RunArgs};
+pub(crate) use runtime::{Runtime, RuntimeParts};
+pub use stats::RankStats;
+pub(crate) use ticket::{LocalTicket, ReadTicket, StatsTicket, SyncTicket};
 pub use times::{AxesTimes, RankTimes};
 pub use trace::Trace;

@@ -1,40 +1,36 @@
 //! The workers of one process: starting them, handing out plans, asking them things.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
-use burn_backend::{DType, Scalar};
+use burn_backend::DType;
 use burn_dist_door::Queue;
 use burn_ir::{BackendIr, TensorId};
 
 use super::device_comm::DeviceComm;
+use super::fault_cell::FaultCell;
 use super::gpus::{self, Gpus};
+use super::job::{Job, Reader, Run, RunArgs};
 use super::observe::Observers;
-use super::serve::{Job, Reader, Run, in_own_pool};
+use super::serve::in_own_pool;
 use super::tensors::Tensors;
-use super::times::{Clock, RankTimes};
+use super::times::Clock;
 use super::trace::{Trace, TraceLog, Tracer};
 use super::turn::Turn;
 use super::worker::{Shared, Worker};
-use super::{AccountedMemory, Fault, LocalTicket, ReadTicket, SyncTicket};
+use super::{Fault, LocalTicket, ReadTicket, StatsTicket, SyncTicket};
 use super::{bridge, bytes};
 use crate::burn::data::*;
-use crate::comm::{
-    CommError, Communicator, FlightOptions, LocalHub, LocalOptions, Network, WindowPrint,
-};
-use crate::layout::{Layout, Rows};
+use crate::comm::{CommError, Communicator, FlightOptions, LocalHub, LocalOptions, Network};
+use crate::layout::Layout;
 use crate::mesh::{MeshShape, Rank, Topology};
 use crate::ops::dtype::to_burn;
 use crate::ops::visit::kind_of_number;
 use crate::options::MeshOptions;
-use crate::plan::Storage;
-use crate::plan::ValueIndex;
-use crate::plan::memory::ClassBytes;
 use crate::plan::task::{Plan, ReadPlan};
+use crate::plan::{Regions, Storage};
 use burn_dist_gpu::GpuTransport;
 use burn_dist_gpu::owners;
 
@@ -47,169 +43,6 @@ pub(crate) struct RuntimeParts {
     pub queue: Arc<Queue>,
     /// Set when a fault stops the ranks.
     pub faulted: Arc<AtomicBool>,
-}
-
-/// A host tensor that a window uses.
-#[derive(Clone)]
-pub(crate) struct HostValue {
-    pub value: ValueIndex,
-    pub data: Arc<TensorData>,
-    /// The rows that `data` has, if this process has not all.
-    pub rows: Option<Rows>,
-}
-
-/// Values that one run of a plan is bound to.
-#[derive(Clone)]
-pub(crate) struct RunArgs {
-    /// Recorded id of each value.
-    pub ids: Arc<[TensorId]>,
-    /// Scalars by slot.
-    pub scalars: Arc<[Scalar]>,
-    /// Host tensors, by ascending value.
-    pub host: Arc<[HostValue]>,
-    /// Tensors that were dropped without being used.
-    pub forget: Arc<[TensorId]>,
-    /// Seed of random operations.
-    pub seed: u64,
-    /// Stream of the window's first random operation.
-    pub streams: u64,
-    /// Number of the window.
-    pub number: u64,
-    /// The window, as other processes know it, if there are some.
-    pub print: Option<WindowPrint>,
-}
-
-impl RunArgs {
-    /// Bytes that the window keeps on the host until it has run.
-    fn host_bytes(&self) -> u64 {
-        let tensors: usize = self.host.iter().map(|value| value.data.bytes().len()).sum();
-        (tensors + size_of_val(&*self.ids) + size_of_val(&*self.scalars)) as u64
-    }
-
-    /// Returns the host tensor that is a value of the window.
-    pub(crate) fn host(&self, value: ValueIndex) -> Option<&HostValue> {
-        // A batch may come as a tensor per item, and every rank looks for each of them.
-        let at = self.host.binary_search_by_key(&value, |host| host.value);
-        at.ok().map(|at| &self.host[at])
-    }
-}
-
-/// Memory and traffic of one rank, in bytes of tensor contents, and its time.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct RankStats {
-    /// Which.
-    pub rank: u32,
-    /// Tensors that live between windows.
-    pub resident_bytes: u64,
-    /// The most that was alive at once: by the buffers themselves if the mesh
-    /// [accounts](crate::DeviceMeshBuilder::account_memory) for them, else by the plans.
-    pub peak_bytes: u64,
-    /// The most that was alive at once, as the plans predicted.
-    pub predicted_peak_bytes: u64,
-    /// Host memory that offloaded tensors take; no part of the others.
-    pub host_bytes: u64,
-    /// The most host memory that offloaded tensors took.
-    pub host_peak_bytes: u64,
-    /// The buffers, by what they are used for, if the mesh accounts for them.
-    pub accounted: Option<AccountedMemory>,
-    /// Parameters and optimizer state that rest in pieces, and everything else that lives between windows.
-    pub at_rest_bytes: u64,
-    /// Bytes received from other ranks, by kind of collective, as the communicator counted them.
-    pub received: Vec<(&'static str, u64, u64)>,
-    /// Time spent in tasks.
-    pub busy: Duration,
-    /// How that time was spent.
-    pub times: RankTimes,
-}
-
-impl RankStats {
-    /// Returns what it held when it held most, by class; empty unless the mesh accounts for buffers.
-    pub fn peak_by_class(&self) -> BTreeMap<String, u64> {
-        self.by_class(|memory| memory.peak)
-    }
-
-    /// Returns the most that it has held of each class, not all at the same time; empty unless the mesh accounts for
-    /// buffers.
-    pub fn most_by_class(&self) -> BTreeMap<String, u64> {
-        self.by_class(|memory| memory.class_peaks)
-    }
-
-    fn by_class(&self, of: impl Fn(&AccountedMemory) -> ClassBytes) -> BTreeMap<String, u64> {
-        let bytes = self.accounted.as_ref().map(of);
-        let classes = bytes.iter().flat_map(ClassBytes::iter);
-        classes
-            .map(|(class, bytes)| (class.name().to_string(), bytes))
-            .collect()
-    }
-}
-
-/// Answers of the workers, not yet received.
-pub struct StatsTicket {
-    answers: Receiver<RankStats>,
-    asked: usize,
-}
-
-impl StatsTicket {
-    /// Waits for every local rank; in rank order.
-    pub(crate) fn wait(self) -> Vec<RankStats> {
-        let mut ranks: Vec<RankStats> = self.answers.iter().take(self.asked).collect();
-        ranks.sort_by_key(|rank| rank.rank);
-        ranks
-    }
-}
-
-/// First fault of the mesh, shared by all its workers and tickets.
-#[derive(Clone)]
-pub(crate) struct FaultCell {
-    first: Arc<Mutex<Option<Fault>>>,
-    faulted: Arc<AtomicBool>,
-    hub: Arc<LocalHub>,
-}
-
-impl FaultCell {
-    pub(crate) fn new(hub: Arc<LocalHub>, faulted: Arc<AtomicBool>) -> Self {
-        Self {
-            first: Arc::default(),
-            faulted,
-            hub,
-        }
-    }
-
-    /// Returns the fault that has stopped the ranks: the first one here, or one of another process.
-    pub(crate) fn get(&self) -> Option<Fault> {
-        if let Some(fault) = &*self.lock() {
-            return Some(fault.clone());
-        }
-        let error = self.hub.fault()?;
-        Some(self.set(Rank(0), Fault::Processes(Arc::new(error))))
-    }
-
-    /// Keeps `fault`, of `rank`, if it is the first, and stops all ranks; returns the one that is kept.
-    pub(crate) fn set(&self, rank: Rank, fault: Fault) -> Fault {
-        // Whoever asks meanwhile waits until all of it is known.
-        let mut first = self.lock();
-        if let Some(first) = &*first {
-            return first.clone();
-        }
-        self.hub.abort(fault.for_others(rank));
-        let process = self.hub.this_process();
-        let record = self.hub.flight_record().map(Arc::from);
-        let fault = match process.is_some() || record.is_some() {
-            true => Fault::Recorded {
-                fault: Arc::new(fault),
-                process,
-                record,
-            },
-            false => fault,
-        };
-        tracing::error!(target: "burn_dist", rank = rank.0, exit_code = fault.exit_code(), "{fault}");
-        self.faulted.store(true, Ordering::Relaxed);
-        first.insert(fault).clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Fault>> {
-        self.first.lock().unwrap_or_else(|e| e.into_inner())
-    }
 }
 
 struct Handle<B: BackendIr> {
@@ -385,6 +218,14 @@ impl<B: BackendIr> Runtime<B> {
         }
     }
 
+    /// Returns how elementwise work runs, where it is to run as `asked`: regions are on tensors in memory.
+    pub(crate) fn regions(asked: Regions) -> Regions {
+        match bridge::is_in_memory::<B>() {
+            true => asked,
+            false => Regions::Flex,
+        }
+    }
+
     /// Returns the answer of a dry run to a read.
     fn zeros(read: &ReadPlan) -> ReadTicket {
         let elements: usize = read.shape.iter().product();
@@ -477,7 +318,7 @@ impl<B: BackendIr> Runtime<B> {
             .iter()
             .filter(|worker| worker.jobs.send(Job::Stats(answer.clone())).is_ok())
             .count();
-        StatsTicket { answers, asked }
+        StatsTicket::pending(answers, asked)
     }
 
     /// Returns what ranks noted of the windows that have ended, if they do.

@@ -1,46 +1,17 @@
-//! Jobs of a worker, and its answers.
+//! A worker at its queue: it does one job after the other, and answers.
 
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::Receiver;
 use std::time::Instant;
 
-use burn_backend::TensorData;
-use burn_dist_door::InFlight;
-use burn_ir::{BackendIr, TensorId};
+use burn_ir::BackendIr;
 
 use super::bridge;
-use super::runtime::{RankStats, RunArgs};
+use super::job::Job;
+use super::stats::RankStats;
 use super::worker::Worker;
 use super::{Fault, tensors::Tensors};
 use crate::mesh::Rank;
 use crate::plan::memory::MemoryClass;
-use crate::plan::task::RankPlan;
-
-/// A read: the ranks that send their part of the tensor, and where to.
-pub(super) struct Reader {
-    pub senders: Vec<Rank>,
-    pub parts: Sender<(Rank, Result<TensorData, Fault>)>,
-}
-
-/// One plan to run.
-pub(super) struct Run {
-    pub plan: Arc<RankPlan>,
-    pub reads: Arc<[Reader]>,
-    /// Planned peak of the window.
-    pub peak_bytes: u64,
-    pub args: RunArgs,
-    /// Until all ranks have dropped it, the window is in flight.
-    pub _in_flight: Arc<InFlight>,
-}
-
-/// A job of a worker.
-pub(super) enum Job<B: BackendIr> {
-    Run(Box<Run>),
-    Sync(Sender<Result<(), Fault>>),
-    Local(TensorId, Sender<Result<B::Handle, Fault>>),
-    Put(TensorId, B::Handle, u64),
-    Stats(Sender<RankStats>),
-}
 
 /// Does the work of a rank in a thread pool of `threads` threads of its own (this one included), so that the kernels of
 /// one rank never wait in line behind another rank's.

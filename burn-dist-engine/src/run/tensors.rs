@@ -9,9 +9,9 @@ use rustc_hash::FxHashMap;
 
 use super::Fault;
 use super::host_store::HostStore;
+use super::job::RunArgs;
 use super::observe::Observers;
-use super::runtime::RunArgs;
-use super::trace::TaskPart;
+use super::observer::TaskPart;
 use crate::comm::CallInfo;
 use crate::mesh::DType;
 use crate::ops::execute::{Env, from_data};
@@ -138,6 +138,13 @@ impl<B: BackendIr> Tensors<B> {
         self.observers
             .received::<B>(part, task, &output, info, began, ended);
         self.slots[task.slot as usize] = Some(output);
+    }
+
+    /// Puts what an operation has made in its slot.
+    pub(super) fn put(&mut self, slot: Slot, shape: &[usize], dtype: DType, handle: B::Handle) {
+        self.observers
+            .written::<B>(slot, &handle, shape, dtype.size());
+        self.slots[slot as usize] = Some(handle);
     }
 
     /// Puts host data in a slot.

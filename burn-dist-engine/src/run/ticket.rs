@@ -7,8 +7,9 @@ use burn_backend::TensorData;
 use burn_ir::BackendIr;
 
 use super::Fault;
+use super::fault_cell::FaultCell;
 use super::host::assemble;
-use super::runtime::FaultCell;
+use super::stats::RankStats;
 use crate::comm::Agreed;
 use crate::mesh::{MeshShape, Rank};
 use crate::plan::task::ReadPlan;
@@ -126,5 +127,24 @@ impl<B: BackendIr> LocalTicket<B> {
         self.0?
             .recv()
             .map_err(|_| Fault::bug("a worker ended without an answer"))?
+    }
+}
+
+/// Answers of the workers, not yet received.
+pub struct StatsTicket {
+    answers: Receiver<RankStats>,
+    asked: usize,
+}
+
+impl StatsTicket {
+    pub(crate) fn pending(answers: Receiver<RankStats>, asked: usize) -> Self {
+        Self { answers, asked }
+    }
+
+    /// Waits for every local rank; in rank order.
+    pub(crate) fn wait(self) -> Vec<RankStats> {
+        let mut ranks: Vec<RankStats> = self.answers.iter().take(self.asked).collect();
+        ranks.sort_by_key(|rank| rank.rank);
+        ranks
     }
 }

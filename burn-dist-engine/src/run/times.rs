@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 use burn_ir::BackendIr;
 use rustc_hash::FxHashMap;
 
-use super::observe::Observer;
-use super::trace::TaskPart;
+use super::observer::{Observer, TaskPart};
 use crate::comm::CallInfo;
 use crate::mesh::{MeshShape, Rank, Topology};
 use crate::plan::task::{CollectiveTask, TransferTask};

@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use burn_ir::BackendIr;
 
-use super::observe::Observer;
+use super::observer::{Observer, TaskPart};
 use crate::comm::CallInfo;
 use crate::mesh::{MeshShape, Rank, Topology};
 use crate::plan::schedule::{Kind, Span, Timeline, spans_of};
@@ -40,13 +40,6 @@ pub(super) enum What {
     Wait,
     /// Data of a collective moves.
     Transfer,
-}
-
-/// Which task of a plan, and for launches of several collectives, which of them; of a window, its number.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct TaskPart {
-    pub task: u32,
-    pub part: u32,
 }
 
 /// Times are nanoseconds since the mesh was made.

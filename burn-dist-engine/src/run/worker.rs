@@ -9,10 +9,11 @@ use burn_ir::BackendIr;
 
 use super::bridge::{self, Started, Transfer};
 use super::describe::{failed, panic_message};
-use super::runtime::FaultCell;
-use super::serve::Run;
+use super::fault_cell::FaultCell;
+use super::job::Run;
+use super::observer::TaskPart;
+use super::region::{Failure, Regions};
 use super::tensors::{SlotEnv, Tensors};
-use super::trace::TaskPart;
 use super::turn::Turn;
 use super::{Fault, host, random};
 use crate::comm::{Communicator, LocalHub};
@@ -38,6 +39,7 @@ pub(super) struct Worker<B: BackendIr> {
     pub fault: FaultCell,
     hub: Arc<LocalHub>,
     pub tensors: Tensors<B>,
+    regions: Regions,
     /// By the plans.
     pub peak_bytes: u64,
     /// The task that runs.
@@ -70,6 +72,7 @@ impl<B: BackendIr> Worker<B> {
             fault: shared.fault,
             hub: shared.hub,
             tensors,
+            regions: Regions::default(),
             peak_bytes: 0,
             at: 0,
             indices: None,
@@ -137,6 +140,13 @@ impl<B: BackendIr> Worker<B> {
             };
             match task {
                 Task::Op(op, _) => self.op(run, op)?,
+                Task::Region(task) => {
+                    let made = self.regions.run(task, &mut self.tensors, &args.scalars);
+                    made.map_err(|failure| match failure {
+                        Failure::Fault(fault) => fault,
+                        Failure::Region(error) => self.failed(run, error.to_string()),
+                    })?;
+                }
                 Task::Load {
                     value,
                     slot,

@@ -2,8 +2,8 @@
 
 use super::Style;
 use crate::layout::LayoutError;
-use crate::mesh::MeshShape;
-use crate::plan::Precision;
+use crate::mesh::{MeshShape, any_of};
+use crate::plan::{Precision, ScheduleKind};
 
 /// Why a module could not be parallelised. Nothing has been changed or moved when one is returned.
 #[derive(Clone, PartialEq, thiserror::Error)]
@@ -317,12 +317,20 @@ fn path_or_root(path: &str) -> &str {
 }
 
 /// How many stages a rank has under a schedule that may have `only` so many, and what else could be used.
-fn stages_of(only: Option<u32>) -> &'static str {
+fn stages_of(only: Option<u32>) -> String {
     match only {
-        None => "it takes 1 or more",
-        Some(1) => "it has 1; use interleaved or looped-bfs for more",
+        None => "it takes 1 or more".into(),
+        Some(1) => {
+            let any = ScheduleKind::ALL
+                .into_iter()
+                .filter(|kind| kind.chunks().is_none());
+            let names: Vec<String> = any.map(|kind| kind.to_string()).collect();
+            let names = any_of(names.iter().map(String::as_str));
+            format!("it has 1; use {names} for more")
+        }
         Some(_) => {
             "it has 2, one on the way there and one on the way back; leave stages_per_rank out"
+                .into()
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Paths near to one that does not exist.
 
-pub(super) use burn_dist_plan::policy::Pattern;
+pub(super) use burn_dist_plan::pattern::Pattern;
 
 /// Sorts `paths` by edit distance to `word`, keeping their order among equals.
 pub(super) fn closest_first(word: &str, paths: &mut [String]) {

@@ -10,7 +10,7 @@ use super::{LayoutText, ParallelError, ParamRole, ParamSpec, Style};
 use crate::layout::{Layout, LayoutError};
 use crate::mesh::{AxisIndex, MeshShape};
 use crate::plan::{Policy, Stage, UnitPolicy};
-use burn_dist_plan::policy::PatternSegment;
+use burn_dist_plan::pattern::PatternSegment;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! The tree of a module, from one walk over it: its modules and its float parameters.
 
-use burn_dist_plan::policy::{Pattern, PatternSegment};
+use burn_dist_plan::pattern::{Pattern, PatternSegment};
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 

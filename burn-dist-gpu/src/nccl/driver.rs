@@ -51,6 +51,48 @@ impl Access {
     }
 }
 
+/// Returns why GPU `index` cannot compute, as far as CUDA's libraries tell without touching it; `None` if they tell
+/// nothing against it.
+pub fn missing(index: usize) -> Option<String> {
+    // SAFETY: it loads libraries by NVIDIA's names.
+    let (driver, compiler) = unsafe {
+        (
+            sys::is_culib_present(),
+            cudarc::nvrtc::sys::is_culib_present(),
+        )
+    };
+    if !driver {
+        return Some(
+            "NVIDIA's driver (libcuda) cannot be loaded: install the driver, or compute on another backend".into(),
+        );
+    }
+    if let Err(error) = result::init() {
+        return Some(format!(
+            "NVIDIA's driver does not start ({error}): look at what `nvidia-smi` says"
+        ));
+    }
+    let count = match device::get_count() {
+        Ok(count) => count as usize,
+        Err(error) => return Some(format!("NVIDIA's driver does not count its GPUs ({error})")),
+    };
+    if index >= count {
+        let visible = std::env::var("CUDA_VISIBLE_DEVICES");
+        let visible = visible.map_or_else(
+            |_| "CUDA_VISIBLE_DEVICES is not set".into(),
+            |value| format!("CUDA_VISIBLE_DEVICES is `{value}`"),
+        );
+        return Some(format!(
+            "NVIDIA's driver shows this process {count} GPUs, of which GPU {index} is none ({visible}): name devices \
+             from 0 on, or let it see more"
+        ));
+    }
+    (!compiler).then(|| {
+        "CUDA's run-time compiler (libnvrtc) cannot be loaded: install the CUDA toolkit, and let LD_LIBRARY_PATH name \
+         its folder of libraries"
+            .into()
+    })
+}
+
 pub(crate) fn named(function: &'static str) -> impl Fn(DriverError) -> DeviceError {
     move |error| DeviceError {
         function,

@@ -55,6 +55,7 @@ pub const SECTIONS: &[Section] = &[
             Key::of("offload"),
             Key::of("context"),
             Key::of("async-tp"),
+            Key::of("regions"),
         ],
     ),
     Section::new(
@@ -288,6 +289,7 @@ mod tests {
             "param-dtype" | "reduce-dtype" => &["f32", "bf16", "f16"],
             "context" => &["ring", "gather", "auto"],
             "async-tp" => &["on", "off"],
+            "regions" => &["on", "off", "flex"],
             "offload" => &["params,optimizer", "optimizer,host=1024"],
             "activation-checkpoint" => &["full", "every=2", "selective", "bytes=1000"],
             "reshard" => &["always", "every=3", "never"],

@@ -128,7 +128,12 @@ impl RankState {
                         self.timeline.starved.push((self.compute, start));
                     }
                     self.compute = start + ns;
-                    self.span(COMPUTE, start, self.compute);
+                    self.timeline.spans.push(Span {
+                        action: self.next,
+                        lane: COMPUTE,
+                        start,
+                        end: self.compute,
+                    });
                 }
                 Action::Start { host_ns, call } => {
                     self.host += host_ns;
@@ -154,15 +159,6 @@ impl RankState {
             self.next += 1;
         }
         self.next > first
-    }
-
-    fn span(&mut self, lane: Lane, start: u64, end: u64) {
-        self.timeline.spans.push(Span {
-            action: self.next,
-            lane,
-            start,
-            end,
-        });
     }
 }
 

@@ -231,20 +231,9 @@ impl Hardware {
     }
 
     fn check(&self) -> Result<(), HardwareError> {
-        let Self {
-            products,
-            memory,
-            kernels,
-            host,
-            links,
-            ..
-        } = self;
-        let DeviceLink {
-            gb_per_s,
-            efficiency,
-            latency_us,
-        } = links.inside;
-        let between = links.between;
+        let (products, memory, kernels, host) =
+            (self.products, self.memory, self.kernels, self.host);
+        let (inside, between) = (self.links.inside, self.links.between);
         let above_zero = [
             ("devices_per_node", self.devices_per_node as f64),
             ("products.f64_tflops", products.f64_tflops),
@@ -254,7 +243,7 @@ impl Hardware {
             ("memory.gib", memory.gib),
             ("memory.gb_per_s", memory.gb_per_s),
             ("host.gb_per_s", host.gb_per_s),
-            ("links.inside.gb_per_s", gb_per_s),
+            ("links.inside.gb_per_s", inside.gb_per_s),
             ("links.between.gb_per_s", between.gb_per_s),
         ];
         let not_below_zero = [
@@ -263,13 +252,13 @@ impl Hardware {
             ("kernels.start_us", kernels.start_us),
             ("host.operation_us", host.operation_us),
             ("host.collective_us", host.collective_us),
-            ("links.inside.latency_us", latency_us),
+            ("links.inside.latency_us", inside.latency_us),
             ("links.between.latency_us", between.latency_us),
         ];
         let shares = [
             ("products.efficiency", products.efficiency),
             ("memory.efficiency", memory.efficiency),
-            ("links.inside.efficiency", efficiency),
+            ("links.inside.efficiency", inside.efficiency),
             ("links.between.efficiency", between.efficiency),
         ];
         let fusion = [("kernels.fusion", kernels.fusion)];

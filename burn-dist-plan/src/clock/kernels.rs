@@ -6,6 +6,7 @@
 //! | reads at indices | what is read, the indices, and the result |
 //! | writes at indices, or over a part | what is written, twice, and the indices; all of it where the result is new |
 //! | attention in one operation | operands and results: scores stay on the chip |
+//! | a region | its operands, each buffer once, and its results |
 //! | anything else | operands, each buffer once and no more than it has, and results |
 //!
 //! Between two products, a compiler makes one kernel of a *chain* of operations: it reads once what comes from outside,
@@ -18,7 +19,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Hardware, Operands};
 use crate::account::{Seen, contents};
-use crate::ir::{Access, Adjoint, Indexing, Op, RankPlan, Slot, Task, Tensor};
+use crate::ir::{Access, Adjoint, Indexing, Op, RankPlan, RegionTask, Slot, Task, Tensor};
 use crate::mesh::DType;
 
 /// One or several operations that run as one kernel.
@@ -64,6 +65,8 @@ struct Traffic {
 struct Chain {
     tasks: Range<usize>,
     ops: usize,
+    /// Tasks that the host hands out.
+    handed: usize,
     /// The name of the first operation that runs a kernel.
     name: Option<&'static str>,
     kernels: usize,
@@ -114,7 +117,18 @@ impl<'a, O: Op> Walk<'a, O> {
                     kernels.push(product(index, op, &traffic.unwrap_or_default()));
                     return kernels;
                 }
-                self.add(index, op, traffic);
+                self.add(index, (op.name(), 1), traffic);
+                if !self.compile {
+                    kernels.extend(self.end_chain());
+                }
+            }
+            Task::Region(of) => {
+                if !self.compile {
+                    kernels.extend(self.end_chain());
+                }
+                let traffic = self.traffic_of_region(of);
+                self.follow(task);
+                self.add(index, ("region", of.operations as usize), Some(traffic));
                 if !self.compile {
                     kernels.extend(self.end_chain());
                 }
@@ -154,21 +168,23 @@ impl<'a, O: Op> Walk<'a, O> {
                 false => chain.apart as f64,
             },
             launches: as_one(chain.kernels),
-            handed: as_one(chain.ops),
+            handed: as_one(chain.handed),
         })
     }
 
-    fn add(&mut self, index: usize, op: &O, traffic: Option<Traffic>) {
+    /// Adds a task that is so many operations.
+    fn add(&mut self, index: usize, (name, ops): (&'static str, usize), traffic: Option<Traffic>) {
         let chain = &mut self.chain;
         if chain.ops == 0 {
             chain.tasks.start = index;
         }
         chain.tasks.end = index + 1;
-        chain.ops += 1;
+        chain.ops += ops;
+        chain.handed += 1;
         let Some(traffic) = traffic else {
             return;
         };
-        chain.name.get_or_insert(op.name());
+        chain.name.get_or_insert(name);
         chain.kernels += 1;
         for (key, bytes) in traffic.reads {
             chain.apart += bytes;
@@ -216,6 +232,37 @@ impl<'a, O: Op> Walk<'a, O> {
         }
     }
 
+    fn key(&self, slot: Slot) -> u64 {
+        self.seen(slot)
+            .map_or(u64::MAX - u64::from(slot), |seen| seen.key)
+    }
+
+    /// Returns what is read of a tensor of so many bytes: of a view that repeats elements, there are only so many in
+    /// memory.
+    fn read(&self, slot: Slot, bytes: u64) -> (u64, u64) {
+        let most = self.seen(slot).map_or(bytes, |seen| seen.buffer.max(1));
+        (self.key(slot), bytes.min(most))
+    }
+
+    fn traffic_of_region(&self, task: &RegionTask) -> Traffic {
+        let bytes =
+            |shape: &[usize], dtype: DType| (shape.iter().product::<usize>() * dtype.size()) as u64;
+        let mut reads: Vec<(u64, u64)> = Vec::new();
+        let mut known: FxHashSet<u64> = FxHashSet::default();
+        for input in &task.inputs {
+            let (key, bytes) = self.read(input.slot, bytes(&input.shape, input.dtype));
+            if known.insert(key) {
+                reads.push((key, bytes));
+            }
+        }
+        let writes = task.outputs.iter();
+        let writes = writes.map(|out| (self.key(out.id), bytes(&out.shape, out.dtype)));
+        Traffic {
+            reads,
+            writes: writes.collect(),
+        }
+    }
+
     /// Returns the traffic of an operation; `None` if no kernel runs.
     fn traffic(&self, op: &O) -> Option<Traffic> {
         let traits = op.traits();
@@ -227,18 +274,8 @@ impl<'a, O: Op> Walk<'a, O> {
         if traits.is_view && is_in_place && !traits.assigns {
             return None;
         }
-        let read = |tensor: Tensor<'_>| {
-            let bytes = bytes(tensor);
-            match self.seen(tensor.id) {
-                // Of a view that repeats elements, there are only so many in memory.
-                Some(seen) => (seen.key, bytes.min(seen.buffer.max(1))),
-                None => (u64::MAX - u64::from(tensor.id), bytes),
-            }
-        };
-        let write = |tensor: Tensor<'_>| {
-            let key = key(tensor.id).unwrap_or(u64::MAX - u64::from(tensor.id));
-            (key, bytes(tensor))
-        };
+        let read = |tensor: Tensor<'_>| self.read(tensor.id, bytes(tensor));
+        let write = |tensor: Tensor<'_>| (self.key(tensor.id), bytes(tensor));
         let mut traffic = Traffic::default();
         let mut known: FxHashSet<u64> = FxHashSet::default();
         let only_shape = match traits.adjoint {

@@ -172,6 +172,7 @@ impl Builder<'_, '_> {
         };
         let path = match plan.tasks.get(kernel.tasks.start) {
             Some(Task::Op(_, path)) => *path,
+            Some(Task::Region(task)) => task.path,
             _ => u32::MAX,
         };
         // The tasks of a chain are done when it is.
@@ -215,7 +216,11 @@ impl Builder<'_, '_> {
             Task::Upload(task) => self.upload(index, "upload", &task.shape, task.dtype.size()),
             // Drawn on the host.
             Task::Random(task) => self.upload(index, "random", &task.shape, task.dtype.size()),
-            Task::Op(..) | Task::Load { .. } | Task::Store { host: false, .. } | Task::Free(_) => {}
+            Task::Op(..)
+            | Task::Region(_)
+            | Task::Load { .. }
+            | Task::Store { host: false, .. }
+            | Task::Free(_) => {}
             Task::Send(task) => {
                 let channel = [self.rank, task.peer];
                 let host_ns = whole(self.hardware.launch_ns());

@@ -131,18 +131,12 @@ fn looks<O: Op>(step: &ProgramStep<O>) -> bool {
 
 /// Returns whether a step runs a collective.
 pub(crate) fn is_collective<O: Op>(step: &ProgramStep<O>) -> bool {
-    matches!(step, ProgramStep::Move(step) if !matches!(
-        step.step.kind,
-        StepKind::Slice { .. } | StepKind::ToPartial { .. } | StepKind::Refactor
-    ))
+    matches!(step, ProgramStep::Move(step) if step.step.kind.collective().is_some())
 }
 
 /// Returns whether a step reduces terms of several ranks.
 pub(crate) fn reduces<O: Op>(step: &ProgramStep<O>) -> bool {
-    matches!(step, ProgramStep::Move(step) if matches!(
-        step.step.kind,
-        StepKind::ReduceScatter { .. } | StepKind::AllReduce { .. }
-    ))
+    matches!(step, ProgramStep::Move(step) if step.step.kind.reduce_op().is_some())
 }
 
 /// Work of moving one element between ranks, in floating-point operations that the time would have been enough for.

@@ -47,15 +47,20 @@ impl Facts {
             self.update_of[at] = None;
             self.gradient_of[at] = None;
             self.tied_to[at] = value.id;
-            for flags in [
-                &mut self.backward,
-                &mut self.of_layer,
-                &mut self.updating,
-                &mut self.lasting,
-            ] {
+            for flags in self.flags() {
                 flags[at] = false;
             }
         }
+    }
+
+    /// Returns the facts that hold of a value or do not.
+    fn flags(&mut self) -> [&mut Vec<bool>; 4] {
+        [
+            &mut self.backward,
+            &mut self.of_layer,
+            &mut self.updating,
+            &mut self.lasting,
+        ]
     }
 
     /// Makes room for values that were added, of which nothing is known yet.
@@ -66,12 +71,7 @@ impl Facts {
         self.gradient_of.resize(count, None);
         self.tied_to
             .extend(self.tied_to.len() as ValueIndex..count as ValueIndex);
-        for flags in [
-            &mut self.backward,
-            &mut self.of_layer,
-            &mut self.updating,
-            &mut self.lasting,
-        ] {
+        for flags in self.flags() {
             flags.resize(count, false);
         }
         self.reshape_of = vec![None; count];

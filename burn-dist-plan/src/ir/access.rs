@@ -36,6 +36,19 @@ fn tensor(id: Slot, shape: &[usize], dtype: DType) -> Tensor<'_> {
     }
 }
 
+/// Takes those out of `last` that are once among `inputs`, and returns them in order. An operand used twice is not
+/// moved: the order in which operations take theirs is not ours.
+fn used_once(mut inputs: Vec<Slot>, last: &mut Vec<Slot>) -> Vec<Slot> {
+    inputs.sort_unstable();
+    let is_used_once = |slot: &Slot| {
+        let first = inputs.partition_point(|input| input < slot);
+        inputs.get(first + 1) != Some(slot)
+    };
+    let mut taken: Vec<Slot> = last.extract_if(.., |slot| is_used_once(slot)).collect();
+    taken.sort_unstable();
+    taken
+}
+
 impl CollectiveTask {
     /// Returns the tensor that it makes.
     pub(crate) fn output(&self) -> Tensor<'_> {
@@ -53,6 +66,13 @@ impl<O: Op> Task<O> {
                     visit(reads(input.id, input.last_use));
                 }
                 op.outputs().for_each(|out| visit(Access::Makes(out)));
+            }
+            Self::Region(task) => {
+                let inputs = task.inputs.iter();
+                inputs.for_each(|input| visit(reads(input.slot, input.take)));
+                for out in &task.outputs {
+                    visit(Access::Makes(tensor(out.id, &out.shape, out.dtype)));
+                }
             }
             Self::Load {
                 slot, shape, dtype, ..
@@ -85,21 +105,21 @@ impl<O: Op> Task<O> {
     /// it cannot empty.
     pub(crate) fn take(&mut self, last: &mut Vec<Slot>) {
         match self {
-            Self::Op(..) if last.is_empty() => {}
+            Self::Op(..) | Self::Region(_) if last.is_empty() => {}
             Self::Op(op, _) => {
-                let mut inputs: Vec<Slot> = op.inputs().map(|input| input.id).collect();
-                inputs.sort_unstable();
-                // An operand used twice is not moved: the order in which operations take theirs is not ours.
-                let is_used_once = |slot: &Slot| {
-                    let first = inputs.partition_point(|input| input < slot);
-                    inputs.get(first + 1) != Some(slot)
-                };
-                let mut taken: Vec<Slot> = last.extract_if(.., |slot| is_used_once(slot)).collect();
-                taken.sort_unstable();
+                let inputs = op.inputs().map(|input| input.id).collect();
+                let taken = used_once(inputs, last);
                 op.rewire(|side, wire| {
                     let is_taken = || taken.binary_search(&wire.id).is_ok();
                     wire.last_use |= side == Side::Input && is_taken();
                 });
+            }
+            Self::Region(task) => {
+                let inputs = task.inputs.iter().map(|input| input.slot).collect();
+                let taken = used_once(inputs, last);
+                for input in &mut task.inputs {
+                    input.take |= taken.binary_search(&input.slot).is_ok();
+                }
             }
             Self::Launch { tasks, .. } => {
                 let mut last: FxHashSet<Slot> = last.drain(..).collect();

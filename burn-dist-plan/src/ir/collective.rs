@@ -1,18 +1,12 @@
 //! Collectives that steps of redistributions are.
 
 use crate::layout::redistribute::{Pieces, Step, StepKind};
-use crate::mesh::collective::{AllToAll, Collective, Kind, Strided};
+use crate::mesh::collective::{Collective, Kind};
 use crate::mesh::{AxisIndex, DType, MeshShape, Rank};
 
 /// Returns the kind of the collective that a step is, and its axes; `None` of a local step.
 pub(crate) fn collective(kind: &StepKind) -> Option<(Kind, Vec<AxisIndex>)> {
-    match kind {
-        StepKind::AllGather { axes, .. } => Some((Kind::AllGather, axes.clone())),
-        StepKind::ReduceScatter { axes, .. } => Some((Kind::ReduceScatter, axes.clone())),
-        StepKind::AllReduce { axes, .. } => Some((Kind::AllReduce, axes.clone())),
-        StepKind::AllToAll { axes, .. } => Some((Kind::AllToAll, axes.clone())),
-        StepKind::Slice { .. } | StepKind::ToPartial { .. } | StepKind::Refactor => None,
-    }
+    Some((kind.collective()?, kind.axes().to_vec()))
 }
 
 /// As [`collective`], with the axes in the order of the group. Those of an all-reduce have shard axes last, and so first
@@ -32,34 +26,17 @@ pub(crate) fn described(
     rank: Rank,
     dtype: DType,
 ) -> Option<Collective> {
-    let elem = dtype.size();
+    let effect = step.kind.effect();
     let geometry = step.geometry(mesh, rank);
-    let block = geometry.from;
-    let parts = |pieces: Pieces| Strided {
-        outer: block[..pieces.dim].iter().product(),
-        inner_bytes: block[pieces.dim + 1..].iter().product::<usize>() * elem,
-        mid_sizes: pieces.sizes.into(),
-    };
-    Some(match (&step.kind, geometry.cut, geometry.join) {
-        (StepKind::AllReduce { op, .. }, ..) => Collective::AllReduce {
-            op: *op,
-            bytes: block.iter().product::<usize>() * elem,
-        },
-        (StepKind::AllGather { .. }, _, Some(joined)) => Collective::AllGather(parts(joined)),
-        (StepKind::ReduceScatter { op, .. }, Some(cut), _) => Collective::ReduceScatter {
-            op: *op,
-            parts: parts(cut),
-        },
-        (StepKind::AllToAll { .. }, Some(cut), Some(joined)) => {
-            let mut shape = block.clone();
-            shape[joined.dim] = joined.sizes.iter().sum();
-            Collective::AllToAll(AllToAll {
-                shape: shape.into(),
-                split: (cut.dim, cut.sizes.into()),
-                concat: (joined.dim, joined.sizes.into()),
-                elem_bytes: elem,
-            })
-        }
-        _ => return None,
-    })
+    let sizes = |pieces: Pieces| (pieces.dim, pieces.sizes.into());
+    let (cut, joined) = (geometry.cut.map(sizes), geometry.join.map(sizes));
+    let block = &geometry.from;
+    Collective::of_pieces(
+        effect.collective?,
+        effect.reduces,
+        block,
+        cut,
+        joined,
+        dtype.size(),
+    )
 }

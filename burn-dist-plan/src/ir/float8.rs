@@ -175,11 +175,8 @@ impl Float8Op {
                     (Product::Input, _) => "i o, ... o -> ... i",
                     (Product::Weight, _) => "... i, ... o -> i o",
                 };
-                let rule = RuleBuilder::notation(shapes, notation).contract(ReduceOp::Sum);
-                match has_bias {
-                    true => rule.lowering(Lowering::Special).build(),
-                    false => rule.build(),
-                }
+                let rule = RuleBuilder::notation(shapes, notation);
+                product_rule(rule, has_bias)
             }
             Self::Product {
                 product, scales, ..
@@ -206,19 +203,13 @@ impl Float8Op {
                     Product::Weight => "i o",
                 };
                 let notation = format!("{first}, {second}, {s1}, {s2}{bias} -> {out}");
-                let rule = RuleBuilder::notation(shapes, &notation).contract(ReduceOp::Sum);
+                let rule = RuleBuilder::notation(shapes, &notation);
                 let cut = match (product, scales) {
                     (_, [ScaleOf::ColumnTile, _]) => "t",
                     (_, [ScaleOf::Block, _] | [_, ScaleOf::Block]) => "io",
                     _ => "",
                 };
-                let rule = cut
-                    .chars()
-                    .fold(rule, |rule, name| rule.blocks(name, BLOCK));
-                match has_bias {
-                    true => rule.lowering(Lowering::Special).build(),
-                    false => rule.build(),
-                }
+                product_rule(in_blocks(rule, cut), has_bias)
             }
         }
     }
@@ -353,9 +344,21 @@ impl ScaleOf {
 
     /// Lets no split cut a block.
     fn cut(self, rule: RuleBuilder) -> RuleBuilder {
-        let names = self.in_blocks().map_or("", |(_, names)| names);
-        names
-            .chars()
-            .fold(rule, |rule, name| rule.blocks(name, BLOCK))
+        in_blocks(rule, self.in_blocks().map_or("", |(_, names)| names))
+    }
+}
+
+/// Lets no split cut a block along the dims of these names.
+fn in_blocks(rule: RuleBuilder, names: &str) -> RuleBuilder {
+    let names = names.chars();
+    names.fold(rule, |rule, name| rule.blocks(name, BLOCK))
+}
+
+/// Returns the rule of a product: of one with a bias, one rank alone adds it.
+fn product_rule(rule: RuleBuilder, has_bias: bool) -> OpRule {
+    let rule = rule.contract(ReduceOp::Sum);
+    match has_bias {
+        true => rule.lowering(Lowering::Special).build(),
+        false => rule.build(),
     }
 }

@@ -28,12 +28,8 @@ pub(crate) fn levels(kind: Kind) -> &'static [Level] {
         }
         ReduceScatter => const { &[level(ReduceScatter, false), level(ReduceScatter, true)] },
         AllGather => const { &[level(AllGather, true), level(AllGather, false)] },
-        Kind::AllToAll
-        | Kind::Shift
-        | Kind::Broadcast
-        | Kind::Send
-        | Kind::Recv
-        | Kind::Exchange => &[],
+        // One call.
+        _ => &[],
     }
 }
 
@@ -102,20 +98,18 @@ pub(crate) fn stage(flat: CollectiveTask, split: Split, index: usize) -> Collect
             }
         }
         (Collective::ReduceScatter { op, parts }, _) => {
-            let column = Column::of(parts, split, elem);
-            let (op, parts) = (*op, column.parts(is_between));
-            let scattered = Collective::ReduceScatter { op, parts };
+            let (column, parts) = column(parts, split, elem, is_between);
+            let scattered = Collective::ReduceScatter { op: *op, parts };
             match index {
-                0 => (scattered, start, column.shape),
-                _ => (scattered, column.shape, end),
+                0 => (scattered, start, column),
+                _ => (scattered, column, end),
             }
         }
         (Collective::AllGather(parts), _) => {
-            let column = Column::of(parts, split, elem);
-            let gathered = Collective::AllGather(column.parts(is_between));
+            let (column, parts) = column(parts, split, elem, is_between);
             match index {
-                0 => (gathered, start, column.shape),
-                _ => (gathered, column.shape, end),
+                0 => (Collective::AllGather(parts), start, column),
+                _ => (Collective::AllGather(parts), column, end),
             }
         }
         (other, _) => unreachable!("{} is never composed", other.kind().name()),
@@ -131,42 +125,30 @@ pub(crate) fn stage(flat: CollectiveTask, split: Split, index: usize) -> Collect
     }
 }
 
-/// The pieces that ranks with one place on all nodes have together.
-struct Column {
-    /// As one block.
-    shape: Vec<usize>,
-    /// As the part of each node.
-    between: Strided,
-    /// As one of the parts that there are on each node.
-    inside: Strided,
-}
-
-impl Column {
-    fn of(parts: &Strided, split: Split, elem: usize) -> Self {
-        let Split { nodes, per_node } = split;
-        let &Strided {
-            outer, inner_bytes, ..
-        } = parts;
-        let piece = parts.mid_sizes.first().copied().unwrap_or(0);
-        Self {
-            shape: vec![outer, nodes * piece, inner_bytes / elem.max(1)],
-            between: Strided {
-                outer,
-                mid_sizes: vec![piece; nodes].into(),
-                inner_bytes,
-            },
-            inside: Strided {
-                outer: outer * nodes,
-                mid_sizes: vec![1; per_node].into(),
-                inner_bytes: piece * inner_bytes,
-            },
-        }
-    }
-
-    fn parts(&self, is_between: bool) -> Strided {
-        match is_between {
-            true => self.between.clone(),
-            false => self.inside.clone(),
-        }
-    }
+/// Returns the shape of the pieces that ranks with one place on all nodes have together, as one block; and how they are
+/// cut: into the part of each node, or into those that there are on each node.
+fn column(
+    parts: &Strided,
+    Split { nodes, per_node }: Split,
+    elem: usize,
+    is_between: bool,
+) -> (Vec<usize>, Strided) {
+    let &Strided {
+        outer, inner_bytes, ..
+    } = parts;
+    let piece = parts.mid_sizes.first().copied().unwrap_or(0);
+    let parts = match is_between {
+        true => Strided {
+            outer,
+            mid_sizes: vec![piece; nodes].into(),
+            inner_bytes,
+        },
+        false => Strided {
+            outer: outer * nodes,
+            mid_sizes: vec![1; per_node].into(),
+            inner_bytes: piece * inner_bytes,
+        },
+    };
+    let shape = vec![outer, nodes * piece, inner_bytes / elem.max(1)];
+    (shape, parts)
 }

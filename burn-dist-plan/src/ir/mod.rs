@@ -54,8 +54,8 @@ pub use role::{Phase, Role};
 pub use stage::{Pipeline, ScheduleChoice, Stage};
 pub(crate) use step::{LocalStep, Move, OnNodes, Reason, Transfer};
 pub(crate) use task::{
-    CollectiveRecord, CollectiveTask, HostTask, Output, RandomTask, RankPlan, ReadPlan, Task,
-    TermOf, TransferTask, UploadTask,
+    CollectiveRecord, CollectiveTask, HostTask, Output, RandomTask, RankPlan, ReadPlan,
+    RegionInput, RegionTask, Task, TermOf, TransferTask, UploadTask,
 };
 pub(crate) use tensor::Slot;
 pub(crate) use values::{OpIndex, SlotInfo, Source, Value, Version};

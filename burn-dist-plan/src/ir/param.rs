@@ -5,8 +5,6 @@ use super::stage::Stage;
 use crate::layout::{Layout, LayoutText};
 use crate::mesh::MeshShape;
 use crate::policy::Policy;
-use core::fmt;
-use core::str::FromStr;
 use std::sync::Arc;
 
 /// How a module is split over a tensor-parallel axis.
@@ -67,31 +65,9 @@ pub enum ParamRole {
     Other,
 }
 
-/// A two-way table of names, for the text forms.
-macro_rules! names {
-    ($type:ident, $what:literal, $($variant:ident = $name:literal),+ $(,)?) => {
-        impl fmt::Display for $type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(match self { $(Self::$variant => $name),+ })
-            }
-        }
-
-        impl FromStr for $type {
-            type Err = String;
-
-            fn from_str(text: &str) -> Result<Self, String> {
-                match text {
-                    $($name => Ok(Self::$variant),)+
-                    other => Err(format!(concat!("unknown ", $what, " `{}`"), other)),
-                }
-            }
-        }
-    };
-}
-
-names!(
+texts!(
     Style,
-    "style",
+    "is not a style: use colwise, rowwise, vocab, sequence, replicate or experts",
     Colwise = "colwise",
     Rowwise = "rowwise",
     Vocab = "vocab",
@@ -99,9 +75,9 @@ names!(
     Replicate = "replicate",
     Experts = "experts"
 );
-names!(
+texts!(
     ParamRole,
-    "role",
+    "is not the role of a parameter: use weight, bias, embedding, norm or other",
     Weight = "weight",
     Bias = "bias",
     Embedding = "embedding",

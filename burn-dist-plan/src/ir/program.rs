@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::chunked::Chunked;
-use super::op::Op;
+use super::op::{Op, Side};
 use super::role::Role;
 use super::step::{LocalStep, Move, Transfer};
 use super::tensor::Slot;
@@ -84,6 +84,30 @@ impl<O: Op> ProgramStep<O> {
             }
             Self::Receive(transfer) => vec![transfer.slot],
             _ => Vec::new(),
+        }
+    }
+
+    /// Lets `edit` change the slots that it reads and those that it makes; none of a step that a later pass makes.
+    pub(crate) fn each_slot(&mut self, mut edit: impl FnMut(Side, &mut Slot)) {
+        match self {
+            Self::Local(step) => step.op.rewire(|side, wire| {
+                if wire.id != Slot::MAX {
+                    edit(side, &mut wire.id);
+                }
+            }),
+            Self::Move(step) => {
+                edit(Side::Input, &mut step.from);
+                edit(Side::Output, &mut step.to);
+            }
+            Self::Store { slot, .. } | Self::Read { slot, .. } => edit(Side::Input, slot),
+            Self::Load { slot, .. } | Self::Upload { slot, .. } | Self::Random { slot, .. } => {
+                edit(Side::Output, slot);
+            }
+            Self::Launch { .. }
+            | Self::Finish { .. }
+            | Self::Chunked(_)
+            | Self::Send(_)
+            | Self::Receive(_) => {}
         }
     }
 

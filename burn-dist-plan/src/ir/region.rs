@@ -2,6 +2,19 @@
 //!
 //! An operation says what it computes as a [`Formula`] over its operands; the pass `regions` joins formulas to a
 //! [`Region`], and one kernel runs it. Operands broadcast: a dim of size one is read again along the whole dim.
+//!
+//! ```text
+//! y = x / sqrt(sum(x * x) + eps) * w            space [2, 3], rows of 3
+//!
+//!   v0 = x    [2, 3]  spans both dims           v2 = mul(v0, v0)       one value for each element
+//!   v1 = w    [1, 3]  spans the last dim        v3 = fold sum(v2)      one for each row
+//!                                               v4 = scalar 0
+//!                                               v5 = add(v3, v4)       ...
+//! ```
+//!
+//! Not here: what an operand's strides are (a kernel finds them when it runs), and random numbers.
+
+use std::fmt;
 
 use crate::mesh::DType;
 
@@ -45,7 +58,10 @@ impl std::hash::Hash for Number {
 
 /// A function of one element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs, reason = "they are functions with the names that mathematics gives them")]
+#[allow(
+    missing_docs,
+    reason = "they are functions with the names that mathematics gives them"
+)]
 pub enum Unary {
     Neg,
     Abs,
@@ -76,13 +92,16 @@ pub enum Unary {
     Trunc,
     IsNan,
     IsInf,
-    /// Of a bool: the other one. Of an integer: every bit the other one.
+    /// The other bool; of an integer, every bit the other one.
     Not,
 }
 
 /// A function of two elements of one type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs, reason = "they are functions with the names that mathematics gives them")]
+#[allow(
+    missing_docs,
+    reason = "they are functions with the names that mathematics gives them"
+)]
 pub enum Binary {
     Add,
     Sub,
@@ -102,7 +121,7 @@ pub enum Binary {
     LessEqual,
     Greater,
     GreaterEqual,
-    /// Of bools and of the bits of integers.
+    /// Bit by bit, of bools and integers.
     And,
     Or,
     Xor,
@@ -123,7 +142,7 @@ pub enum Fold {
     Min,
 }
 
-/// What makes a value of a [`Formula`].
+/// A step of a [`Formula`], which makes one value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Instruction {
     /// The same number for every element.
@@ -147,7 +166,7 @@ pub enum Instruction {
         /// The value where it is false.
         on_false: Register,
     },
-    /// What the elements of each row fold to: one value for the row.
+    /// The elements of each row, folded: one value for the row. A row of one element folds to that.
     Fold(Fold, Register),
 }
 
@@ -168,13 +187,34 @@ impl Instruction {
         };
         reads.into_iter().flatten()
     }
+
+    /// Returns it with other values in their place.
+    pub fn reading(self, mut to: impl FnMut(Register) -> Register) -> Self {
+        match self {
+            Self::Constant(_) | Self::Scalar(_) => self,
+            Self::Cast(of) => Self::Cast(to(of)),
+            Self::Unary(unary, of) => Self::Unary(unary, to(of)),
+            Self::Binary(binary, left, right) => Self::Binary(binary, to(left), to(right)),
+            Self::Powi(base, exponent) => Self::Powi(to(base), to(exponent)),
+            Self::Select {
+                mask,
+                on_true,
+                on_false,
+            } => Self::Select {
+                mask: to(mask),
+                on_true: to(on_true),
+                on_false: to(on_false),
+            },
+            Self::Fold(fold, of) => Self::Fold(fold, to(of)),
+        }
+    }
 }
 
 /// An instruction with the type of what it makes. 16-bit floats are computed in f32 and rounded after every instruction,
 /// so that it does not matter which instructions share a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Typed {
-    /// What is computed.
+    /// The step.
     pub instruction: Instruction,
     /// The type of the result.
     pub dtype: DType,
@@ -202,20 +242,23 @@ impl Formula {
     }
 }
 
-/// What an operation computes, if its elements can be computed one by one, or row by row.
+/// The work of an operation, if its elements can be computed one by one, or row by row.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Pointwise {
-    /// A formula over operands that broadcast to the shape of its first result; rows are those of the last dim. The
-    /// values of `scalars` are those that [`Op::rebind`](super::Op::rebind) may change, and others.
+    /// A formula over the operands of the operation, all of them in order, whose results are those of the operation.
+    /// Operands and results broadcast to one shape, dims aligned at the last; rows are those of its last dim. Without
+    /// operands, and without instructions, it is nothing that takes a kernel of its own: a constant, or a look at
+    /// operands.
     Formula {
-        /// What is computed.
+        /// The work.
         formula: Formula,
-        /// What each [scalar](Instruction::Scalar) is.
+        /// Its [scalars](Instruction::Scalar), in order.
         scalars: Vec<ScalarOf>,
     },
     /// The elements of the operand, in order, in another shape.
     Reshape,
-    /// The sums of the elements of the operand along some dims, which stay with size one: all dims but the last, or all.
+    /// The sums of the elements of the operand along some dims, which stay with size one. Of all dims but the last, or of
+    /// all, rows are added up as [`Keep`] says; of the last one, as a fold does. Others are none of a region.
     Sum {
         /// The dims, ascending.
         dims: Vec<usize>,
@@ -231,7 +274,7 @@ pub enum ScalarOf {
     Slot(u64),
 }
 
-/// How much of a region a value is.
+/// How much of a region a value is: what is made of rows alone is one value for each row, and is read again along it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Extent {
     /// One value for each element.
@@ -240,16 +283,17 @@ pub enum Extent {
     Rows,
 }
 
-/// How a result of a region is kept.
+/// How a result of a region is kept. A value of rows that is kept, or folded, as elements is there for each of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Keep {
-    /// As it is.
+    /// Kept as it is.
     Each(Extent),
-    /// What the rows fold to, element by element: all dims but the last have size one. Rows are added up in blocks of
-    /// [`ROWS_OF_A_SUM`], and the blocks in order, so that the bits do not depend on who adds them up.
+    /// The rows, folded element by element: all dims but the last have size one. Rows are added up in blocks of
+    /// [`ROWS_OF_A_SUM`], in order, and the blocks in order, so that the bits do not depend on who adds them up.
     OverRows(Fold),
-    /// What the row's values, or its folded elements, fold to in the same order: every dim has size one.
-    OverAll(Fold),
+    /// The elements of each row folded as [`Instruction::Fold`] does, or the values of rows, and these folded in the
+    /// same order: every dim has size one.
+    OverAll(Fold, Extent),
 }
 
 /// Rows of a block of a sum over rows.
@@ -261,18 +305,94 @@ pub const LANES_OF_A_SUM: usize = 16;
 
 /// A group of operations that one kernel runs: a formula over the elements of a space, in rows along its last dim.
 ///
-/// Equal regions are one kernel, whatever values they compute with.
+/// Equal regions are one kernel, whatever values they compute with. Every result depends on its operands alone, never
+/// on what else is in the region: an operation has the same bits in any region as alone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Region {
-    /// The shape of the space. At least one dim.
+    /// The shape of the space: at least one dim, and none of size one beside the last.
     pub space: Vec<usize>,
     /// For each operand, and each dim of the space, whether the operand has it; otherwise it has size one there and is
     /// read again and again.
     pub spans: Vec<Vec<bool>>,
-    /// What is computed.
+    /// The work.
     pub formula: Formula,
     /// The number of its scalars.
     pub scalars: u32,
     /// How each result of the formula is kept.
     pub keeps: Vec<Keep>,
+}
+
+impl Region {
+    /// Returns the length of a row.
+    pub fn row_len(&self) -> usize {
+        self.space.last().copied().unwrap_or(1)
+    }
+
+    /// Returns the number of rows.
+    pub fn rows(&self) -> usize {
+        let outer = self.space.split_last().map_or(&[][..], |(_, outer)| outer);
+        outer.iter().product()
+    }
+
+    /// Returns how much of the region each value of the formula is.
+    pub fn extents(&self) -> Vec<Extent> {
+        let of_operand = |spans: &Vec<bool>| match spans.last() {
+            Some(true) => Extent::Elements,
+            _ => Extent::Rows,
+        };
+        let mut extents: Vec<Extent> = self.spans.iter().map(of_operand).collect();
+        for Typed { instruction, .. } in &self.formula.instructions {
+            let is_of_elements = |read: Register| extents[read as usize] == Extent::Elements;
+            let folds = matches!(instruction, Instruction::Fold(..));
+            extents.push(match !folds && instruction.reads().any(is_of_elements) {
+                true => Extent::Elements,
+                false => Extent::Rows,
+            });
+        }
+        extents
+    }
+
+    /// Returns the shape of an operand as the space sees it: dims that it does not span have size one.
+    pub fn operand_shape(&self, index: usize) -> Vec<usize> {
+        let dims = self.space.iter().zip(&self.spans[index]);
+        dims.map(|(&size, &spans)| if spans { size } else { 1 })
+            .collect()
+    }
+
+    /// Returns the shape of a result as the space sees it.
+    pub fn result_shape(&self, index: usize) -> Vec<usize> {
+        let last = self.space.len() - 1;
+        let keep = self.keeps[index];
+        let dims = self.space.iter().enumerate();
+        let is_kept = |dim: usize| match keep {
+            Keep::Each(Extent::Elements) => true,
+            Keep::Each(Extent::Rows) => dim != last,
+            Keep::OverRows(_) => dim == last,
+            Keep::OverAll(..) => false,
+        };
+        dims.map(|(dim, &size)| if is_kept(dim) { size } else { 1 })
+            .collect()
+    }
+}
+
+impl fmt::Display for Instruction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = |name: &dyn fmt::Debug| format!("{name:?}").to_lowercase();
+        match self {
+            Self::Constant(Number::Float(value)) => write!(f, "{value:?}"),
+            Self::Constant(Number::Int(value)) => write!(f, "{value}"),
+            Self::Constant(Number::UInt(value)) => write!(f, "{value}"),
+            Self::Scalar(index) => write!(f, "scalar {index}"),
+            Self::Cast(of) => write!(f, "cast(v{of})"),
+            Self::Unary(unary, of) => write!(f, "{}(v{of})", name(unary)),
+            Self::Binary(binary, left, right) => write!(f, "{}(v{left}, v{right})", name(binary)),
+            Self::Powi(base, exponent) => write!(f, "powi(v{base}, v{exponent})"),
+            Self::Select {
+                mask,
+                on_true,
+                on_false,
+            } => write!(f, "select(v{mask}, v{on_true}, v{on_false})"),
+            Self::Fold(fold, of) => write!(f, "fold {}(v{of})", name(fold)),
+        }
+    }
 }

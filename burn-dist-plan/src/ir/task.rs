@@ -6,9 +6,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::op::{Indexed, Op};
+use super::region::{Extent, Keep, Region, ScalarOf};
 use super::role::Role;
 use super::stage::Stage;
-use super::tensor::Slot;
+use super::tensor::{NewTensor, Slot};
 use super::window::{Origin, ValueIndex};
 use crate::layout::Layout;
 use crate::memory::MemoryClass;
@@ -43,6 +44,8 @@ pub enum Task<O> {
     Random(Box<RandomTask<O>>),
     /// Runs a local operation, on behalf of the module at that index of [`RankPlan::paths`].
     Op(O, u32),
+    /// Runs a group of operations as one kernel.
+    Region(Box<RegionTask>),
     /// Runs a collective.
     Collective(Box<CollectiveTask>),
     /// Starts collectives together, without waiting for them.
@@ -109,6 +112,94 @@ impl<O> Task<O> {
             Self::Launch { tasks, .. } => tasks,
             _ => &[],
         }
+    }
+}
+
+/// A region with the tensors that it runs on; see [`Task::Region`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct RegionTask {
+    /// The work. Tasks of a plan that compute the same share it.
+    pub region: Arc<Region>,
+    /// The operands, in the order of the formula.
+    pub inputs: Vec<RegionInput>,
+    /// Where the results go, in the order of the formula, with their local shapes: those of the operations, which may
+    /// have more dims of size one than the region.
+    pub outputs: Vec<NewTensor>,
+    /// The scalars, in the order of the formula.
+    pub scalars: Vec<ScalarOf>,
+    /// Index into [`RankPlan::paths`] of the module that its first operation works for.
+    pub path: u32,
+    /// The number of operations that it stands for.
+    pub operations: u32,
+}
+
+/// An operand of a region.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RegionInput {
+    /// Where it is.
+    pub slot: Slot,
+    /// Local shape. Its dims that are not of size one are, in order, products of neighbours among the dims of the space
+    /// that it spans: each has some of them, of which the last one is the fastest.
+    pub shape: Vec<usize>,
+    /// Element type.
+    pub dtype: DType,
+    /// True if the slot is empty afterwards.
+    pub take: bool,
+}
+
+impl RegionTask {
+    /// Returns for each output the operand whose buffer it takes, if it takes one: the first that no output before it
+    /// has taken, which spans the space, has elements of the same size, dies here, and is `alone`: it lies in order
+    /// from the start of a buffer that nobody else holds.
+    pub fn in_place(&self, alone: impl Fn(usize) -> bool) -> Vec<Option<usize>> {
+        let mut free: Vec<usize> = (0..self.inputs.len())
+            .filter(|&index| {
+                let spans = &self.region.spans[index];
+                self.inputs[index].take && spans.iter().all(|spans| *spans) && alone(index)
+            })
+            .collect();
+        let keeps = self.outputs.iter().zip(&self.region.keeps);
+        let taken = keeps.map(|(out, keep)| {
+            let fits = |index: &usize| self.inputs[*index].dtype.size() == out.dtype.size();
+            let at = match keep {
+                Keep::Each(Extent::Elements) => free.iter().position(fits)?,
+                _ => return None,
+            };
+            Some(free.remove(at))
+        });
+        taken.collect()
+    }
+
+    /// Returns the strides of an operand along the dims of the space, from those along its own dims: zero along those that
+    /// it does not span.
+    pub fn strides(&self, index: usize, own: &[isize]) -> Vec<isize> {
+        let space = self.region.space.iter().zip(&self.region.spans[index]);
+        let spanned = space.enumerate().rev();
+        let mut spanned = spanned.filter(|(_, (size, spans))| **spans && **size != 1);
+        let mut strides = vec![0; self.region.space.len()];
+        if self.inputs[index].shape.contains(&0) {
+            // No element is read by them.
+            return strides;
+        }
+        for (size, stride) in self.inputs[index].shape.iter().zip(own).rev() {
+            let mut product = 1;
+            while product < *size {
+                let (dim, (part, _)) = spanned.next().expect("dims are products of spanned ones");
+                strides[dim] = stride * product as isize;
+                product *= part;
+            }
+        }
+        strides
+    }
+
+    /// Returns the bytes that it reads and writes, each operand and each result once.
+    pub fn bytes(&self) -> u64 {
+        let inputs = self.inputs.iter().map(|input| (&input.shape, input.dtype));
+        let outputs = self.outputs.iter().map(|out| (&out.shape, out.dtype));
+        let bytes = inputs
+            .chain(outputs)
+            .map(|(shape, dtype)| shape.iter().product::<usize>() * dtype.size());
+        bytes.sum::<usize>() as u64
     }
 }
 
@@ -268,11 +359,13 @@ impl<O: Op> RankPlan<O> {
         let mut found: Vec<(Action, Range<u32>)> = Vec::new();
         let mut known: FxHashMap<Action, usize> = FxHashMap::default();
         for (index, task) in (0..).zip(&self.tasks) {
-            let Task::Op(op, _) = task else { continue };
-            let mut made = op
-                .outputs()
-                .filter_map(|out| made_in.get(&(out.id as Slot)));
-            let Some(&action) = made.next() else { continue };
+            let of = |slot: Slot| made_in.get(&slot);
+            let action = match task {
+                Task::Op(op, _) => op.outputs().find_map(|out| of(out.id)),
+                Task::Region(task) => task.outputs.iter().find_map(|out| of(out.id)),
+                _ => None,
+            };
+            let Some(&action) = action else { continue };
             let at = *known.entry(action).or_insert_with(|| {
                 found.push((action, index..index));
                 found.len() - 1

@@ -63,18 +63,19 @@ pub enum Adjoint {
 }
 
 /// What an operation costs a model, when it is told whether to make its result again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Work {
     /// A linear layer, a convolution or attention in one operation.
     Layer,
     /// A product of two matrices, the last two dims of its operands: `[.., i, k]` and `[.., k, j]`.
     Product,
     /// Anything else.
+    #[default]
     Other,
 }
 
 /// How an operation picks its float type in mixed precision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FloatClass {
     /// Products: in 16 bits if any operand is.
     Compute,
@@ -87,11 +88,12 @@ pub enum FloatClass {
     /// Makes values from nothing, which take the type of their use.
     Create,
     /// As recorded.
+    #[default]
     Recorded,
 }
 
 /// What is known of an operation beyond its rule, named once by whoever defines it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traits {
     /// The dim of the first input that it reads or writes at indices, if every index is along that one dim.
     pub indexing: Option<(Indexing, usize)>,
@@ -135,32 +137,4 @@ pub struct Traits {
     pub float_class: FloatClass,
     /// See [`Work`].
     pub work: Work,
-}
-
-impl Default for Traits {
-    fn default() -> Self {
-        Self {
-            indexing: None,
-            joins: None,
-            layer: None,
-            adjoint: None,
-            makes_ones: false,
-            makes_weight_gradient: false,
-            is_cast: false,
-            quantizes: false,
-            measures: false,
-            statistic_input: None,
-            statistic_output: None,
-            shifts: false,
-            is_random: false,
-            is_view: false,
-            turns: false,
-            adds_up: false,
-            assigns: false,
-            is_maximum: false,
-            is_difference: false,
-            float_class: FloatClass::Recorded,
-            work: Work::Other,
-        }
-    }
 }

@@ -7,10 +7,7 @@ impl Layout {
     /// Creates the layout in which every rank holds the whole tensor.
     pub fn replicated(shape: &[usize]) -> Layout {
         Layout {
-            dims: shape
-                .iter()
-                .map(|&size| DimLayout::single(Factor::whole(size)))
-                .collect(),
+            dims: shape.iter().map(|&size| DimLayout::whole(size)).collect(),
             partial: Vec::new(),
             at_rest: Vec::new(),
         }
@@ -208,25 +205,6 @@ impl Layout {
             return self.clone();
         }
         self.without_axes(&self.at_rest)
-    }
-
-    /// Returns the layout of the tensor with its dims permuted: dim `i` of the result is dim `perm[i]` of this.
-    ///
-    /// # Panics
-    /// If `perm` is not a permutation of the dims.
-    pub fn permute(&self, perm: &[usize]) -> Layout {
-        let mut sorted = perm.to_vec();
-        sorted.sort();
-        assert!(
-            sorted.iter().copied().eq(0..self.ndim()),
-            "{perm:?} is not a permutation of {} dims",
-            self.ndim()
-        );
-        Layout {
-            dims: perm.iter().map(|&dim| self.dims[dim].clone()).collect(),
-            partial: self.partial.clone(),
-            at_rest: self.at_rest.clone(),
-        }
     }
 }
 

@@ -67,14 +67,6 @@ pub enum LayoutError {
         /// Global shape of the second one.
         target_shape: Vec<usize>,
     },
-    /// A dim that the tensor does not have.
-    #[error("there is no dim {dim}: the shape {shape:?} has {} dims", .shape.len())]
-    NoSuchDim {
-        /// The dim asked for.
-        dim: usize,
-        /// The global shape.
-        shape: Vec<usize>,
-    },
     /// A text that is not a layout of this tensor on this mesh.
     #[error(
         "cannot read the layout, column {column}: {problem}\n  {text}\n  {:>column$}",

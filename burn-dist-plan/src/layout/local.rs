@@ -19,7 +19,9 @@ pub fn chunk(range: Range<usize>, parts: usize, index: usize) -> Range<usize> {
 }
 
 impl Factor {
-    /// Returns the elements of this factor that a rank holds.
+    /// Returns the elements of this factor that a rank holds, as a range of the global factor.
+    ///
+    /// Later chunks are shorter or empty: 7 over 3 ranks are 3, 3 and 1.
     pub fn range(&self, mesh: &MeshShape, rank: Rank) -> Range<usize> {
         self.axes.iter().fold(0..self.size, |range, &axis| {
             chunk(range, mesh.size(axis), mesh.coord(rank, axis))
@@ -87,19 +89,6 @@ impl DimLayout {
 }
 
 impl Layout {
-    /// Returns the elements of one factor that a rank holds, as a range of the global factor.
-    ///
-    /// Later chunks are shorter or empty: 7 over 3 ranks are 3, 3 and 1.
-    pub fn factor_range(
-        &self,
-        mesh: &MeshShape,
-        rank: Rank,
-        dim: usize,
-        factor: usize,
-    ) -> Range<usize> {
-        self.dims[dim].factors[factor].range(mesh, rank)
-    }
-
     /// Returns the shape of the block that a rank holds: per dim, the product of the local sizes of its factors.
     pub fn local_shape(&self, mesh: &MeshShape, rank: Rank) -> Vec<usize> {
         self.dims
@@ -114,14 +103,6 @@ impl Layout {
     /// Returns the number of elements that a rank holds.
     pub fn local_numel(&self, mesh: &MeshShape, rank: Rank) -> usize {
         self.factors().map(|f| f.range(mesh, rank).len()).product()
-    }
-
-    /// Returns the shape of the largest block that any rank holds.
-    pub fn local_shape_max(&self, mesh: &MeshShape) -> Vec<usize> {
-        self.dims
-            .iter()
-            .map(|dim| dim.factors.iter().map(|f| f.local_size_max(mesh)).product())
-            .collect()
     }
 
     /// Returns the largest number of elements that any rank holds.
@@ -157,25 +138,6 @@ impl Layout {
             }
             global
         })
-    }
-
-    /// Returns whether every rank holds the same elements in the same order under both layouts, and the same axes are
-    /// partial.
-    ///
-    /// Then one becomes the other without any data movement, for example `[{dp}]` and `[(4{dp} . 3)]` of 12 elements
-    /// over 2 ranks. Axes at rest are not compared.
-    pub fn is_same_placement(&self, mesh: &MeshShape, other: &Layout) -> bool {
-        if self.shape() != other.shape() || self.partial != other.partial {
-            return false;
-        }
-        self.dims == other.dims
-            || self
-                .reshape(mesh, &[self.numel()])
-                .zip(other.reshape(mesh, &[self.numel()]))
-                .is_some_and(|(a, b)| a.dims == b.dims)
-            || mesh
-                .ranks()
-                .all(|rank| self.elements(mesh, rank).eq(other.elements(mesh, rank)))
     }
 
     /// Returns whether every rank holds as many elements, of every factor.

@@ -17,7 +17,6 @@ mod error;
 #[cfg(test)]
 mod laws;
 mod local;
-mod placement;
 pub mod redistribute;
 mod reshape;
 mod rest;
@@ -31,7 +30,6 @@ mod worlds;
 
 pub use error::LayoutError;
 pub use local::{Spaced, chunk};
-pub use placement::Placement;
 pub use rows::{Rows, by_rows, of_batch, repeated};
 pub use runs::runs;
 pub(crate) use simplify::simplify;

@@ -1,6 +1,6 @@
 //! Where parameters, gradients and optimizer state rest (FSDP, ZeRO).
 
-use super::{DimLayout, Factor, Layout};
+use super::{DimLayout, Layout};
 use burn_dist_mesh::{AxisIndex, MeshShape};
 
 impl Layout {
@@ -68,7 +68,7 @@ impl Layout {
         let mut layout = self.clone();
         for (dim, size) in layout.dims.iter_mut().zip(shape) {
             if dim.size() != *size {
-                *dim = DimLayout::single(Factor::whole(*size));
+                *dim = DimLayout::whole(*size);
             }
         }
         let Layout { dims, at_rest, .. } = &mut layout;

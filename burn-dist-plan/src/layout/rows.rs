@@ -164,7 +164,7 @@ impl fmt::Display for Rows {
 fn rows_of(layout: &Layout, mesh: &MeshShape, rank: Rank) -> Range<usize> {
     match layout.dims.is_empty() {
         true => 0..1,
-        false => layout.factor_range(mesh, rank, 0, 0),
+        false => layout.dims[0].factors[0].range(mesh, rank),
     }
 }
 

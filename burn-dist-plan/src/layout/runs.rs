@@ -9,12 +9,8 @@ use crate::mesh::{MeshShape, Rank};
 /// Returns the flat ranges of the global tensor that a rank holds, in local order.
 pub fn runs(layout: &Layout, mesh: &MeshShape, rank: Rank) -> Arc<[Range<usize>]> {
     // Factors as dims of their own: (global size, range held).
-    let mut dims: Vec<(usize, Range<usize>)> = Vec::new();
-    for (dim, factors) in layout.dims.iter().enumerate() {
-        for (factor, f) in factors.factors.iter().enumerate() {
-            dims.push((f.size, layout.factor_range(mesh, rank, dim, factor)));
-        }
-    }
+    let factors = layout.factors();
+    let mut dims: Vec<_> = factors.map(|f| (f.size, f.range(mesh, rank))).collect();
     if dims.iter().any(|(_, range)| range.is_empty()) {
         return Arc::new([]);
     }

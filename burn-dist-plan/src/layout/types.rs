@@ -40,9 +40,19 @@ impl DimLayout {
         }
     }
 
+    /// Creates a dim that every rank holds whole.
+    pub fn whole(size: usize) -> Self {
+        Self::single(Factor::whole(size))
+    }
+
     /// Returns the global size: the product of the factors.
     pub fn size(&self) -> usize {
         self.factors.iter().map(|factor| factor.size).product()
+    }
+
+    /// Returns the sizes of the factors.
+    pub fn sizes(&self) -> Vec<usize> {
+        self.factors.iter().map(|factor| factor.size).collect()
     }
 
     /// Returns the axes that split the dim, factor by factor.

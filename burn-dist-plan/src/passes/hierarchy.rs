@@ -99,11 +99,6 @@ impl<'a> Hierarchy<'a> {
         self.topology.num_nodes() < 2
     }
 
-    /// Returns the sizes of axes, in the order of a group.
-    fn sizes(&self, axes: &[AxisIndex]) -> Vec<usize> {
-        axes.iter().map(|&axis| self.mesh.size(axis)).collect()
-    }
-
     /// Decides, from what all ranks know alike.
     fn decide(&self, step: &Step, elem_bytes: usize) -> Decision {
         if self.is_single() {
@@ -134,11 +129,12 @@ impl<'a> Hierarchy<'a> {
             if step.kind.reduce_op() == Some(ReduceOp::Mean) {
                 return Decision::Flat("a mean is divided once");
             }
-            if levels_of(&self.sizes(&axes), split).is_none() {
+            let sizes: Vec<usize> = axes.iter().map(|&axis| self.mesh.size(axis)).collect();
+            if levels_of(&sizes, split).is_none() {
                 return Decision::Flat("the ranks of a node are no subtree of its sums");
             }
         }
-        let even = is_even(&step.from, self.mesh) && is_even(&step.to, self.mesh);
+        let even = step.from.is_even(self.mesh) && step.to.is_even(self.mesh);
         if kind != Kind::AllReduce && !even {
             return Decision::Flat("its pieces are of unequal sizes");
         }
@@ -380,14 +376,6 @@ fn stage_ns(level: &Level, split: Split, bytes: u64, links: Option<(Link, Link)>
         (None, true) => SLOWER * received,
         (None, false) => received,
     }
-}
-
-/// Returns whether every rank has a part of the same shape.
-fn is_even(layout: &Layout, mesh: &MeshShape) -> bool {
-    let factors = layout.dims.iter().flat_map(|dim| &dim.factors);
-    factors
-        .map(|factor| (factor.size, mesh.group_size(&factor.axes)))
-        .all(|(size, parts)| size % parts == 0)
 }
 
 #[cfg(test)]

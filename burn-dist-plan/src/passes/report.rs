@@ -4,6 +4,7 @@ use super::async_tp::Overlap;
 use super::checkpoint::Recomputed;
 use super::float8::Float8Layer;
 use super::redundancy::Redundancy;
+use super::regions::Fused;
 use crate::memory::MemoryPlan;
 
 /// A report on a window: each pass fills in the fields about what it has done.
@@ -20,6 +21,8 @@ pub(crate) struct Report {
     pub scheduled: Option<String>,
     /// Collectives along tensor-parallel axes, and whether products run beside them.
     pub overlaps: Vec<Overlap>,
+    /// Elementwise work as few kernels, if it is.
+    pub fused: Option<Fused>,
     /// Memory of each rank.
     pub memory: Vec<MemoryPlan>,
 }
@@ -33,6 +36,7 @@ impl Report {
         self.redundancy = other.redundancy.or(self.redundancy.take());
         self.scheduled = other.scheduled.or(self.scheduled.take());
         self.overlaps.extend(other.overlaps);
+        self.fused = other.fused.or(self.fused);
         self.memory.extend(other.memory);
     }
 }

@@ -24,7 +24,7 @@ use crate::mesh::{AxisIndex, MeshShape, Rank};
 use crate::policy::ShardStrategy;
 use queue::{Queue, Reductions};
 
-/// What may start together: same visit, same ranks, same element type.
+/// The mark of collectives that may start together: same visit, same ranks, same element type.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Key {
     visit: u32,
@@ -54,20 +54,18 @@ struct Bucket {
     prefetch: u32,
 }
 
-/// What stands where in the new order.
-enum Item {
-    Step(usize),
-    /// All members of a bucket.
-    Launch(u32),
-    /// A member of a bucket, by its number there.
-    Finish(u32, usize),
+/// A thing at a place of the new order; at one place, they stand in this order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Stands {
+    /// The launch of a bucket of gathers.
+    Gather,
+    /// The end of one of its members, by its number there.
+    Gathered,
+    /// The step that was there.
+    Step,
+    /// The launch of a bucket of reductions.
+    Reduce,
 }
-
-/// Where launches and steps of one place stand: gathers start, gathers are waited for, the step, reductions start.
-const GATHER: u32 = 0;
-const GATHERED: u32 = 1;
-const STEP: u32 = 2;
-const REDUCE: u32 = 3;
 
 /// The pass: see [`PASSES`](super::PASSES).
 pub(super) fn pass<O: Op>(
@@ -93,8 +91,8 @@ fn schedule<O: Op>(program: &mut Program<O>, facts: &Facts, visits: &Visits, mes
             name_after_producer(program, &producer, member);
         }
     }
-    // Position, phase at that position, number.
-    let mut order: Vec<(usize, u32, u32, Item)> = Vec::new();
+    // The place, what stands there, of which bucket, which member.
+    let mut order: Vec<(usize, Stands, u32, usize)> = Vec::new();
     let mut moved = vec![false; program.steps.len()];
     let mut members: Vec<&[usize]> = Vec::new();
     for bucket in gathers.iter().chain(&reductions) {
@@ -113,25 +111,25 @@ fn schedule<O: Op>(program: &mut Program<O>, facts: &Facts, visits: &Visits, mes
         });
         let earliest = operands.max().unwrap_or(0);
         let place = wanted.max(earliest).min(bucket.place);
-        order.push((place, GATHER, group, Item::Launch(group)));
+        order.push((place, Stands::Gather, group, 0));
         // What a unit needs last may arrive last.
         for (number, &member) in bucket.members.iter().enumerate() {
-            order.push((member, GATHERED, group, Item::Finish(group, number)));
+            order.push((member, Stands::Gathered, group, number));
         }
     }
     let first = gathers.len() as u32;
     for (group, bucket) in (first..).zip(&reductions) {
         if bucket.parent.is_none() {
-            order.push((bucket.place, REDUCE, group, Item::Launch(group)));
+            order.push((bucket.place, Stands::Reduce, group, 0));
         }
     }
     for (index, moved) in moved.iter().enumerate() {
         if !moved {
-            order.push((index, STEP, 0, Item::Step(index)));
+            order.push((index, Stands::Step, 0, 0));
         }
     }
-    order.sort_by_key(|(place, phase, number, _)| (*place, *phase, *number));
-    let launched = order.iter().filter(|(_, phase, ..)| *phase == REDUCE);
+    order.sort_unstable();
+    let launched = order.iter().filter(|(_, what, ..)| *what == Stands::Reduce);
     let launched = launched.map(|(_, _, group, _)| bytes(program, mesh, members[*group as usize]));
     let mut queue = Queue::new(launched.collect(), moved.len() + 2 * members.len());
     let mut old: Vec<Option<ProgramStep<O>>> = std::mem::take(&mut program.steps)
@@ -166,21 +164,17 @@ fn schedule<O: Op>(program: &mut Program<O>, facts: &Facts, visits: &Visits, mes
         }
     }
     let mut gathering: Vec<Vec<Move>> = (0..first).map(&mut moves).collect();
-    for (_, phase, _, item) in order {
-        match item {
-            Item::Finish(group, member) => queue.gathered(group, member),
-            Item::Launch(group) if phase == GATHER => {
-                let moves = std::mem::take(&mut gathering[group as usize]);
-                queue.gather(group, moves);
-            }
-            Item::Launch(group) => {
+    for (place, what, group, member) in order {
+        match what {
+            Stands::Gather => queue.gather(group, std::mem::take(&mut gathering[group as usize])),
+            Stands::Gathered => queue.gathered(group, member),
+            Stands::Step => old[place]
+                .take()
+                .into_iter()
+                .for_each(|step| queue.step(step)),
+            Stands::Reduce => {
                 if let Some(reductions) = starting.remove(&group) {
                     queue.reduce(reductions);
-                }
-            }
-            Item::Step(index) => {
-                if let Some(step) = old[index].take() {
-                    queue.step(step);
                 }
             }
         }

@@ -98,7 +98,7 @@ pub(super) fn pass<O: Op>(
         repeated,
         &state.window,
         facts,
-        order,
+        (&state.actions, &order),
         everyone_reads,
     )?;
     state.split = Some(split);
@@ -147,22 +147,21 @@ fn stage<O: Op>(
     repeated: Option<Repeated>,
     window: &Window<O>,
     (parts, stages): (&[Part], &Stages),
-    actions: Vec<Vec<Action>>,
+    (actions, order): (&[Option<Action>], &[Vec<Action>]),
     everyone_reads: bool,
 ) -> Result<Split, PlanError> {
     let steps = Steps::new(program, repeated.as_ref());
     let mut staged = Staged::new(program, steps, window, (parts, stages), everyone_reads);
-    let places: Vec<_> = actions.into_iter().map(places).collect();
     // Once to see what each coordinate needs of others, and once with what they send first.
-    for (coord, places) in (0..).zip(&places) {
-        for item in staged.items(coord, &whens(parts, places)) {
+    for (coord, mine) in (0..).zip(order) {
+        for item in staged.items(coord, &whens(actions, mine)) {
             if let Item::Need(slot) = item {
                 staged.wanted.entry(slot).or_default().push(coord);
             }
         }
     }
-    let items = (0..).zip(&places);
-    let items = items.map(|(coord, places)| staged.items(coord, &whens(parts, places)));
+    let items = (0..).zip(order);
+    let items = items.map(|(coord, mine)| staged.items(coord, &whens(actions, mine)));
     let coords = staged.transfers(items.collect())?;
     Ok(Split { repeated, coords })
 }
@@ -182,33 +181,14 @@ fn actions(parts: &[Part], order: &[Vec<Action>]) -> Vec<Option<Action>> {
     parts.iter().map(of).collect()
 }
 
-/// Returns the number of each action of a coordinate.
-fn places(actions: Vec<Action>) -> FxHashMap<Action, u32> {
-    let numbered = (0..).zip(actions);
-    numbered.map(|(at, action)| (action, at)).collect()
-}
-
-/// Returns when each operation's steps run on a coordinate.
-fn whens(parts: &[Part], places: &FxHashMap<Action, u32>) -> Vec<When> {
-    let when = |part: &Part| {
-        let stage = part.stage?;
-        let place = |kind| {
-            let action = Action {
-                stage,
-                kind,
-                microbatch: part.microbatch,
-            };
-            places.get(&action).copied()
-        };
-        let found = match part.kind? {
-            Kind::Forward => place(Kind::Forward),
-            // A schedule may not take the two apart.
-            kind => place(kind).or_else(|| place(Kind::Full)),
-        };
-        found.map(When::Action)
+/// Returns when each operation's steps run on a coordinate that has these actions, in order.
+fn whens(actions: &[Option<Action>], mine: &[Action]) -> Vec<When> {
+    let places: FxHashMap<Action, u32> = mine.iter().copied().zip(0..).collect();
+    let when = |action: &Option<Action>| {
+        let place = action.and_then(|action| places.get(&action));
+        place.map_or(When::Last, |place| When::Action(*place))
     };
-    let parts = parts.iter();
-    parts.map(|part| when(part).unwrap_or(When::Last)).collect()
+    actions.iter().map(when).collect()
 }
 
 impl<'a, O: Op> Staged<'a, O> {

@@ -22,16 +22,14 @@ pub enum Kind {
     Full,
 }
 
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Forward => "F",
-            Self::Backward => "B",
-            Self::Weight => "W",
-            Self::Full => "BW",
-        })
-    }
-}
+texts!(
+    Kind,
+    "is not an action: it starts with F, B, W or BW",
+    Forward = "F",
+    Backward = "B",
+    Weight = "W",
+    Full = "BW",
+);
 
 /// One action: a kind, a stage of the whole model, and a microbatch.
 ///
@@ -95,13 +93,9 @@ impl FromStr for Action {
             .find(|c: char| c.is_ascii_digit())
             .unwrap_or(text.len());
         let (kind, place) = text.split_at(digits);
-        let kind = match kind {
-            "F" => Kind::Forward,
-            "B" => Kind::Backward,
-            "W" => Kind::Weight,
-            "BW" => Kind::Full,
-            _ => return Err(error("is not an action: it starts with F, B, W or BW")),
-        };
+        let kind = kind
+            .parse()
+            .map_err(|wrong: TextError| error(wrong.reason))?;
         let (stage, microbatch) = place.split_once('.').ok_or_else(|| {
             error("is not an action: a stage and a microbatch follow, as in F0.3")
         })?;

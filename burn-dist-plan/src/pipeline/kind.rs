@@ -2,8 +2,9 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::LazyLock;
 
-use burn_dist_mesh::TextError;
+use burn_dist_mesh::{TextError, any_of};
 
 /// A schedule of the literature. Each exists for any number of ranks and microbatches.
 ///
@@ -48,44 +49,65 @@ pub enum ScheduleKind {
     DualPipeV,
 }
 
+/// All that is known of a schedule beside its actions.
+struct Row {
+    kind: ScheduleKind,
+    name: &'static str,
+    /// How many stages of a rank it has, if it exists for one number only.
+    chunks: Option<u32>,
+    is_v: bool,
+}
+
+const fn row(kind: ScheduleKind, name: &'static str, chunks: Option<u32>, is_v: bool) -> Row {
+    Row {
+        kind,
+        name,
+        chunks,
+        is_v,
+    }
+}
+
+/// A row for each schedule, in the order in which they are declared.
+const KINDS: [Row; 8] = [
+    row(ScheduleKind::GPipe, "gpipe", Some(1), false),
+    row(ScheduleKind::OneFOneB, "1f1b", Some(1), false),
+    row(ScheduleKind::Interleaved, "interleaved", None, false),
+    row(ScheduleKind::LoopedBfs, "looped-bfs", None, false),
+    row(ScheduleKind::ZbH1, "zb-h1", Some(1), false),
+    row(ScheduleKind::ZbH2, "zb-h2", Some(1), false),
+    row(ScheduleKind::ZbV, "zb-v", Some(2), true),
+    row(ScheduleKind::DualPipeV, "dualpipe-v", Some(2), true),
+];
+
 impl ScheduleKind {
     /// All of them.
-    pub const ALL: [Self; 8] = [
-        Self::GPipe,
-        Self::OneFOneB,
-        Self::Interleaved,
-        Self::LoopedBfs,
-        Self::ZbH1,
-        Self::ZbH2,
-        Self::ZbV,
-        Self::DualPipeV,
-    ];
+    pub const ALL: [Self; KINDS.len()] = {
+        let mut all = [Self::GPipe; KINDS.len()];
+        let mut index = 0;
+        while index < all.len() {
+            all[index] = KINDS[index].kind;
+            assert!(all[index] as usize == index);
+            index += 1;
+        }
+        all
+    };
+
+    const fn row(self) -> &'static Row {
+        &KINDS[self as usize]
+    }
 
     const fn name(self) -> &'static str {
-        match self {
-            Self::GPipe => "gpipe",
-            Self::OneFOneB => "1f1b",
-            Self::Interleaved => "interleaved",
-            Self::LoopedBfs => "looped-bfs",
-            Self::ZbH1 => "zb-h1",
-            Self::ZbH2 => "zb-h2",
-            Self::ZbV => "zb-v",
-            Self::DualPipeV => "dualpipe-v",
-        }
+        self.row().name
     }
 
     /// Returns how many stages of a rank the schedule has, if it exists for one number only.
     pub const fn chunks(self) -> Option<u32> {
-        match self {
-            Self::GPipe | Self::OneFOneB | Self::ZbH1 | Self::ZbH2 => Some(1),
-            Self::Interleaved | Self::LoopedBfs => None,
-            Self::ZbV | Self::DualPipeV => Some(2),
-        }
+        self.row().chunks
     }
 
     /// Returns whether the stages of a rank are placed as a V.
     pub const fn is_v(self) -> bool {
-        matches!(self, Self::ZbV | Self::DualPipeV)
+        self.row().is_v
     }
 
     /// Returns whether ranks may have several stages.
@@ -104,12 +126,11 @@ impl FromStr for ScheduleKind {
     type Err = TextError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
+        static REASON: LazyLock<String> = LazyLock::new(|| {
+            let names = KINDS.iter().map(|row| row.name);
+            format!("is not a schedule: use {}", any_of(names))
+        });
         let found = Self::ALL.into_iter().find(|kind| kind.name() == text);
-        found.ok_or_else(|| {
-            TextError::new(
-                text,
-                "is not a schedule: use gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-h2, zb-v or dualpipe-v",
-            )
-        })
+        found.ok_or_else(|| TextError::new(text, &REASON))
     }
 }

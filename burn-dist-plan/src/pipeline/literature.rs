@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::validate::check_counts;
 use super::{Action, Kind, Placement, Schedule, ScheduleError, ScheduleKind};
 
 impl ScheduleKind {
@@ -15,18 +16,7 @@ impl ScheduleKind {
         chunks: u32,
         microbatches: u32,
     ) -> Result<Schedule, ScheduleError> {
-        for (count, what) in [
-            (ranks, "ranks"),
-            (chunks, "chunks"),
-            (microbatches, "microbatches"),
-        ] {
-            if count == 0 {
-                return Err(ScheduleError::Empty { what });
-            }
-        }
-        if ranks.checked_mul(chunks).is_none() {
-            return Err(ScheduleError::TooMany { ranks, chunks });
-        }
+        check_counts(ranks, chunks, microbatches)?;
         if let Some(needs) = self.chunks().filter(|needs| *needs != chunks) {
             return Err(ScheduleError::Chunks {
                 kind: self,
@@ -47,6 +37,21 @@ impl ScheduleKind {
             Self::ZbV => v_shaped(p, m.max(2 * p - 1), zb_v).truncated(m),
             Self::DualPipeV => v_shaped(p, m.max(2 * p), dualpipe_v).truncated(m),
         })
+    }
+}
+
+/// Returns the schedule in which each rank has its `actions`, for so many ranks, stages per rank, and microbatches.
+fn of_ranks(
+    (ranks, chunks, microbatches): (u32, u32, u32),
+    placement: Placement,
+    actions: impl Fn(u32) -> Vec<Action>,
+) -> Schedule {
+    Schedule {
+        ranks,
+        chunks,
+        placement,
+        microbatches,
+        order: (0..ranks).map(actions).collect(),
     }
 }
 
@@ -92,13 +97,7 @@ fn one_stage(ranks: u32, microbatches: u32, plan: impl Fn(u32) -> (u32, Option<u
         }
         actions
     };
-    Schedule {
-        ranks,
-        chunks: 1,
-        placement: Placement::Loop,
-        microbatches,
-        order: (0..ranks).map(actions).collect(),
-    }
+    of_ranks((ranks, 1, microbatches), Placement::Loop, actions)
 }
 
 fn interleaved(ranks: u32, chunks: u32, microbatches: u32) -> Schedule {
@@ -130,13 +129,7 @@ fn interleaved(ranks: u32, chunks: u32, microbatches: u32) -> Schedule {
         }
         actions
     };
-    Schedule {
-        ranks,
-        chunks,
-        placement: Placement::Loop,
-        microbatches,
-        order: (0..ranks).map(actions).collect(),
-    }
+    of_ranks((ranks, chunks, microbatches), Placement::Loop, actions)
 }
 
 fn looped_bfs(ranks: u32, chunks: u32, microbatches: u32) -> Schedule {
@@ -148,13 +141,7 @@ fn looped_bfs(ranks: u32, chunks: u32, microbatches: u32) -> Schedule {
         let backwards = (0..chunks).rev().flat_map(|chunk| turns(Kind::Full, chunk));
         forwards.chain(backwards).collect()
     };
-    Schedule {
-        ranks,
-        chunks,
-        placement: Placement::Loop,
-        microbatches,
-        order: (0..ranks).map(actions).collect(),
-    }
+    of_ranks((ranks, chunks, microbatches), Placement::Loop, actions)
 }
 
 /// The actions of a rank that has one stage down the V and one up, in the order in which they are
@@ -225,13 +212,7 @@ fn v_shaped(ranks: u32, microbatches: u32, write: impl Fn(&mut Writer, u32, u32)
         write(&mut writer, rank, ranks);
         writer.actions
     };
-    Schedule {
-        ranks,
-        chunks: 2,
-        placement,
-        microbatches,
-        order: (0..ranks).map(actions).collect(),
-    }
+    of_ranks((ranks, 2, microbatches), placement, actions)
 }
 
 /// Every action takes one unit: the order is that of the only times at which no rank has to wait.

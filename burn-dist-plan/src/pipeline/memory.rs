@@ -1,6 +1,6 @@
 //! Memory of a rank that runs a schedule.
 
-use super::{Action, Kind, Schedule};
+use super::Kind;
 
 /// The bytes that a stage keeps of one microbatch.
 ///
@@ -44,22 +44,5 @@ impl Bytes {
             Kind::Weight => held - split,
             Kind::Full => held - self.activation,
         }
-    }
-}
-
-impl Schedule {
-    /// Calls `seen` with what a rank holds from each of its actions on, if `bytes` says what stages keep.
-    pub(super) fn held<E>(
-        &self,
-        rank: usize,
-        bytes: impl Fn(u32) -> Bytes,
-        mut seen: impl FnMut(Action, u64) -> Result<(), E>,
-    ) -> Result<(), E> {
-        let mut held = 0;
-        for action in &self.order[rank] {
-            held = bytes(action.stage).after(action.kind, held);
-            seen(*action, held)?;
-        }
-        Ok(())
     }
 }

@@ -1,9 +1,6 @@
 //! The order of actions of every rank, and its text form.
 
 use std::fmt;
-use std::str::FromStr;
-
-use burn_dist_mesh::TextError;
 
 use super::Action;
 use super::line::write_line;
@@ -36,26 +33,12 @@ impl Placement {
     }
 }
 
-impl fmt::Display for Placement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Loop => "loop",
-            Self::V => "v",
-        })
-    }
-}
-
-impl FromStr for Placement {
-    type Err = TextError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "loop" => Ok(Self::Loop),
-            "v" => Ok(Self::V),
-            _ => Err(TextError::new(text, "is not a placement: use loop or v")),
-        }
-    }
-}
+texts!(
+    Placement,
+    "is not a placement: use loop or v",
+    Loop = "loop",
+    V = "v",
+);
 
 /// The order in which each rank does its actions. A rank does one at a time, each as soon as what it needs is there.
 ///

@@ -1,6 +1,7 @@
 //! Schedules against theory, and what is wrong with those that cannot run.
 
 mod chart;
+mod lowered;
 mod paper;
 mod random;
 mod search;

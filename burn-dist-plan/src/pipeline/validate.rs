@@ -62,21 +62,7 @@ impl Schedule {
     }
 
     fn check_counts(&self) -> Result<(), ScheduleError> {
-        for (count, what) in [
-            (self.ranks, "ranks"),
-            (self.chunks, "chunks"),
-            (self.microbatches, "microbatches"),
-        ] {
-            if count == 0 {
-                return Err(ScheduleError::Empty { what });
-            }
-        }
-        if self.ranks.checked_mul(self.chunks).is_none() {
-            return Err(ScheduleError::TooMany {
-                ranks: self.ranks,
-                chunks: self.chunks,
-            });
-        }
+        check_counts(self.ranks, self.chunks, self.microbatches)?;
         if self.order.len() != self.ranks as usize {
             return Err(ScheduleError::Lines {
                 ranks: self.ranks,
@@ -170,20 +156,20 @@ impl Schedule {
         limit: u64,
         bytes: impl Fn(u32) -> Bytes,
     ) -> Result<u64, ScheduleError> {
-        let mut most = 0;
-        self.held(rank, bytes, |action, held| {
-            most = most.max(held);
-            if held <= limit {
-                return Ok(());
+        let (mut held, mut most) = (0, 0);
+        for &action in &self.order[rank] {
+            held = bytes(action.stage).after(action.kind, held);
+            most = held.max(most);
+            if held > limit {
+                return Err(ScheduleError::Memory {
+                    action,
+                    rank: rank as u32,
+                    line: line(rank),
+                    held,
+                    limit,
+                });
             }
-            Err(ScheduleError::Memory {
-                action,
-                rank: rank as u32,
-                line: line(rank),
-                held,
-                limit,
-            })
-        })?;
+        }
         Ok(most)
     }
 
@@ -209,6 +195,26 @@ impl Schedule {
             ),
         };
         first.into_iter().chain(second)
+    }
+}
+
+/// Checks that there is something to schedule, and that its stages can be counted.
+pub(super) fn check_counts(
+    ranks: u32,
+    chunks: u32,
+    microbatches: u32,
+) -> Result<(), ScheduleError> {
+    let counts = [
+        (ranks, "ranks"),
+        (chunks, "chunks"),
+        (microbatches, "microbatches"),
+    ];
+    if let Some((_, what)) = counts.into_iter().find(|(count, _)| *count == 0) {
+        return Err(ScheduleError::Empty { what });
+    }
+    match ranks.checked_mul(chunks) {
+        Some(_) => Ok(()),
+        None => Err(ScheduleError::TooMany { ranks, chunks }),
     }
 }
 

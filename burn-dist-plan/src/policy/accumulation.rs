@@ -1,10 +1,5 @@
 //! When accumulated gradients are reduced.
 
-use std::fmt;
-use std::str::FromStr;
-
-use burn_dist_mesh::TextError;
-
 /// When the gradients of several backward passes that one step of the optimizer uses are reduced over data axes.
 ///
 /// Gradients are added by whatever adds them, such as Burn's `GradientsAccumulator`; this says whether before or after

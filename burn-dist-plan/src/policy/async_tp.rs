@@ -1,10 +1,5 @@
 //! Products in chunks beside tensor-parallel transfers.
 
-use std::fmt;
-use std::str::FromStr;
-
-use burn_dist_mesh::TextError;
-
 /// Overlap of a gather along a tensor-parallel axis and the products that need it, or of a product and its
 /// reduce-scatter: in as many chunks as the axis has ranks, each computed while the next one is in flight.
 ///

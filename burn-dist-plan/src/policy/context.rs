@@ -1,10 +1,5 @@
 //! How attention gets what other ranks have of a sequence.
 
-use std::fmt;
-use std::str::FromStr;
-
-use burn_dist_mesh::TextError;
-
 /// How attention gets the keys and values of a sequence that is split over ranks: context parallelism.
 ///
 /// Text form: `auto`, `ring`, `gather`.

@@ -24,14 +24,7 @@ impl Fp8 {
     }
 }
 
-impl fmt::Display for Fp8 {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::E4M3 => "e4m3",
-            Self::E5M2 => "e5m2",
-        })
-    }
-}
+texts!(Fp8, NO_FLOAT8, E4M3 = "e4m3", E5M2 = "e5m2");
 
 /// The elements that share a scale. Scales are of the global tensor: no layout changes them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -47,15 +40,13 @@ pub enum Scaling {
     Blockwise128,
 }
 
-impl fmt::Display for Scaling {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Tensorwise => "tensorwise",
-            Self::Rowwise => "rowwise",
-            Self::Blockwise128 => "blockwise128",
-        })
-    }
-}
+texts!(
+    Scaling,
+    NO_FLOAT8,
+    Tensorwise = "tensorwise",
+    Rowwise = "rowwise",
+    Blockwise128 = "blockwise128"
+);
 
 /// The tensor that scales are of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -68,14 +59,7 @@ pub enum Scope {
     Rank,
 }
 
-impl fmt::Display for Scope {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Global => "global",
-            Self::Rank => "rank",
-        })
-    }
-}
+texts!(Scope, NO_FLOAT8, Global = "global", Rank = "rank");
 
 const NO_FLOAT8: &str = "is no way to compute in float8: use tensorwise, rowwise or blockwise128, or \
     tensorwise,scope=rank,gather=off,forward=e4m3,gradients=e5m2,skip=layers.0|**.wo";
@@ -111,8 +95,9 @@ pub struct Float8 {
     pub scaling: Scaling,
     /// The tensor that scales are of.
     pub scope: Scope,
-    /// Whether weights at rest are gathered in 8 bits; not those with scales of what a rank holds, nor with rowwise scales, which the forward and the backward
-    /// use in different ones, and not those whose blocks straddle shards. It changes no value.
+    /// True if weights at rest are gathered in 8 bits; not those with scales of what a rank holds, nor with rowwise
+    /// scales, which the forward and the backward use in different ones, and not those whose blocks straddle shards. It
+    /// changes no value.
     pub gather: bool,
     /// The type of activations and weights.
     pub forward: Fp8,
@@ -200,18 +185,9 @@ impl FromStr for Float8 {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let error = || TextError::new(text, NO_FLOAT8);
-        let format = |text: &str| match text {
-            "e4m3" => Ok(Fp8::E4M3),
-            "e5m2" => Ok(Fp8::E5M2),
-            _ => Err(error()),
-        };
         let mut items = text.split(',').map(str::trim);
-        let mut float8 = Self::new(match items.next() {
-            Some("tensorwise") => Scaling::Tensorwise,
-            Some("rowwise") => Scaling::Rowwise,
-            Some("blockwise128") => Scaling::Blockwise128,
-            _ => return Err(error()),
-        });
+        let scaling = items.next().unwrap_or_default();
+        let mut float8 = Self::new(scaling.parse().map_err(|_| error())?);
         let mut seen = Vec::new();
         for item in items {
             let (key, value) = item.split_once('=').ok_or_else(error)?;
@@ -221,12 +197,11 @@ impl FromStr for Float8 {
             }
             seen.push(key);
             match (key, value) {
-                ("scope", "global") => float8.scope = Scope::Global,
-                ("scope", "rank") => float8.scope = Scope::Rank,
+                ("scope", _) => float8.scope = value.parse().map_err(|_| error())?,
                 ("gather", "on") => float8.gather = true,
                 ("gather", "off") => float8.gather = false,
-                ("forward", _) => float8.forward = format(value)?,
-                ("gradients", _) => float8.gradients = format(value)?,
+                ("forward", _) => float8.forward = value.parse().map_err(|_| error())?,
+                ("gradients", _) => float8.gradients = value.parse().map_err(|_| error())?,
                 ("skip", _) if !value.is_empty() => {
                     float8.skip = value.split('|').map(Into::into).collect();
                 }

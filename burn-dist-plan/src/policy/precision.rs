@@ -28,32 +28,11 @@ impl Float {
     }
 }
 
-impl fmt::Display for Float {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::F32 => "f32",
-            Self::F16 => "f16",
-            Self::BF16 => "bf16",
-        })
-    }
-}
-
 const NO_PRECISION: &str = "is not a precision: use bf16, f16 or f32, or param=bf16,reduce=f32,output=f32, where \
     reduce \
     is f32 or what param is";
 
-impl FromStr for Float {
-    type Err = TextError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "f32" => Ok(Self::F32),
-            "f16" => Ok(Self::F16),
-            "bf16" => Ok(Self::BF16),
-            _ => Err(TextError::new(text, NO_PRECISION)),
-        }
-    }
-}
+texts!(Float, NO_PRECISION, F32 = "f32", F16 = "f16", BF16 = "bf16");
 
 /// Mixed precision of a unit, over parameters that rest and are updated in f32.
 ///

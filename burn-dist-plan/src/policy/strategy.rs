@@ -1,10 +1,5 @@
 //! The parts of a model that rest in pieces.
 
-use std::fmt;
-use std::str::FromStr;
-
-use burn_dist_mesh::TextError;
-
 /// The effect of a shard axis on parameters, gradients and optimizer state (ZeRO, arXiv:1910.02054, section 5).
 ///
 /// Optimizer state and, between steps, parameters are sharded under all of them but `Replicate`; values are bitwise the
@@ -31,30 +26,11 @@ impl ShardStrategy {
     pub const ALL: [Self; 4] = [Self::Full, Self::GradOptim, Self::Optim, Self::Replicate];
 }
 
-impl fmt::Display for ShardStrategy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Full => "fsdp",
-            Self::GradOptim => "zero2",
-            Self::Optim => "zero1",
-            Self::Replicate => "ddp",
-        })
-    }
-}
-
-impl FromStr for ShardStrategy {
-    type Err = TextError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "fsdp" => Ok(Self::Full),
-            "zero2" => Ok(Self::GradOptim),
-            "zero1" => Ok(Self::Optim),
-            "ddp" => Ok(Self::Replicate),
-            _ => Err(TextError::new(
-                text,
-                "is not a sharding strategy: use fsdp, zero2, zero1 or ddp",
-            )),
-        }
-    }
-}
+texts!(
+    ShardStrategy,
+    "is not a sharding strategy: use fsdp, zero2, zero1 or ddp",
+    Full = "fsdp",
+    GradOptim = "zero2",
+    Optim = "zero1",
+    Replicate = "ddp",
+);

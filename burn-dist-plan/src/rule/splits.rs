@@ -58,9 +58,7 @@ fn options(factor: &FactorRule, mesh: &MeshShape) -> Vec<DimLayout> {
     } = *factor;
     if along.is_some() {
         // One rank alone cannot compute it.
-        return vec![DimLayout {
-            factors: vec![split(size, &[])],
-        }];
+        return vec![DimLayout::whole(size)];
     }
     let axes: Vec<_> = mesh.axis_indices().collect();
     let mut some: Vec<Vec<AxisIndex>> = axes.iter().map(|&axis| vec![axis]).collect();

@@ -67,7 +67,7 @@ impl FactorRule {
             return Some(dim.clone());
         }
         if dim.is_whole() {
-            return Some(whole(self.size));
+            return Some(DimLayout::whole(self.size));
         }
         if !self.size.is_multiple_of(self.block) {
             return None;
@@ -111,7 +111,8 @@ pub struct Operand {
     pub shape: Vec<usize>,
     /// Only the shape is read (the weights of `embedding_backward`): the tensor is never moved, nor needed at run time.
     pub shape_only: bool,
-    /// Whether a partial value of this input may pass, as [`Rule::partial`] says. Under a joint one, all inputs with this mark are partial together; the others (masks, indices) never are.
+    /// True if a partial value of this input may pass, as [`Rule::partial`] says. Under a joint one, all inputs with this
+    /// mark are partial together; the others (masks, indices) never are.
     pub passes: bool,
 }
 
@@ -248,20 +249,15 @@ pub struct Assignment {
     pub kept: Vec<Partial>,
 }
 
-fn whole(size: usize) -> DimLayout {
-    DimLayout {
-        factors: vec![Factor {
-            size,
-            axes: Vec::new(),
-        }],
-    }
-}
-
 impl Rule {
     /// Returns the assignment that splits nothing.
     pub fn unsplit(&self) -> Assignment {
         Assignment {
-            factors: self.factors.iter().map(|f| whole(f.size)).collect(),
+            factors: self
+                .factors
+                .iter()
+                .map(|f| DimLayout::whole(f.size))
+                .collect(),
             kept: Vec::new(),
         }
     }
@@ -324,7 +320,7 @@ impl Rule {
                         factor => factor.blocks(split),
                     }
                 }
-                None => whole(size),
+                None => DimLayout::whole(size),
             })
             .collect();
         Layout {

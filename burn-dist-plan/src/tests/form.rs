@@ -54,6 +54,7 @@ mod goldens;
 pub(crate) mod laws;
 mod leaves;
 mod program;
+mod regions;
 mod state;
 mod tasks;
 mod toy;

@@ -4,7 +4,7 @@ use super::pipelines::{Model, Norm};
 use crate::ir::RankPlan;
 use crate::plan::Plan;
 use crate::toy::{Builder, Toy, looks, options};
-use crate::{ActivationCheckpoint, PlanOptions, Policy, ScheduleKind, plan};
+use crate::{ActivationCheckpoint, PlanOptions, Policy, Regions, ScheduleKind, plan};
 
 /// One mesh of each kind.
 const KINDS: [&str; 10] = [
@@ -96,6 +96,8 @@ fn plans_grow_as_their_programs_do() {
         for norm in [Norm::None, Norm::Read, Norm::Scales] {
             let build = |layers| model(mesh, layers, norm).step(4);
             check_growth(build, &format!("a step on `{mesh}`, {norm:?}"), |_| {});
+            let what = format!("a step in regions on `{mesh}`, {norm:?}");
+            check_growth(build, &what, |options| options.regions = Regions::On);
         }
         let validation = |layers| model(mesh, layers, Norm::None).validation(4);
         check_growth(validation, &format!("a validation on `{mesh}`"), |_| {});

@@ -14,7 +14,7 @@ use crate::pipeline::Costs;
 use crate::pipeline::{Action, Kind, Limits, Schedule};
 use crate::planner::Planner;
 use crate::toy::{Builder, Toy, options};
-use crate::{PlanOptions, ScheduleKind, plan};
+use crate::{PlanOptions, Regions, ScheduleKind, plan};
 
 /// The costs of a step, by the program before it is split.
 fn costs_of(b: &Builder, options: &PlanOptions) -> Costs {
@@ -216,9 +216,18 @@ fn transfers_take_time_where_the_link_is_known() {
 /// Every rank does the actions of its schedule in order on the clock, and a chart of them has the time that they take.
 #[test]
 fn the_clock_shows_the_actions() {
+    the_clock_shows_them(Regions::Flex);
+    the_clock_shows_them(Regions::On);
+}
+
+fn the_clock_shows_them(regions: Regions) {
     let model = Model::new("pp=3", ScheduleKind::ZbH1, 1, 5);
     let b = model.step(4);
-    let planned = plan(&b.window, &b.mesh, &options(&b.mesh)).expect("a plan");
+    let options = PlanOptions {
+        regions,
+        ..options(&b.mesh)
+    };
+    let planned = plan(&b.window, &b.mesh, &options).expect("a plan");
     let ranks: Vec<_> = b.mesh.ranks().zip(planned.ranks).collect();
     let hardware = crate::clock::Hardware::preset("h100").expect("a preset");
     let simulation = crate::clock::simulate(&ranks, &b.mesh, &hardware).expect("it ends");

@@ -40,6 +40,7 @@ pub(crate) fn options(mesh: &MeshShape) -> PlanOptions {
         ranks: mesh.ranks().collect(),
         bool_store: BoolStore::Native,
         storage: Default::default(),
+        regions: Default::default(),
     }
 }
 

@@ -6,7 +6,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
-use super::{Kind, Toy};
+use super::{Kind, Toy, field};
+use crate::ir::region::Unary;
 use crate::ir::{
     CollectiveTask, Float8Op, InputState, Product, ScaleOf, Slot, Stage, Task, TensorIndex, Window,
 };
@@ -17,7 +18,7 @@ use crate::mesh::{MeshShape, Rank, ReduceOp};
 use crate::plan::Plan;
 
 /// The size of the field, a prime.
-const PRIME: u64 = 65521;
+pub(super) const PRIME: u64 = 65521;
 
 /// A tensor.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,7 +40,7 @@ fn random(stream: u64, index: usize) -> u64 {
 }
 
 /// The inverse of a number of the field.
-fn inverse(number: u64) -> u64 {
+pub(super) fn inverse(number: u64) -> u64 {
     let (mut result, mut base, mut exponent) = (1, number % PRIME, PRIME - 2);
     while exponent > 0 {
         if exponent & 1 == 1 {
@@ -95,7 +96,7 @@ impl Array {
         }
     }
 
-    fn reshaped(mut self, shape: &[usize]) -> Self {
+    pub(super) fn reshaped(mut self, shape: &[usize]) -> Self {
         assert_eq!(
             self.data.len(),
             numel(shape),
@@ -209,7 +210,7 @@ impl Array {
         out
     }
 
-    fn expanded(&self, shape: &[usize]) -> Self {
+    pub(super) fn expanded(&self, shape: &[usize]) -> Self {
         let mut out = self.clone();
         for (dim, &size) in shape.iter().enumerate() {
             if out.shape[dim] != size {
@@ -253,10 +254,20 @@ pub(super) fn run(op: &Toy, inputs: &[Array], stream: &mut u64) -> Array {
             let (a, b) = (a.expanded(shape), b.expanded(shape));
             a.zip(&b, |a, b| a * b)
         }
-        (Kind::Exp, [a]) => a.map(|x| x * x + 1),
+        (Kind::Exp, [a]) => a.map(|x| field::unary(Unary::Exp, x)),
         (Kind::Matmul, [a, b]) => a.matmul(b, shape),
         (Kind::Transpose, [a]) => a.transposed(),
         (Kind::SumDim(dim), [a]) => a.sum_dim(*dim),
+        (Kind::MaxDim(dim), [a]) => {
+            let parts = (0..a.shape[*dim]).map(|index| a.slice(*dim, index..index + 1));
+            let most = parts.reduce(|most, part| most.zip(&part, u64::max));
+            most.unwrap_or_else(|| Array::full(0, shape))
+        }
+        (Kind::Unary(unary), [a]) => a.map(|x| field::unary(*unary, x)),
+        (Kind::Binary(binary), [a, b]) => {
+            let (a, b) = (a.expanded(shape), b.expanded(shape));
+            a.zip(&b, |a, b| field::binary(*binary, a, b))
+        }
         (Kind::Sum, [a]) => (0..shape.len()).fold(a.clone(), |sum, dim| sum.sum_dim(dim)),
         (Kind::Linear, [x, w]) => x.matmul(w, shape),
         (Kind::LinearX, [w, g]) => g.matmul(&w.transposed(), shape),
@@ -298,7 +309,7 @@ pub(super) fn run(op: &Toy, inputs: &[Array], stream: &mut u64) -> Array {
             }
             out
         }
-        (Kind::Scale(slot), [a]) => a.map(|x| x * (slot + 2)),
+        (Kind::Scale(slot), [a]) => a.map(|x| x * field::scalar(*slot)),
         (Kind::Cast | Kind::Mark(_), [a]) => a.clone(),
         (Kind::Meet, [x, y]) => x.matmul(&y.transposed().matmul(y, &square(y)), shape),
         (Kind::MeetBack, [x, y]) => y.matmul(&x.transposed().matmul(x, &square(x)), shape),
@@ -689,6 +700,20 @@ impl RankState {
                     self.slots.insert(also.id, out.clone());
                 }
                 self.slots.insert(op.out.id, out);
+            }
+            Task::Region(task) => {
+                let inputs = task.inputs.iter().map(|input| {
+                    let array = self.slots[&input.slot].clone();
+                    assert_eq!(array.shape, input.shape, "operand of {task:?}");
+                    array
+                });
+                let made = field::run_region(task, &inputs.collect::<Vec<_>>());
+                for input in task.inputs.iter().filter(|input| input.take) {
+                    self.slots.remove(&input.slot);
+                }
+                for (out, array) in task.outputs.iter().zip(made) {
+                    self.slots.insert(out.id, array);
+                }
             }
             Task::Store {
                 slot, value, take, ..

@@ -36,7 +36,7 @@ const PURE: &[(&str, &[&str])] = &[
     ("burn-dist-front/src/parallel/fit.rs", &["mesh", "layout"]),
     (
         "burn-dist-front/src/parallel/error.rs",
-        &["mesh", "layout", "plan::Precision"],
+        &["mesh", "layout", "plan::Precision", "plan::ScheduleKind"],
     ),
     (
         "burn-dist-front/src/parallel/stages.rs",

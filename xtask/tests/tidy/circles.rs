@@ -20,13 +20,13 @@ use names::{Arrows, arrows};
 
 /// How many files of a crate lie in circles. These numbers only fall.
 const FILES_IN_CIRCLES: &[(&str, usize)] = &[
-    ("burn-dist", 5),
-    ("burn-dist-021", 4),
+    ("burn-dist", 0),
+    ("burn-dist-021", 0),
     ("burn-dist-checkpoint", 0),
     ("burn-dist-comm", 0),
-    ("burn-dist-cubecl", 6),
+    ("burn-dist-cubecl", 0),
     ("burn-dist-door", 0),
-    ("burn-dist-engine", 35),
+    ("burn-dist-engine", 0),
     ("burn-dist-front", 0),
     ("burn-dist-gpu", 0),
     ("burn-dist-kernels", 0),
@@ -37,6 +37,26 @@ const FILES_IN_CIRCLES: &[(&str, usize)] = &[
     ("burn-dist-plan", 0),
     ("burn-dist-train", 0),
 ];
+
+/// A folder whose files may lie in circles.
+struct Exception {
+    package: &'static str,
+    /// Below `src`, with a slash at its end.
+    folder: &'static str,
+    /// How many of its files lie in circles, all of which are inside of it. The number only falls.
+    files: usize,
+    reason: &'static str,
+}
+
+/// The folders whose files may lie in circles.
+const EXCEPTIONS: &[Exception] = &[Exception {
+    package: "burn-dist-engine",
+    folder: "ops/",
+    files: 16,
+    reason: "an operation is one of its family's and a family is a row of the table of all operations: lowering and \
+             float8 make operations anew and run them by that table, so what a family is written in (emit, lower, \
+             execute, kinds) and the table need each other. Apart they would be two tables, which have to agree.",
+}];
 
 #[test]
 fn circles_only_become_fewer() {
@@ -55,7 +75,14 @@ fn circles_only_become_fewer() {
             let code = without_text(&read(&path));
             (place.to_string_lossy().into_owned(), code)
         });
-        let circles = Circles::of(&name.replace('-', "_"), &files.collect());
+        let mut circles = Circles::of(&name.replace('-', "_"), &files.collect());
+        for exception in EXCEPTIONS.iter().filter(|of| *of.package == *name) {
+            let inside = circles.take_inside(exception.folder);
+            let what = format!("files of {name} in circles inside {}", exception.folder);
+            let (found, list) = (inside.num_files(), inside.text());
+            let list = format!("  allowed because {}\n{list}", exception.reason);
+            wrong.extend(only_falls(&what, found, exception.files, &list));
+        }
         let what = format!("files of {name} in circles");
         wrong.extend(only_falls(
             &what,
@@ -90,6 +117,23 @@ impl Circles {
             files: files.keys().cloned().collect(),
             arrows,
             circles,
+        }
+    }
+
+    /// Takes the circles out all of whose files are below `folder`.
+    fn take_inside(&mut self, folder: &str) -> Self {
+        let is_inside = |circle: &Vec<usize>| {
+            let mut files = circle.iter();
+            files.all(|file| self.files[*file].starts_with(folder))
+        };
+        let (inside, others) = std::mem::take(&mut self.circles)
+            .into_iter()
+            .partition(is_inside);
+        self.circles = others;
+        Self {
+            files: self.files.clone(),
+            arrows: self.arrows.clone(),
+            circles: inside,
         }
     }
 
@@ -148,6 +192,24 @@ fn planted_circles_are_found() {
              b.rs\n      -> c.rs for c::g\n    \
              c.rs\n      -> a/mod.rs for crate::A::new\n"
     );
+}
+
+#[test]
+fn planted_circles_are_excepted_by_folder() {
+    let files = [
+        ("lib.rs", "mod a; mod b; mod c;"),
+        ("a/mod.rs", "mod x; mod y;"),
+        ("a/x.rs", "use super::y::Y; pub struct X;"),
+        ("a/y.rs", "use super::x::X; pub struct Y;"),
+        ("b.rs", "use crate::c::C; pub struct B;"),
+        ("c.rs", "use crate::b::B; pub struct C;"),
+    ];
+    let files = files.map(|(path, code)| (path.to_string(), code.to_string()));
+    let mut circles = Circles::of("planted", &files.into_iter().collect());
+    let inside = circles.take_inside("a/");
+    assert!(inside.text().contains("a/x.rs") && !inside.text().contains("b.rs"));
+    assert!(circles.text().contains("b.rs") && !circles.text().contains("a/x.rs"));
+    assert_eq!((inside.num_files(), circles.num_files()), (2, 2));
 }
 
 #[test]

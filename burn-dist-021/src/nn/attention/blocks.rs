@@ -7,7 +7,7 @@ use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, TensorMetadata};
 use burn_core::tensor::{Bool, DType, Int, Tensor, TensorPrimitive};
 
-use super::{AttentionGradients, AttentionInputs, AttentionMade, Scores, statistics_of};
+use super::types::{AttentionGradients, AttentionInputs, AttentionMade, Scores, statistics_of};
 
 /// Keys of a block.
 const KEYS: usize = 512;

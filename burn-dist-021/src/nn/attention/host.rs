@@ -3,7 +3,8 @@
 use burn_backend::tensor::FloatTensor;
 use burn_flex::Flex;
 
-use super::{AttentionBackend, AttentionGradients, AttentionInputs, AttentionMade, Scores, flex};
+use super::types::{AttentionGradients, AttentionInputs, AttentionMade, Scores};
+use super::{AttentionBackend, flex};
 
 impl AttentionBackend for Flex {
     const DROPS: bool = true;

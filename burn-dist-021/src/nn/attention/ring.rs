@@ -12,23 +12,13 @@ use burn_core::tensor::{Bool, Slice, Tensor};
 use burn_dist_plan::layout::Spaced;
 use burn_ir::BackendIr;
 
+use super::AttentionBackend;
 use super::blocks::{float, tensor};
-use super::mesh::{Attention, AttentionBackward, Tensors};
-use super::{
-    AttentionBackend, AttentionGradients, AttentionInputs, AttentionMade, Scores, statistics_of,
+use super::op::{Attention, AttentionBackward, Tensors};
+use super::types::{
+    AttentionGradients, AttentionInputs, AttentionMade, KeyBlock, Scores, statistics_of,
 };
 use crate::ops::custom::{Block, CustomOp, CustomSteps, Part};
-
-/// Some of the keys of an attention, and where they stand in the order in which a rank attends to them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct KeyBlock {
-    /// Which keys.
-    keys: Spaced,
-    /// True for the first keys that the rank attends to.
-    first: bool,
-    /// True for the last keys that the rank attends to.
-    last: bool,
-}
 
 impl Scores {
     /// Returns the scores of some of the queries with some of the keys, at equal distances: of these, query i and key j

@@ -1,7 +1,7 @@
 //! Kernels, blocks and their splits against the composition of Burn's operations.
 
 use super::blocks;
-use super::mesh::{Attention, AttentionBackward};
+use super::op::{Attention, AttentionBackward};
 use super::*;
 use burn_autodiff::Autodiff;
 use burn_core::tensor::{TensorData, Tolerance};

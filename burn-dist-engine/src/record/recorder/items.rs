@@ -18,8 +18,8 @@ use burn_ir::{
     SliceAssignOpIr, TensorId, TensorIr, TensorStatus,
 };
 use burn_std::Shape;
-use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::waiting::Waiting;
 use super::{Live, Recorder};
 use crate::burn::data::*;
 use crate::ops::Recorded;
@@ -29,32 +29,6 @@ use crate::plan::Origin;
 const ITEMS_MIN: usize = 8;
 /// Tables of one number wait if they have no more elements.
 const TABLE_ELEMENTS_MAX: usize = 1 << 20;
-
-/// Operations that were asked for and not yet recorded.
-#[derive(Default)]
-pub(super) struct Items {
-    waiting: FxHashMap<TensorId, Waiting>,
-    /// Data that no recorded operation uses.
-    pub unused: FxHashSet<TensorId>,
-}
-
-impl Items {
-    fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && self.unused.is_empty()
-    }
-}
-
-/// A tensor that is known without running anything, and the operations that would make it.
-enum Waiting {
-    /// Data in another shape: `input` as `out`, at the last use of `input`.
-    Reshaped {
-        input: TensorIr,
-        out: TensorIr,
-        kind: fn(BaseOperationIr) -> OperationIr,
-    },
-    /// One number everywhere.
-    Full { value: i64, ops: Vec<OperationIr> },
-}
 
 impl<B: BackendIr> Recorder<B> {
     /// Returns whether operations may wait here: not under fuzzed layouts.

@@ -14,11 +14,11 @@ use crate::layout::{Rows, repeated};
 use crate::ops::check_known;
 use crate::plan::clock::simulate;
 use crate::plan::{
-    Entry, Float8Layer, Input, InputState, PlanError, PlanOptions, Redundancy, Window, plan,
-    text_after, why,
+    Entry, Float8Layer, Input, InputState, PlanError, PlanOptions, Redundancy, Regions, Window,
+    plan, text_after, why,
 };
 use crate::record::canonical::canonicalize;
-use crate::record::hold::HoldNote;
+use crate::record::hold_note::HoldNote;
 use crate::record::log::Taken;
 use crate::run::{Fault, HostValue, ReadTicket, RunArgs};
 use crate::warn::warn;
@@ -26,9 +26,16 @@ use crate::warn::warn;
 /// Windows remembered as known to other processes; the digests of forgotten ones are sent again.
 const KNOWN_MAX: usize = 1 << 16;
 
-/// Hashes what a window is bound to: scalars, values of earlier windows, and data that enters.
-fn hash_values(scalars: &[ScalarIr], names: &[ValueName], host: &[HostValue]) -> u64 {
+/// Hashes what a window is bound to: scalars, values of earlier windows, and data that enters; and the option of the
+/// mesh that decides by which functions it is computed.
+fn hash_values(
+    scalars: &[ScalarIr],
+    names: &[ValueName],
+    host: &[HostValue],
+    regions: Regions,
+) -> u64 {
     let mut hasher = FxHasher::default();
+    regions.hash(&mut hasher);
     scalars.hash(&mut hasher);
     names.hash(&mut hasher);
     for value in host.iter().filter(|value| value.rows.is_none()) {
@@ -254,7 +261,7 @@ impl<B: BackendIr> Recorder<B> {
             WindowPrint {
                 number,
                 hash: window.hash,
-                values: hash_values(scalars, &of_inputs, &host),
+                values: hash_values(scalars, &of_inputs, &host, self.plan_options.regions),
                 parts: self.hash_parts(&window, &host),
                 digest: self
                     .known

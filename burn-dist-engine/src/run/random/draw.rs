@@ -1,6 +1,6 @@
 //! From random words to samples of a distribution.
 
-use super::RandomError;
+use super::error::RandomError;
 use burn_backend::Element;
 use burn_std::{bf16, f16};
 use core::marker::PhantomData;

@@ -249,6 +249,7 @@ impl RankTrace {
 fn task_name<'a>(plan: &'a RankPlan, event: &Event) -> (String, Option<&'a Arc<str>>) {
     match &plan.tasks[event.at.task as usize] {
         Task::Op(op, path) => (op.name().into(), plan.paths.get(*path as usize)),
+        Task::Region(task) => ("region".into(), plan.paths.get(task.path as usize)),
         Task::Upload(_) => ("upload".into(), None),
         Task::Random(_) => ("random".into(), None),
         Task::Store { .. } => ("store".into(), None),

@@ -13,11 +13,10 @@ impl Step {
     /// what it makes.
     pub fn cost(&self, network: &Network<'_>, elem_bytes: usize) -> f64 {
         let transfer = transfer_ns(network, &self.kind, &self.from, &self.to, elem_bytes);
-        let written = match self.kind {
-            StepKind::Slice { .. } | StepKind::ToPartial { .. } => {
-                self.to.local_numel_max(network.mesh()) * elem_bytes
-            }
-            _ => 0,
+        let writes = self.kind.effect().collective.is_none() && self.kind != StepKind::Refactor;
+        let written = match writes {
+            true => self.to.local_numel_max(network.mesh()) * elem_bytes,
+            false => 0,
         };
         transfer + work_ns(0.0, written as f64)
     }
@@ -30,24 +29,21 @@ impl Step {
     pub fn step_bytes(&self, mesh: &MeshShape, rank: Rank, elem_bytes: usize) -> u64 {
         let before = self.from.local_numel(mesh, rank);
         let after = self.to.local_numel(mesh, rank);
-        let group = mesh.group_size(self.kind.axes());
-        let elements = match &self.kind {
-            StepKind::AllGather { .. } => after - before,
-            StepKind::ReduceScatter { .. } => (group - 1) * after,
-            StepKind::AllReduce { axes, .. } => {
-                let own = chunk(0..before, group, mesh.group_index(rank, axes)).len();
-                (group - 1) * own + (before - own)
-            }
-            StepKind::AllToAll {
-                from: (dim, factor),
-                ..
-            } => {
-                let full = self.to.factor_range(mesh, rank, *dim, *factor).len();
-                let own = self.from.factor_range(mesh, rank, *dim, *factor).len();
+        let effect = self.kind.effect();
+        let group = mesh.group_size(effect.axes);
+        let elements = match (effect.joins, effect.reduces, effect.cuts) {
+            (Some((dim, factor)), ..) => {
+                let of = |layout: &Layout| layout.dims[dim].factors[factor].range(mesh, rank);
+                let (full, own) = (of(&self.to).len(), of(&self.from).len());
                 // The new block holds this factor whole; all but the own piece of it comes from others.
                 after.checked_div(full).unwrap_or(0) * (full - own)
             }
-            StepKind::Slice { .. } | StepKind::ToPartial { .. } | StepKind::Refactor => 0,
+            (None, Some(_), Some(_)) => (group - 1) * after,
+            (None, Some(_), None) => {
+                let own = chunk(0..before, group, mesh.group_index(rank, effect.axes)).len();
+                (group - 1) * own + (before - own)
+            }
+            (None, None, _) => 0,
         };
         (elements * elem_bytes) as u64
     }
@@ -55,10 +51,7 @@ impl Step {
     /// Returns the bytes that the busiest rank receives: the most of [`Self::step_bytes`].
     pub fn bytes_max(&self, mesh: &MeshShape, elem_bytes: usize) -> u64 {
         let bytes = |rank| self.step_bytes(mesh, rank, elem_bytes);
-        let sums = matches!(
-            self.kind,
-            StepKind::ReduceScatter { .. } | StepKind::AllReduce { .. }
-        );
+        let sums = self.kind.effect().reduces.is_some();
         // Chunk 0 is the longest at every level, and bytes of sums grow with what a rank has.
         if sums || (self.from.is_even(mesh) && self.to.is_even(mesh)) {
             return bytes(Rank(0));
@@ -82,19 +75,18 @@ pub(super) fn transfer_ns(
     to: &Layout,
     elem_bytes: usize,
 ) -> f64 {
-    let mesh = network.mesh();
-    let others = mesh.group_size(kind.axes()) - 1;
-    let bytes = |layout: &Layout| (layout.local_numel_max(mesh) * elem_bytes) as f64;
-    let share = others as f64 / (others + 1) as f64;
-    let transfer = |passes: u64, bytes: f64| {
-        let received = passes as f64 * share * bytes;
-        network.transfer_ns(kind.axes(), passes * others as u64, received)
+    let (mesh, effect) = (network.mesh(), kind.effect());
+    let Some(collective) = effect.collective else {
+        return 0.0;
     };
-    match kind {
-        StepKind::AllGather { .. } => transfer(1, bytes(to)),
-        StepKind::ReduceScatter { .. } => transfer(1, bytes(from)),
-        StepKind::AllReduce { .. } => transfer(2, bytes(from)),
-        StepKind::AllToAll { .. } => transfer(1, bytes(from).max(bytes(to))),
-        StepKind::Slice { .. } | StepKind::ToPartial { .. } | StepKind::Refactor => 0.0,
-    }
+    let bytes = |layout: &Layout| (layout.local_numel_max(mesh) * elem_bytes) as f64;
+    let largest = match (effect.joins, effect.cuts) {
+        (Some(_), Some(_)) => bytes(from).max(bytes(to)),
+        (Some(_), None) => bytes(to),
+        (None, _) => bytes(from),
+    };
+    let members = mesh.group_size(effect.axes);
+    let rounds = collective.rounds(members);
+    let received = rounds as f64 / members as f64 * largest;
+    network.transfer_ns(effect.axes, rounds, received)
 }

@@ -51,33 +51,18 @@ impl Step {
             dim,
             sizes: pieces(size, mesh, self.kind.axes()),
         };
-        let (cut, join) = match &self.kind {
-            StepKind::AllGather { axes, dim, factor } => {
-                let whole = gathered_size(&self.from, mesh, rank, (*dim, *factor), axes.len());
-                (None, Some(pieces(position((*dim, *factor)), whole)))
-            }
-            StepKind::ReduceScatter { dim, factor, .. } | StepKind::Slice { dim, factor, .. } => {
-                let at = position((*dim, *factor));
-                (Some(pieces(at, from[at])), None)
-            }
-            StepKind::AllToAll {
-                axes,
-                from: joined,
-                to: cut,
-            } => {
-                let whole = gathered_size(&self.from, mesh, rank, *joined, axes.len());
-                let at = position(*cut);
-                (
-                    Some(pieces(at, from[at])),
-                    Some(pieces(position(*joined), whole)),
-                )
-            }
-            StepKind::AllReduce { .. } | StepKind::ToPartial { .. } => (None, None),
-            StepKind::Refactor => {
-                to = block(&self.to, mesh, rank);
-                (None, None)
-            }
-        };
+        let effect = self.kind.effect();
+        let join = effect.joins.map(|place| {
+            let whole = gathered_size(&self.from, mesh, rank, place, effect.axes.len());
+            pieces(position(place), whole)
+        });
+        let cut = effect.cuts.map(|place| {
+            let at = position(place);
+            pieces(at, from[at])
+        });
+        if self.kind == StepKind::Refactor {
+            to = block(&self.to, mesh, rank);
+        }
         if let Some(cut) = &cut {
             to[cut.dim] = cut.sizes[index];
         }

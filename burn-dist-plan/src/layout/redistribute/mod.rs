@@ -1,8 +1,8 @@
 //! From one layout of a tensor to another: steps as data, their costs, and the cheapest sequence of them.
 //!
 //! [`plan`] returns [`Step`]s; each describes one collective or one local operation completely, by the layouts before
-//! and after it. Nothing here moves any data; [`simulate`] does, on plain vectors, and is the reference for whoever
-//! executes steps for real.
+//! and after it. Nothing here moves any data; for tests, `simulate.rs` does, on plain vectors, and is the
+//! reference for whoever executes steps for real.
 //!
 //! | step | before -> after, over an axis of size k | received per rank |
 //! | --- | --- | --- |
@@ -22,10 +22,10 @@ mod geometry;
 mod laws;
 mod plan;
 mod search;
+#[cfg(test)]
 mod simulate;
 mod step;
 
 pub use geometry::{Geometry, Pieces};
 pub use plan::{cost, plan};
-pub use simulate::simulate;
 pub use step::{Step, StepKind};

@@ -4,7 +4,7 @@ use super::direct::direct;
 use super::search::{common_factors, in_factors, search};
 use super::{Step, StepKind};
 use crate::cost::Network;
-use crate::layout::{DimLayout, Layout, LayoutError};
+use crate::layout::{Layout, LayoutError};
 use burn_dist_mesh::{AxisIndex, MeshShape};
 
 /// Returns the cheapest sequence of steps from one layout to another; empty if they are equal.
@@ -19,8 +19,9 @@ use burn_dist_mesh::{AxisIndex, MeshShape};
 /// let grad = Layout::parse("[{tp}, -] + sum{fsdp}", &mesh, Some(&[1024, 512]))?;
 /// let rest = Layout::parse("[{tp, fsdp*}, -]", &mesh, Some(&[1024, 512]))?;
 /// let steps = plan(&Network::unknown(&mesh), &grad, &rest, 4)?;
-/// let text: Vec<_> = steps.iter().map(|step| step.display(&mesh).to_string()).collect();
-/// assert_eq!(text, ["reduce_scatter fsdp: [{tp}, -] + sum{fsdp} -> [{tp, fsdp*}, -]"]);
+/// let kinds: Vec<_> = steps.iter().map(|step| step.kind.name()).collect();
+/// assert_eq!(kinds, ["reduce_scatter"]);
+/// assert_eq!(steps[0].to, rest);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 /// # Errors
@@ -72,14 +73,8 @@ fn aligned(mesh: &MeshShape, from: &Layout, to: &Layout) -> Option<Vec<(StepKind
     let mut source = from.clone();
     let mut target = to.clone();
     for (a, b) in source.dims.iter_mut().zip(&mut target.dims) {
-        if !a
-            .factors
-            .iter()
-            .map(|f| f.size)
-            .eq(b.factors.iter().map(|f| f.size))
-        {
-            let sizes = |dim: &DimLayout| dim.factors.iter().map(|f| f.size).collect::<Vec<_>>();
-            let common = common_factors(&sizes(a), &sizes(b));
+        if a.sizes() != b.sizes() {
+            let common = common_factors(&a.sizes(), &b.sizes());
             a.factors = in_factors(mesh, &a.factors, &common)?;
             b.factors = in_factors(mesh, &b.factors, &common)?;
         }
@@ -131,10 +126,9 @@ fn with_rest(path: Vec<(StepKind, Layout)>, from: &Layout, to: &Layout) -> Vec<S
     let mut before = from.clone();
     for (kind, mut after) in path {
         let sharded: Vec<_> = after.sharded_axes().collect();
-        unmoved.retain(|axis| match &kind {
-            StepKind::AllToAll { axes: moved, .. } => !moved.contains(axis),
-            _ => sharded.contains(axis),
-        });
+        let effect = kind.effect();
+        let leaves = |axis: &AxisIndex| effect.joins.is_some() && effect.axes.contains(axis);
+        unmoved.retain(|axis| sharded.contains(axis) && !leaves(axis));
         after.at_rest = sharded
             .into_iter()
             .filter(|axis| {

@@ -109,8 +109,7 @@ impl<'a> Search<'a> {
         let dims = from.dims.iter().zip(&target.dims);
         let forms = dims
             .map(|(source, target)| {
-                let source = sizes(&source.factors);
-                let last = sizes(&target.factors);
+                let (source, last) = (source.sizes(), target.sizes());
                 let mut forms = vec![source.clone(), common_factors(&source, &last), last];
                 forms.dedup();
                 forms
@@ -311,10 +310,6 @@ impl<'a> Search<'a> {
 fn places(layout: &Layout) -> impl Iterator<Item = (usize, usize)> + '_ {
     let dims = layout.dims.iter().enumerate();
     dims.flat_map(|(dim, d)| (0..d.factors.len()).map(move |factor| (dim, factor)))
-}
-
-fn sizes(factors: &[Factor]) -> Vec<usize> {
-    factors.iter().map(|factor| factor.size).collect()
 }
 
 fn is_form(factors: &[Factor], sizes: &[usize]) -> bool {

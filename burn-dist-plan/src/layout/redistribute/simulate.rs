@@ -12,7 +12,7 @@ use std::ops::Range;
 ///
 /// # Panics
 /// If the blocks do not have the sizes that `from` gives them, or the steps do not fit together.
-pub fn simulate(
+pub(super) fn simulate(
     mesh: &MeshShape,
     from: &Layout,
     steps: &[Step],
@@ -64,29 +64,27 @@ fn execute(mesh: &MeshShape, step: &Step, rank: Rank, blocks: &[Vec<f64>]) -> Ve
         Some(cut) => View { shape, data }.cut(cut.dim, cut.range(geometry.index)),
         None => data.to_vec(),
     };
-    match &step.kind {
-        StepKind::ReduceScatter { axes, op, .. } => {
-            own(geometry.from.clone(), &reduce(*op, &terms(axes)))
-        }
-        StepKind::AllReduce { axes, op } => reduce(*op, &terms(axes)),
-        StepKind::ToPartial { axis, op } => to_partial(mesh, rank, *axis, *op, block(rank)),
-        StepKind::Slice { .. } => own(geometry.from.clone(), block(rank)),
-        StepKind::AllGather { .. } | StepKind::AllToAll { .. } => {
-            let join = geometry.join.as_ref().expect("it joins pieces");
-            let members = mesh.group_of(rank, step.kind.axes());
-            let pieces = members.into_iter().map(|member| {
-                let shape = step.geometry(mesh, member).from;
-                own(shape, block(member))
-            });
-            let pieces: Vec<Vec<f64>> = pieces.collect();
-            let views = pieces.iter().zip(&join.sizes).map(|(data, &size)| {
-                let mut shape = geometry.to.clone();
-                shape[join.dim] = size;
-                View { shape, data }
-            });
-            joined(&views.collect::<Vec<_>>(), join.dim)
-        }
-        StepKind::Refactor => block(rank).to_vec(),
+    if let StepKind::ToPartial { axis, op } = &step.kind {
+        return to_partial(mesh, rank, *axis, *op, block(rank));
+    }
+    let effect = step.kind.effect();
+    if let Some(join) = &geometry.join {
+        let members = mesh.group_of(rank, effect.axes);
+        let pieces = members.into_iter().map(|member| {
+            let shape = step.geometry(mesh, member).from;
+            own(shape, block(member))
+        });
+        let pieces: Vec<Vec<f64>> = pieces.collect();
+        let views = pieces.iter().zip(&join.sizes).map(|(data, &size)| {
+            let mut shape = geometry.to.clone();
+            shape[join.dim] = size;
+            View { shape, data }
+        });
+        return joined(&views.collect::<Vec<_>>(), join.dim);
+    }
+    match effect.reduces {
+        Some(op) => own(geometry.from.clone(), &reduce(op, &terms(effect.axes))),
+        None => own(geometry.from.clone(), block(rank)),
     }
 }
 

@@ -1,16 +1,16 @@
 //! One step of a redistribution.
 
 use crate::layout::Layout;
-use burn_dist_mesh::{AxisIndex, MeshShape, ReduceOp};
+use burn_dist_mesh::collective::Kind;
+use burn_dist_mesh::{AxisIndex, ReduceOp};
 use serde::{Deserialize, Serialize};
-use std::fmt;
 
 /// The kind of a step. Dims and factors are those of the step's layouts, which have the same factors except around
 /// [`StepKind::Refactor`].
 ///
 /// To execute a step, view the local block with every factor as a dim of its own, in order; the position named by (dim,
-/// factor) is where pieces are joined and cut. Groups are [`MeshShape::group_of`] the axes in the order listed, so
-/// pieces join in group order.
+/// factor) is where pieces are joined and cut. Groups are [`MeshShape::group_of`](burn_dist_mesh::MeshShape::group_of)
+/// the axes in the order listed, so pieces join in group order.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum StepKind {
     /// Joins the members' pieces along a factor. `axes` are the minor-most axes of that factor.
@@ -86,16 +86,71 @@ pub struct Step {
     pub to: Layout,
 }
 
+/// The effect of a step on blocks and layouts: the one place where kinds of steps differ, but for local ones.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Effect<'a> {
+    /// The collective that it is; `None` of a local step.
+    pub collective: Option<Kind>,
+    /// The axes along which it works, in group order.
+    pub axes: &'a [AxisIndex],
+    /// How the terms of the members are reduced, before anything is cut; nothing is partial over the axes then.
+    pub reduces: Option<ReduceOp>,
+    /// The (dim, factor) along which the pieces of the members are joined: the axes leave it.
+    pub joins: Option<(usize, usize)>,
+    /// The (dim, factor) of which a piece is cut for each member: the axes become its minor-most ones.
+    pub cuts: Option<(usize, usize)>,
+}
+
 impl StepKind {
-    /// Returns the name of the collective, or `None` for a local step.
-    pub fn collective(&self) -> Option<&'static str> {
+    /// Returns the effect of the step.
+    pub(crate) fn effect(&self) -> Effect<'_> {
+        let local = |axes| Effect {
+            collective: None,
+            axes,
+            reduces: None,
+            joins: None,
+            cuts: None,
+        };
+        let call = |kind, axes| Effect {
+            collective: Some(kind),
+            ..local(axes)
+        };
         match self {
-            StepKind::AllGather { .. } => Some("all_gather"),
-            StepKind::ReduceScatter { .. } => Some("reduce_scatter"),
-            StepKind::AllReduce { .. } => Some("all_reduce"),
-            StepKind::AllToAll { .. } => Some("all_to_all"),
-            StepKind::Slice { .. } | StepKind::ToPartial { .. } | StepKind::Refactor => None,
+            Self::AllGather { axes, dim, factor } => Effect {
+                joins: Some((*dim, *factor)),
+                ..call(Kind::AllGather, axes)
+            },
+            Self::ReduceScatter {
+                axes,
+                op,
+                dim,
+                factor,
+            } => Effect {
+                reduces: Some(*op),
+                cuts: Some((*dim, *factor)),
+                ..call(Kind::ReduceScatter, axes)
+            },
+            Self::AllReduce { axes, op } => Effect {
+                reduces: Some(*op),
+                ..call(Kind::AllReduce, axes)
+            },
+            Self::AllToAll { axes, from, to } => Effect {
+                joins: Some(*from),
+                cuts: Some(*to),
+                ..call(Kind::AllToAll, axes)
+            },
+            Self::Slice { axes, dim, factor } => Effect {
+                cuts: Some((*dim, *factor)),
+                ..local(axes)
+            },
+            Self::ToPartial { axis, .. } => local(std::slice::from_ref(axis)),
+            Self::Refactor => local(&[]),
         }
+    }
+
+    /// Returns the kind of the collective that it is, or `None` for a local step.
+    pub fn collective(&self) -> Option<Kind> {
+        self.effect().collective
     }
 
     /// Returns the name of the step, local ones included.
@@ -104,58 +159,38 @@ impl StepKind {
             StepKind::Slice { .. } => "slice",
             StepKind::ToPartial { .. } => "to_partial",
             StepKind::Refactor => "refactor",
-            _ => self.collective().expect("all other steps are collectives"),
+            _ => self.collective().map_or("nothing", Kind::name),
         }
     }
 
     /// Returns how terms are reduced, if any are.
     pub fn reduce_op(&self) -> Option<ReduceOp> {
-        match self {
-            Self::ReduceScatter { op, .. } | Self::AllReduce { op, .. } => Some(*op),
-            _ => None,
-        }
+        self.effect().reduces
     }
 
     /// Returns the axes along which the step works, in group order.
     pub fn axes(&self) -> &[AxisIndex] {
-        match self {
-            StepKind::AllGather { axes, .. }
-            | StepKind::ReduceScatter { axes, .. }
-            | StepKind::AllReduce { axes, .. }
-            | StepKind::AllToAll { axes, .. }
-            | StepKind::Slice { axes, .. } => axes,
-            StepKind::ToPartial { axis, .. } => std::slice::from_ref(axis),
-            StepKind::Refactor => &[],
-        }
+        self.effect().axes
     }
 
     /// Returns the layout after this step. Axes at rest are dropped from what they split; none are added.
     pub(super) fn apply(&self, from: &Layout) -> Layout {
         let mut to = from.clone();
-        match self {
-            StepKind::AllGather { axes, dim, factor } => to.pop_axes(*dim, *factor, axes),
-            StepKind::ReduceScatter {
-                axes, dim, factor, ..
-            } => {
-                to.partial.retain(|partial| !axes.contains(&partial.axis));
-                to.push_axes(*dim, *factor, axes);
-            }
-            StepKind::AllReduce { axes, .. } => {
-                to.partial.retain(|partial| !axes.contains(&partial.axis));
-            }
-            StepKind::AllToAll {
-                axes,
-                from: source,
-                to: target,
-            } => {
-                to.pop_axes(source.0, source.1, axes);
-                to.push_axes(target.0, target.1, axes);
-            }
-            StepKind::Slice { axes, dim, factor } => to.push_axes(*dim, *factor, axes),
-            StepKind::ToPartial { axis, op } => to = to.with_partial_untidied(*axis, *op),
-            StepKind::Refactor => {}
+        let effect = self.effect();
+        if effect.reduces.is_some() {
+            to.partial
+                .retain(|partial| !effect.axes.contains(&partial.axis));
         }
-        to
+        if let Some((dim, factor)) = effect.joins {
+            to.pop_axes(dim, factor, effect.axes);
+        }
+        if let Some((dim, factor)) = effect.cuts {
+            to.push_axes(dim, factor, effect.axes);
+        }
+        match self {
+            StepKind::ToPartial { axis, op } => to.with_partial_untidied(*axis, *op),
+            _ => to,
+        }
     }
 }
 
@@ -179,44 +214,5 @@ impl Layout {
         self.partial.push(crate::layout::Partial { axis, op });
         self.partial.sort();
         self
-    }
-}
-
-impl Step {
-    /// Returns the name of the collective, or `None` for a local step.
-    pub fn collective(&self) -> Option<&'static str> {
-        self.kind.collective()
-    }
-
-    /// Returns one line of text, such as `all_gather fsdp: [{tp, fsdp*}, -] -> [{tp}, -]`.
-    pub fn display<'a>(&'a self, mesh: &'a MeshShape) -> impl fmt::Display + 'a {
-        Text { step: self, mesh }
-    }
-}
-
-struct Text<'a> {
-    step: &'a Step,
-    mesh: &'a MeshShape,
-}
-
-impl fmt::Display for Text<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { step, mesh } = self;
-        let axes: Vec<_> = step
-            .kind
-            .axes()
-            .iter()
-            .map(|&axis| mesh.name(axis))
-            .collect();
-        f.write_str(step.kind.name())?;
-        if !axes.is_empty() {
-            write!(f, " {}", axes.join("*"))?;
-        }
-        write!(
-            f,
-            ": {} -> {}",
-            step.from.display(mesh),
-            step.to.display(mesh)
-        )
     }
 }

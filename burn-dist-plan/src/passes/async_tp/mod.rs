@@ -26,7 +26,6 @@ use crate::facts::Visits;
 use crate::ir::{Chunked, LocalStep, Move, OnNodes, Op, Program, ProgramStep, Slot};
 use crate::layout::redistribute::StepKind;
 use crate::mesh::{Axis, AxisIndex, AxisRole, MeshShape, Rank, Topology};
-use crate::options::PlanOptions;
 use crate::policy::AsyncTp;
 use find::{Flow, Found, Site};
 
@@ -36,7 +35,7 @@ pub use report::Overlap;
 struct Pass<'a> {
     mesh: &'a MeshShape,
     topology: &'a Topology,
-    /// See [`PlanOptions::device_costs`].
+    /// See [`PlanOptions::device_costs`](crate::PlanOptions::device_costs).
     devices: Option<&'a DeviceCosts>,
     network: Network<'a>,
     visits: &'a Visits,
@@ -47,36 +46,30 @@ pub(super) fn pass<O: Op>(
     state: &mut State<'_, O>,
     context: &Context<'_>,
 ) -> Result<Report, PlanError> {
+    let &Context { mesh, options, .. } = context;
     let mut report = Report::default();
-    if let Some(pass) = Pass::new(context.mesh, context.options, &state.visits) {
-        for program in &mut state.programs {
-            report.overlaps.extend(pass.run(program));
-        }
+    let mut axes = mesh.model_axes().into_iter();
+    if !axes.any(|axis| mesh.size(axis) > 1) {
+        return Ok(report);
+    }
+    let (topology, devices) = (&options.topology, options.device_costs.as_ref());
+    let pass = Pass {
+        mesh,
+        topology,
+        devices,
+        network: Network::new(mesh, &options.links, topology).or_devices(devices),
+        visits: &state.visits,
+    };
+    for program in &mut state.programs {
+        report.overlaps.extend(pass.run(program));
     }
     Ok(report)
 }
 
-impl<'a> Pass<'a> {
-    /// Returns the pass, if the mesh has an axis that it looks at.
-    pub(crate) fn new(
-        mesh: &'a MeshShape,
-        options: &'a PlanOptions,
-        visits: &'a Visits,
-    ) -> Option<Self> {
-        let mut axes = mesh.model_axes().into_iter();
-        axes.any(|axis| mesh.size(axis) > 1).then(|| Self {
-            mesh,
-            topology: &options.topology,
-            devices: options.device_costs.as_ref(),
-            network: Network::new(mesh, &options.links, &options.topology)
-                .or_devices(options.device_costs.as_ref()),
-            visits,
-        })
-    }
-
+impl Pass<'_> {
     /// Puts what is computed in chunks into a program, and tells of each collective along a tensor-parallel axis what
     /// became of it.
-    pub(crate) fn run<O: Op>(&self, program: &mut Program<O>) -> Vec<Overlap> {
+    fn run<O: Op>(&self, program: &mut Program<O>) -> Vec<Overlap> {
         let mut overlaps = Vec::new();
         let mut flow = Flow::new(program);
         for index in 0..program.steps.len() {
@@ -238,7 +231,7 @@ impl<'a> Pass<'a> {
 fn along(moved: &Move) -> Option<(&'static str, &[AxisIndex])> {
     match &moved.step.kind {
         StepKind::AllGather { axes, .. } | StepKind::ReduceScatter { axes, .. } => {
-            Some((moved.step.kind.collective()?, axes))
+            Some((moved.step.kind.name(), axes))
         }
         _ => None,
     }

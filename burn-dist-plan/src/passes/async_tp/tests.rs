@@ -8,7 +8,7 @@ use crate::mesh::{Links, Nodes};
 use crate::plan::Plan;
 use crate::policy::Policy;
 use crate::toy::{Builder, Kind, Toy, options, planned, whole};
-use crate::{plan, text_after};
+use crate::{PlanOptions, plan, text_after};
 
 /// A feed-forward layer whose input and result are split over tp by sequence, its backward and an update. `flat`: with
 /// batch and sequence as one dim between.

@@ -1,6 +1,6 @@
 //! What is kept inside a unit that is checkpointed: results that cost much to make.
 
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 
 use super::rewrite::Section;
@@ -70,34 +70,6 @@ struct Offer {
     density: f64,
 }
 
-/// An offer among those of all sections: the best first, and the earliest of equals.
-struct Ranked {
-    offer: Offer,
-    earlier: Reverse<(usize, usize)>,
-    round: u32,
-}
-
-impl Ord for Ranked {
-    fn cmp(&self, other: &Self) -> Ordering {
-        let by_density = self.offer.density.total_cmp(&other.offer.density);
-        by_density.then(self.earlier.cmp(&other.earlier))
-    }
-}
-
-impl PartialOrd for Ranked {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Ranked {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Ranked {}
-
 /// Keeps the slot that saves the most work per byte, again and again, until the budget holds no more.
 fn fill<O: Op>(
     mut budget: u64,
@@ -107,35 +79,37 @@ fn fill<O: Op>(
     sections: &mut [&mut Section],
 ) {
     // How often the offers of each section were made: earlier ones count no more.
-    let mut round = vec![0; sections.len()];
-    let mut offers: BinaryHeap<Ranked> = BinaryHeap::new();
-    let rank = |section: usize, round: u32, all: Vec<Offer>| {
-        let ranked = move |(number, offer)| Ranked {
-            offer,
-            earlier: Reverse((section, number)),
-            round,
+    let mut rounds = vec![0; sections.len()];
+    // Of all sections the best first, and the earliest of equals. Nothing saves less than no work, so the order of the
+    // bits is that of what is saved.
+    let mut offers = BinaryHeap::new();
+    let ranked = |section: usize, round: u32, all: Vec<Offer>| {
+        let ranked = move |(number, offer): (usize, Offer)| {
+            let earlier = Reverse((section, number));
+            (
+                offer.density.to_bits(),
+                earlier,
+                round,
+                offer.slot,
+                offer.bytes,
+            )
         };
         all.into_iter().enumerate().map(ranked)
     };
     for (index, section) in sections.iter_mut().enumerate() {
-        offers.extend(rank(index, 0, offers_of(section, program, flow, works)));
+        offers.extend(ranked(index, 0, offers_of(section, program, flow, works)));
     }
-    while let Some(Ranked {
-        offer,
-        earlier: Reverse((index, _)),
-        round: made,
-    }) = offers.pop()
-    {
+    while let Some((_, Reverse((index, _)), round, slot, bytes)) = offers.pop() {
         // What does not fit now never will.
-        if made != round[index] || offer.bytes > budget {
+        if round != rounds[index] || bytes > budget {
             continue;
         }
-        budget -= offer.bytes;
+        budget -= bytes;
         let section = &mut sections[index];
-        section.kept.insert(offer.slot);
-        round[index] += 1;
+        section.kept.insert(slot);
+        rounds[index] += 1;
         let all = offers_of(section, program, flow, works);
-        offers.extend(rank(index, round[index], all));
+        offers.extend(ranked(index, rounds[index], all));
     }
 }
 
@@ -287,7 +261,11 @@ pub(super) fn sections(visits: &Visits) -> Vec<Section> {
             ActivationCheckpoint::EveryNth(n) => numbers[unit].is_multiple_of(n.get()),
         };
         if chosen {
-            sections.push(Section::new(index, policy));
+            sections.push(Section {
+                segment: index,
+                policy,
+                ..Section::default()
+            });
         }
     }
     sections

@@ -5,12 +5,12 @@ use std::collections::{BTreeSet, HashMap};
 use super::report::Recomputed;
 use super::visits::Visits;
 use crate::facts::flow::{Flow, StepIndex, is_collective};
-use crate::ir::{Move, Op, OpIndex, Program, ProgramStep, Slot, redirect, rename};
+use crate::ir::{Op, OpIndex, Program, ProgramStep, Side, Slot};
 use crate::layout::Layout;
 use crate::policy::ActivationCheckpoint;
 
 /// A forward segment whose values are made again.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Section {
     pub segment: usize,
     /// What is made again of it.
@@ -22,24 +22,11 @@ pub(super) struct Section {
     pub before: StepIndex,
     /// What the segment makes and nothing makes again.
     pub kept: BTreeSet<Slot>,
-    start: StepIndex,
-    end: StepIndex,
+    pub start: StepIndex,
+    pub end: StepIndex,
 }
 
 impl Section {
-    pub(super) fn new(segment: usize, policy: ActivationCheckpoint) -> Self {
-        Self {
-            segment,
-            policy,
-            pass: 0,
-            far: Vec::new(),
-            before: StepIndex::MAX,
-            kept: BTreeSet::new(),
-            start: 0,
-            end: 0,
-        }
-    }
-
     /// Finds what the segment makes for the backward, and what stays for the next segment.
     pub(super) fn find<O: Op>(&mut self, program: &Program<O>, flow: &Flow, visits: &Visits) {
         let segment = &visits.segments[self.segment];
@@ -204,7 +191,12 @@ pub(super) fn rewrite<O: Op>(
                 continue;
             }
         }
-        readdress(&mut step, &alias);
+        // It reads what stands for its operands by now.
+        step.each_slot(|side, slot| {
+            if side == Side::Input {
+                *slot = alias[*slot as usize];
+            }
+        });
         steps.push(step);
     }
     program.steps = steps;
@@ -229,29 +221,7 @@ fn clone<O: Op>(
         known.copied().unwrap_or(slot)
     };
     let mut step = program.steps[source].clone();
-    match &mut step {
-        ProgramStep::Load { slot, .. }
-        | ProgramStep::Upload { slot, .. }
-        | ProgramStep::Random { slot, .. } => {
-            *slot = current(*slot);
-        }
-        ProgramStep::Local(local) => {
-            let inputs: Vec<Slot> = local.op.inputs().map(|input| current(input.id)).collect();
-            let outputs: Vec<Slot> = local.op.outputs().map(|out| current(out.id)).collect();
-            rename(&mut local.op, &inputs, &outputs);
-        }
-        ProgramStep::Move(step) => {
-            step.from = current(step.from);
-            step.to = current(step.to);
-        }
-        ProgramStep::Store { slot, .. } | ProgramStep::Read { slot, .. } => *slot = current(*slot),
-        // Made by later passes.
-        ProgramStep::Launch { .. }
-        | ProgramStep::Finish { .. }
-        | ProgramStep::Chunked(_)
-        | ProgramStep::Send(_)
-        | ProgramStep::Receive(_) => {}
-    }
+    step.each_slot(|_, slot| *slot = current(*slot));
     step
 }
 
@@ -261,22 +231,5 @@ fn stand_at<O: Op>(step: &mut ProgramStep<O>, place: Option<OpIndex>) {
         (ProgramStep::Local(step), Some(place)) => step.at = place,
         (ProgramStep::Move(step), Some(place)) => step.at = place,
         _ => {}
-    }
-}
-
-/// Makes a step read what stands for its operands by now.
-fn readdress<O: Op>(step: &mut ProgramStep<O>, alias: &[Slot]) {
-    match step {
-        ProgramStep::Local(local) => redirect(&mut local.op, alias),
-        ProgramStep::Move(Move { from: slot, .. })
-        | ProgramStep::Store { slot, .. }
-        | ProgramStep::Read { slot, .. } => *slot = alias[*slot as usize],
-        ProgramStep::Load { .. } | ProgramStep::Upload { .. } | ProgramStep::Random { .. } => {}
-        // Made by later passes.
-        ProgramStep::Launch { .. }
-        | ProgramStep::Finish { .. }
-        | ProgramStep::Chunked(_)
-        | ProgramStep::Send(_)
-        | ProgramStep::Receive(_) => {}
     }
 }

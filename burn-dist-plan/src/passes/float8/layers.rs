@@ -8,7 +8,8 @@ use serde::Serialize;
 use crate::facts::Facts;
 use crate::ir::{Adjoint, BLOCK, Layer, Op, ParamSpec, Phase, Product, ValueIndex, Window, Work};
 use crate::mesh::{DType, MeshShape};
-use crate::policy::{Float8, Pattern, Scaling, Scope};
+use crate::pattern::Pattern;
+use crate::policy::{Float8, Scaling, Scope};
 
 /// What is a multiple of in the sizes of a layer: the tensor cores take nothing else (torchao).
 const MULTIPLE: usize = 16;
@@ -87,69 +88,41 @@ fn plain_product<'a, O: Op>(op: &O, facts: &'a Facts) -> Option<&'a Arc<ParamSpe
 /// Finds the products whose units ask for float8.
 pub(crate) fn layers<O: Op>(window: &Window<O>, facts: &Facts, mesh: &MeshShape) -> Layers {
     let heads = Heads::new(window, facts);
-    let mut found = Layers::default();
-    let mut by_path: HashMap<String, usize> = HashMap::new();
-    for op in &window.ops {
-        let Some(product) = product(op) else {
-            if let Some(spec) = plain_product(op, facts) {
-                by_path.entry(spec.path.clone()).or_insert_with(|| {
-                    let skipped = skipped(op, spec, || false);
-                    found.layers.push(Float8Layer {
-                        path: spec.path.clone(),
-                        skipped: Some(skipped.unwrap_or_else(|| PLAIN_PRODUCT.into())),
-                        gathered_before: None,
-                    });
-                    found.layers.len() - 1
-                });
-            }
-            found.products.push(None);
-            continue;
-        };
+    let mut layers: Vec<Float8Layer> = Vec::new();
+    let mut by_path: HashMap<&str, usize> = HashMap::new();
+    let of_op = |op: &O| {
+        let product = product(op);
         let spec = match product {
-            Product::Forward => facts.parameter(input(op, 1)),
-            Product::Input => facts.parameter(input(op, 0)),
-            Product::Weight => op
-                .outputs()
-                .next()
-                .and_then(|out| facts.roles[out.id as usize].belongs_to()),
+            None => plain_product(op, facts),
+            Some(Product::Forward) => facts.parameter(input(op, 1)),
+            Some(Product::Input) => facts.parameter(input(op, 0)),
+            Some(Product::Weight) => facts.roles[op.outputs().next()?.id as usize].belongs_to(),
         };
-        let spec = spec.filter(|spec| spec.policy.float8.is_some()).cloned();
-        let Some(spec) = spec else {
-            found.products.push(None);
-            continue;
-        };
-        let known = by_path.get(&spec.path);
-        let layer = match known {
-            Some(layer) => found.layers[*layer].clone(),
-            None => {
-                let skipped = skipped(op, &spec, || heads.is_head(op, product, &spec));
-                let straddling = || straddling(&spec, mesh);
-                let layer = Float8Layer {
-                    path: spec.path.clone(),
-                    gathered_before: skipped.is_none().then(straddling).flatten(),
-                    skipped,
-                };
-                by_path.insert(spec.path.clone(), found.layers.len());
-                found.layers.push(layer.clone());
-                layer
-            }
-        };
-        let float8 = spec.policy.float8.as_ref();
-        let one_form = |float8: &Float8| {
-            float8.gather && float8.scope == Scope::Global && float8.scaling != Scaling::Rowwise
-        };
-        let product = LayerProduct {
-            product,
-            gathers: spec.at_rest
-                && layer.gathered_before.is_none()
-                && float8.is_some_and(one_form),
-            spec,
-        };
-        found
-            .products
-            .push(layer.skipped.is_none().then_some(product));
-    }
-    found
+        let spec = spec?;
+        let float8 = spec.policy.float8.as_ref()?;
+        let layer = *by_path.entry(&spec.path).or_insert_with(|| {
+            let is_head = || product.is_some_and(|product| heads.is_head(op, product, spec));
+            let plain = || product.is_none().then(|| PLAIN_PRODUCT.into());
+            let skipped = skipped(op, spec, is_head).or_else(plain);
+            let straddling = || straddling(spec, mesh);
+            layers.push(Float8Layer {
+                path: spec.path.clone(),
+                gathered_before: skipped.is_none().then(straddling).flatten(),
+                skipped,
+            });
+            layers.len() - 1
+        });
+        let layer = &layers[layer];
+        let one_form =
+            float8.gather && float8.scope == Scope::Global && float8.scaling != Scaling::Rowwise;
+        Some(LayerProduct {
+            product: product.filter(|_| layer.skipped.is_none())?,
+            gathers: spec.at_rest && layer.gathered_before.is_none() && one_form,
+            spec: spec.clone(),
+        })
+    };
+    let products = window.ops.iter().map(of_op).collect();
+    Layers { layers, products }
 }
 
 /// Returns which shards blocks of a weight straddle, if they do and the weight is to be quantised where it rests.

@@ -53,6 +53,8 @@ struct Weight {
 struct Group {
     /// How many operations come before.
     at: usize,
+    /// The first operation that uses one in 8 bits.
+    used: usize,
     weights: Vec<Weight>,
 }
 
@@ -143,13 +145,13 @@ fn groups(mut weights: Vec<Weight>) -> Vec<Group> {
         }
         kinds[kind].push(weight);
     }
-    let mut groups: Vec<(usize, Group)> = kinds.into_iter().flat_map(groups_of_kind).collect();
-    groups.sort_by_key(|(used, group)| (group.at, *used));
-    groups.into_iter().map(|(_, group)| group).collect()
+    let mut groups: Vec<Group> = kinds.into_iter().flat_map(groups_of_kind).collect();
+    groups.sort_by_key(|group| (group.at, group.used));
+    groups
 }
 
-/// As [`groups`], of weights of one kind in order of use, each group with its first use.
-fn groups_of_kind(weights: Vec<Weight>) -> Vec<(usize, Group)> {
+/// Puts weights of one kind together, in order of use, as [`groups`] does.
+fn groups_of_kind(weights: Vec<Weight>) -> Vec<Group> {
     let mut by_made: Vec<usize> = (0..weights.len()).collect();
     by_made.sort_by_key(|index| weights[*index].made);
     let mut by_made = by_made.into_iter().peekable();
@@ -173,11 +175,11 @@ fn groups_of_kind(weights: Vec<Weight>) -> Vec<(usize, Group)> {
             .filter_map(|index| weights[index].take());
         let together: Vec<Weight> = together.collect();
         let at = together.iter().map(|weight| weight.made).max();
-        let group = Group {
+        groups.push(Group {
             at: at.unwrap_or(0),
+            used,
             weights: together,
-        };
-        groups.push((used, group));
+        });
     }
     groups
 }
@@ -427,45 +429,39 @@ impl<O: Op> Rewrite<'_, O> {
     }
 
     fn product(&mut self, index: u32, op: &O, product: &LayerProduct, reduces_first: bool) {
-        if product.float8().scope == Scope::Rank {
-            return self.product_of_rank(index, op, product, reduces_first);
-        }
-        let inputs: Vec<ValueIndex> = op.inputs().map(|input| input.id).collect();
-        let weight = weight_of(product.product);
-        let [first, second] = [0, 1].map(|operand| {
-            let form = product.form(operand);
-            self.quantized(index, inputs[operand], form, weight == Some(operand))
-        });
-        let values = |operand: usize, quantized: Quantized| match product.product.is_turned(operand)
-        {
-            true => quantized.turned,
-            false => quantized.values,
+        let mut operands: Vec<ValueIndex> = op.inputs().map(|input| input.id).collect();
+        let which = product.product;
+        let (float8, formats) = (product.float8(), product.formats());
+        let scales = scales(which, float8.scaling);
+        let scaled = match float8.scope {
+            Scope::Rank => Float8Op::ProductOfRank {
+                product: which,
+                scales,
+                formats,
+                power_of_two: float8.has_powers_of_two(),
+            },
+            Scope::Global => {
+                let [first, second] = [0, 1].map(|operand| {
+                    let is_weight = weight_of(which) == Some(operand);
+                    let form = product.form(operand);
+                    let found = self.quantized(index, operands[operand], form, is_weight);
+                    operands[operand] = match which.is_turned(operand) {
+                        true => found.turned,
+                        false => found.values,
+                    };
+                    found.scale
+                });
+                operands.splice(2..2, [first, second]);
+                Float8Op::Product {
+                    product: which,
+                    scales,
+                    formats,
+                }
+            }
         };
-        let (a, b) = (values(0, first), values(1, second));
-        let mut operands = vec![a, b, first.scale, second.scale];
-        operands.extend(inputs.get(2));
         let operands = operands.into_iter().map(|id| self.tensor(id)).collect();
-        let scaled = Float8Op::Product {
-            product: product.product,
-            scales: scales(product.product, product.float8().scaling),
-            formats: product.formats(),
-        };
         let out = op.outputs().next().expect("a product has a result");
         let made = O::float8(scaled, operands, vec![NewTensor::from(out)]);
-        self.made.write(made, Edit::Replaced(index), reduces_first);
-    }
-
-    fn product_of_rank(&mut self, index: u32, op: &O, product: &LayerProduct, reduces_first: bool) {
-        let operands = op.inputs().map(|input| self.tensor(input.id)).collect();
-        let float8 = product.float8();
-        let of_rank = Float8Op::ProductOfRank {
-            product: product.product,
-            scales: scales(product.product, float8.scaling),
-            formats: product.formats(),
-            power_of_two: float8.has_powers_of_two(),
-        };
-        let out = op.outputs().next().expect("a product has a result");
-        let made = O::float8(of_rank, operands, vec![NewTensor::from(out)]);
         self.made.write(made, Edit::Replaced(index), reduces_first);
     }
 }

@@ -174,20 +174,15 @@ impl<'a, O: Op> Search<'a, O> {
             if self.known.is_of_parameter(left) || !is_of_one {
                 continue;
             }
-            let (weight, left_first) = (self.weight(right), self.first(left));
-            let product = match weight {
-                Some((_, turned)) => match (turned, self.known.is_backward(left)) {
-                    (false, false) => Product::Forward,
-                    (true, true) if self.is_gradient(left) => Product::Input,
-                    _ => continue,
-                },
-                None => {
-                    open.push((index, [left, right], out.id));
-                    continue;
-                }
-            };
-            let Some((weight, _)) = weight else {
+            let Some((weight, turned)) = self.weight(right) else {
+                open.push((index, [left, right], out.id));
                 continue;
+            };
+            let left_first = self.first(left);
+            let product = match (turned, self.known.is_backward(left)) {
+                (false, false) => Product::Forward,
+                (true, true) if self.is_gradient(left) => Product::Input,
+                _ => continue,
             };
             let shape = self.shape(weight);
             let width = if product == Product::Forward {

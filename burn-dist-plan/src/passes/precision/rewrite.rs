@@ -129,19 +129,6 @@ enum Users {
     InSeveral,
 }
 
-/// Tensors of an operation.
-struct Tensors {
-    inputs: Vec<ValueIndex>,
-    outputs: Vec<NewTensor>,
-}
-
-fn tensors<O: Op>(op: &O) -> Tensors {
-    Tensors {
-        inputs: op.inputs().map(|input| input.id).collect(),
-        outputs: op.outputs().map(NewTensor::from).collect(),
-    }
-}
-
 /// Returns what an operation is computed in. What a maximum is taken from is about to be exponentiated.
 fn class<O: Op>(op: &O, is_maximum: impl Fn(ValueIndex) -> bool) -> FloatClass {
     let traits = op.traits();
@@ -192,13 +179,12 @@ impl<'a, O: Op> Rewrite<'a, O> {
             values[*value as usize].role = Role::Parameter(policy.param.dtype());
         }
         for (index, op) in window.ops.iter().enumerate() {
-            let tensors = tensors(op);
-            for input in &tensors.inputs {
-                uses[*input as usize].push(index as u32);
+            for input in op.inputs() {
+                uses[input.id as usize].push(index as u32);
             }
-            for out in &tensors.outputs {
+            for out in op.outputs() {
                 let value = &mut values[out.id as usize];
-                value.shape = out.shape.clone();
+                value.shape = out.shape.to_vec();
                 value.recorded = out.dtype;
                 value.dtype = out.dtype;
                 value.unit = visits.unit(index as u32);
@@ -208,11 +194,12 @@ impl<'a, O: Op> Rewrite<'a, O> {
                 op.traits().float_class,
                 FloatClass::Compute | FloatClass::Move
             ) {
-                for input in &tensors.inputs {
-                    values[*input as usize].is_computed_with |= of_param.contains_key(input);
+                for input in op.inputs() {
+                    let is_param = of_param.contains_key(&input.id);
+                    values[input.id as usize].is_computed_with |= is_param;
                 }
             }
-            let policy = tensors.inputs.iter().find_map(|value| of_param.get(value));
+            let policy = op.inputs().find_map(|input| of_param.get(&input.id));
             if let (Some(unit), Some(policy)) = (visits.unit(index as u32), policy) {
                 of_unit.entry(unit).or_insert(*policy);
             }
@@ -378,25 +365,22 @@ impl<'a, O: Op> Rewrite<'a, O> {
 
     fn operation(&mut self, index: usize, op: &O) {
         let (visit, unit) = (self.visits.of(index as u32), self.visits.unit(index as u32));
-        let mut tensors = tensors(op);
-        let made: Vec<ValueIndex> = tensors.outputs.iter().map(|out| out.id).collect();
+        let mut inputs: Vec<ValueIndex> = op.inputs().map(|input| input.id).collect();
+        let mut outputs: Vec<NewTensor> = op.outputs().map(NewTensor::from).collect();
         let class = class(op, |id| self.values[id as usize].is_maximum);
         let is_float = |value: &Value| value.recorded == DType::F32;
         // A cast that was recorded takes its operand as it comes.
         let traits = op.traits();
         let is_cast = traits.is_cast;
         let mut floats = Vec::new();
-        for (index, input) in tensors.inputs.iter_mut().enumerate() {
+        for (index, input) in inputs.iter_mut().enumerate() {
             let is_typed = !is_cast && traits.statistic_input != Some(index);
             if is_float(self.value(*input)) && is_typed {
                 *input = self.seen_from(*input, unit, visit);
                 floats.push(*input);
             }
         }
-        let is_master = tensors
-            .outputs
-            .iter()
-            .any(|out| self.values[out.id as usize].is_master);
+        let is_master = outputs.iter().any(|out| self.value(out.id).is_master);
         let target = match class == FloatClass::Follow && is_master && self.is_elementwise(index) {
             true => DType::F32,
             false => self.target(class, &floats, unit),
@@ -415,7 +399,7 @@ impl<'a, O: Op> Rewrite<'a, O> {
                 .unwrap_or(Role::Constant),
         };
         if !is_cast {
-            for (index, input) in tensors.inputs.iter_mut().enumerate() {
+            for (index, input) in inputs.iter_mut().enumerate() {
                 if is_float(self.value(*input)) {
                     let is_statistic = traits.statistic_input == Some(index);
                     let dtype = if is_statistic { DType::F32 } else { target };
@@ -424,7 +408,7 @@ impl<'a, O: Op> Rewrite<'a, O> {
             }
         }
         let mut leaving = Vec::new();
-        for (index, out) in tensors.outputs.iter_mut().enumerate() {
+        for (index, out) in outputs.iter_mut().enumerate() {
             let value = out.id;
             if !is_float(self.value(value)) || is_cast {
                 continue;
@@ -446,12 +430,12 @@ impl<'a, O: Op> Rewrite<'a, O> {
             }
             out.dtype = target;
         }
-        let mut op = op.clone();
+        let mut computed = op.clone();
         if target != DType::F32 {
-            op.compute_in(target);
+            computed.compute_in(target);
         }
-        let (mut inputs, mut outputs) = (tensors.inputs.iter(), tensors.outputs.iter());
-        op.rewire(|side, wire| match side {
+        let (mut inputs, mut outputs) = (inputs.iter(), outputs.iter());
+        computed.rewire(|side, wire| match side {
             Side::Input => {
                 let value = *inputs.next().expect("as many as were read");
                 wire.id = value;
@@ -463,15 +447,15 @@ impl<'a, O: Op> Rewrite<'a, O> {
                 wire.dtype = out.dtype;
             }
         });
-        self.made.write(op, Edit::Kept(index as u32), false);
+        self.made.write(computed, Edit::Kept(index as u32), false);
         let policy = unit.and_then(|unit| self.of_unit.get(&unit));
         let reduces_first = policy.is_some_and(|policy| policy.reduce != Float::F32);
         for (low, value) in leaving {
             let cast = self.cast_op(low, value);
             self.made.write(cast, Edit::Added, reduces_first);
         }
-        for value in made {
-            self.made(value, visit);
+        for out in op.outputs() {
+            self.made(out.id, visit);
         }
     }
 }

@@ -6,11 +6,11 @@
 
 use super::Propagator;
 use super::operands::{Tensors, tensors};
-use super::options::{allows, whole};
+use super::options::allows;
 use super::split::Split;
 use crate::PlanError;
 use crate::ir::{Op, Origin, ProgramStep, Reason, Slot, Source, ValueIndex, is_product};
-use crate::layout::{Layout, of_batch, simplify};
+use crate::layout::{DimLayout, Layout, of_batch, simplify};
 use crate::mesh::AxisIndex;
 use crate::rule::{FactorKind, OpRule, PartialRule, Rule};
 use std::sync::Arc;
@@ -274,21 +274,13 @@ impl<O: Op> Propagator<'_, O> {
                     });
                     match split {
                         Some((factor, split)) => assignment.factors[factor as usize] = split,
-                        None => made.dims[dim] = whole(made.dims[dim].size()),
+                        None => made.dims[dim] = DimLayout::whole(made.dims[dim].size()),
                     }
                 }
                 let mut split = Split::new(factors, assignment);
                 split.outputs = vec![Arc::new(made.clone())];
                 let split = self.pools.split(split);
-                let mut slots = Vec::with_capacity(split.inputs.len());
-                let operands = factors.inputs.iter().zip(&tensors.inputs);
-                for ((operand, input), needed) in operands.zip(&split.inputs) {
-                    slots.push(match operand.shape_only {
-                        true => Slot::MAX,
-                        false => self.require(input.id, needed, reason.clone())?,
-                    });
-                }
-                self.emit(op, &rule, &slots, split);
+                self.compute(op, &rule, split, reason.clone())?;
             }
             OpRule::Reshape => {
                 let input = &tensors.inputs[0];
@@ -302,8 +294,7 @@ impl<O: Op> Propagator<'_, O> {
                 let split = self
                     .pools
                     .split(Split::of_layouts([needed], [made.clone()]));
-                let slot = self.require(input.id, &split.inputs[0], reason.clone())?;
-                self.emit(op, &rule, &[slot], split);
+                self.compute(op, &rule, split, reason.clone())?;
             }
             OpRule::Replicated(_) => return Err(PlanError::NoVersion { value }),
         }

@@ -6,9 +6,7 @@ use super::offers::are_terms_of_rows;
 use super::operands::Tensors;
 use super::{Propagator, Unflattened};
 use crate::PlanError;
-use crate::ir::{
-    Adjoint, Layer, Mark, Op, Origin, Owner, ParamSpec, Reason, Role, ValueIndex, Version,
-};
+use crate::ir::{Adjoint, Mark, Op, Origin, Owner, ParamSpec, Reason, Role, ValueIndex, Version};
 use crate::layout::{Layout, LayoutText, Partial};
 use crate::mesh::AxisIndex;
 use crate::rule::Rule;
@@ -160,24 +158,8 @@ impl<O: Op> Propagator<'_, O> {
         Ok(Some((0, target)))
     }
 
-    /// Brings the result of a linear layer or an embedding into the layout its weight asks for.
-    pub(super) fn constrain_output(
-        &mut self,
-        layer: Layer,
-        tensors: &Tensors<'_>,
-    ) -> Result<(), PlanError> {
-        let weight = match layer {
-            Layer::Linear => 1,
-            Layer::Lookup => 0,
-        };
-        let Some(tag) = self.value(tensors.inputs[weight].id).tag.clone() else {
-            return Ok(());
-        };
-        self.constrain_result(&tag, tensors)
-    }
-
-    /// As [`Self::constrain_output`]; a module that works on flattened tokens gives its output by a reshape, which is
-    /// then where the layout applies.
+    /// Brings the result of a linear layer or an embedding into the layout its weight asks for. A module that works on
+    /// flattened tokens gives its output by a reshape, which is then where the layout applies.
     pub(super) fn constrain_result(
         &mut self,
         tag: &Arc<ParamSpec>,
@@ -210,31 +192,35 @@ impl<O: Op> Propagator<'_, O> {
     ///
     /// A result that lives on may still be reshaped in a later window.
     pub(super) fn check_applied(&self) -> Result<(), PlanError> {
-        let mut vain: Vec<_> = self
-            .unflattened
-            .iter()
-            .filter(|(value, waiting)| {
-                // Of those that die, those survive that are read.
-                let info = self.value(**value);
-                let is_used = info.survives || !info.uses.is_empty();
-                !waiting.is_applied && is_used && self.state.window.dies[**value as usize]
-            })
-            .collect();
-        vain.sort_by_key(|(value, _)| **value);
-        let Some((value, Unflattened { tag, .. })) = vain.first() else {
+        let vain = self.unflattened.iter().filter(|(value, waiting)| {
+            // Of those that die, those survive that are read.
+            let info = self.value(**value);
+            let is_used = info.survives || !info.uses.is_empty();
+            !waiting.is_applied && is_used && self.state.window.dies[**value as usize]
+        });
+        let first = vain.min_by_key(|(value, _)| **value);
+        let Some((value, Unflattened { tag, .. })) = first else {
             return Ok(());
         };
         let Some(text) = &tag.output else {
             return Ok(());
         };
-        match text.layout(self.mesh, Some(&self.value(**value).shape)) {
-            Ok(_) => Ok(()),
-            Err(source) => Err(PlanError::ModuleLayout {
-                path: tag.path.clone(),
-                text: text.to_string(),
-                source,
-            }),
-        }
+        self.asked(text, &self.value(*value).shape, tag).map(drop)
+    }
+
+    /// Returns the layout that a module asks for.
+    fn asked(
+        &self,
+        text: &LayoutText,
+        shape: &[usize],
+        tag: &ParamSpec,
+    ) -> Result<Layout, PlanError> {
+        let layout = text.layout(self.mesh, Some(shape));
+        layout.map_err(|source| PlanError::ModuleLayout {
+            path: tag.path.clone(),
+            text: text.to_string(),
+            source,
+        })
     }
 
     /// Returns `current` with its splits over model axes replaced by what `text` says; data axes stay as they are.
@@ -245,13 +231,7 @@ impl<O: Op> Propagator<'_, O> {
         shape: &[usize],
         tag: &ParamSpec,
     ) -> Result<Layout, PlanError> {
-        let wanted =
-            text.layout(self.mesh, Some(shape))
-                .map_err(|source| PlanError::ModuleLayout {
-                    path: tag.path.clone(),
-                    text: text.to_string(),
-                    source,
-                })?;
+        let wanted = self.asked(text, shape, tag)?;
         let model: Vec<AxisIndex> = self.mesh.model_axes();
         let mut layout = current.without_axes(&model);
         layout.partial.retain(|p| !model.contains(&p.axis));

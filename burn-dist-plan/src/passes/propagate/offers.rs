@@ -154,7 +154,7 @@ impl Offering<'_, '_> {
     fn assignments(&self) -> Vec<Assignment> {
         let (rule, view, mesh) = (self.rule, self.view, self.moves.mesh());
         let OpView { result, hints, .. } = view;
-        let mut options = Options::new(rule);
+        let mut options = Options::new(rule, mesh);
         let mut partials: Vec<Option<&[Partial]>> = Vec::with_capacity(rule.inputs.len());
         let mut all_offered: Vec<(&Operand, Layout)> = Vec::with_capacity(rule.inputs.len());
         // By factor.
@@ -185,7 +185,7 @@ impl Offering<'_, '_> {
                 continue;
             }
             for layout in &offered {
-                options.offer_layout(rule, mesh, &operand.dims, layout);
+                options.offer_layout(&operand.dims, layout);
             }
             all_offered.extend(offered.into_iter().map(|layout| (operand, layout)));
             // What is undecided takes the layout that the others ask for; only where they ask for none has it a say.
@@ -196,7 +196,7 @@ impl Offering<'_, '_> {
                         !decided[usize::from(factor)] && (position > 0 || are_rows(rule, factor))
                     });
                 }
-                options.offer_layout(rule, mesh, &dims, own);
+                options.offer_layout(&dims, own);
             }
         }
         // What no operand decides is best made as what the result meets: the gradient of a sum, say, spread over what
@@ -205,13 +205,13 @@ impl Offering<'_, '_> {
         let is_open = |factor: &u8| !decided[usize::from(*factor)];
         let open: Vec<Option<u8>> = out.iter().map(|factor| factor.filter(is_open)).collect();
         if let (true, Some(tied)) = (open.iter().any(Option::is_some), &result.tied) {
-            options.offer_layout(rule, mesh, &open, tied);
+            options.offer_layout(&open, tied);
         }
         let wanted = [&hints.batch, &hints.mirror].into_iter().flatten();
         for layout in wanted.chain(hints.home.as_deref()) {
-            options.offer_layout(rule, mesh, out, layout);
+            options.offer_layout(out, layout);
         }
-        options.offer_rests(rule, mesh, &all_offered);
+        options.offer_rests(&all_offered);
         let mut kept = passing(rule, &partials);
         if result.accumulation == Accumulation::PerMicrobatch
             && rule.partial == PartialRule::JointLinear

@@ -8,34 +8,13 @@ use crate::rule::{FactorKind, Operand, PartialRule, Rule, nowhere_empty};
 /// option.
 const COMBINATIONS_MAX: usize = 4096;
 
-/// The ways one factor may be split; the first is "whole".
-#[derive(Clone, Debug, Default)]
-pub(super) struct Options {
-    pub per_factor: Vec<Vec<DimLayout>>,
-    /// The factors that they are split along.
-    along: Vec<Option<u8>>,
-}
-
-pub(super) fn merge_whole(dim: &mut DimLayout) {
-    let mut factors: Vec<Factor> = Vec::with_capacity(dim.factors.len());
-    for factor in dim.factors.drain(..) {
-        match factors.last_mut() {
-            Some(last) if last.axes.is_empty() && factor.axes.is_empty() => {
-                last.size *= factor.size
-            }
-            _ => factors.push(factor),
-        }
-    }
-    dim.factors = factors;
-}
-
-pub(super) fn whole(size: usize) -> DimLayout {
-    DimLayout {
-        factors: vec![Factor {
-            size,
-            axes: Vec::new(),
-        }],
-    }
+/// The ways in which the factors of a rule may be split.
+#[derive(Clone, Debug)]
+pub(super) struct Options<'a> {
+    rule: &'a Rule,
+    mesh: &'a MeshShape,
+    /// The splits of each factor; the first is "whole".
+    per_factor: Vec<Vec<DimLayout>>,
 }
 
 /// Returns `dim` with `gone` joined and all else where it is; `None` if what is joined is not cut evenly, so that what
@@ -68,7 +47,7 @@ fn without(dim: &DimLayout, gone: &[AxisIndex], mesh: &MeshShape) -> Option<DimL
         factors.push(rest);
     }
     let mut dim = DimLayout { factors };
-    merge_whole(&mut dim);
+    dim.merge_whole_factors();
     Some(dim)
 }
 
@@ -82,25 +61,23 @@ pub(super) fn allows(kind: FactorKind, dim: &DimLayout, mesh: &MeshShape) -> boo
     }
 }
 
-impl Options {
-    pub(super) fn new(rule: &Rule) -> Self {
+impl<'a> Options<'a> {
+    pub(super) fn new(rule: &'a Rule, mesh: &'a MeshShape) -> Self {
+        let factors = rule.factors.iter();
         Self {
-            per_factor: rule
-                .factors
-                .iter()
-                .map(|factor| vec![whole(factor.size)])
+            rule,
+            mesh,
+            per_factor: factors
+                .map(|factor| vec![DimLayout::whole(factor.size)])
                 .collect(),
-            along: rule.factors.iter().map(|factor| factor.along).collect(),
         }
     }
 
     /// Offers `dim` (and what remains of it when its minor axes are gathered) for `factor`, if the rule allows such a
     /// split. What is split along another factor has its splits.
-    pub(super) fn offer(&mut self, rule: &Rule, mesh: &MeshShape, factor: u8, dim: &DimLayout) {
-        let mut factor = factor;
-        if let Some(with) = rule.factors[factor as usize].along {
-            factor = with;
-        }
+    fn offer(&mut self, factor: u8, dim: &DimLayout) {
+        let (rule, mesh) = (self.rule, self.mesh);
+        let factor = rule.factors[factor as usize].along.unwrap_or(factor);
         let of_rule = rule.factors[factor as usize];
         let mut dim = dim.clone();
         loop {
@@ -115,18 +92,13 @@ impl Options {
                 options.push(split);
             }
             dim.factors[position].axes.pop();
-            merge_whole(&mut dim);
+            dim.merge_whole_factors();
         }
     }
 
     /// Offers what remains of a dim of an operand where another operand has some of its axes in a dim of another factor:
     /// one of the two makes way, and what is split over further axes may stay where it is.
-    pub(super) fn offer_rests(
-        &mut self,
-        rule: &Rule,
-        mesh: &MeshShape,
-        operands: &[(&Operand, Layout)],
-    ) {
+    pub(super) fn offer_rests(&mut self, operands: &[(&Operand, Layout)]) {
         // For each axis and factor that it splits, two operands where it does, if there are two: one of them is another
         // than the one that is looked at.
         let mut places: Vec<(AxisIndex, u8, [Option<*const Operand>; 2])> = Vec::new();
@@ -158,24 +130,18 @@ impl Options {
                     })
                 };
                 let gone: Vec<AxisIndex> = dim.axes().filter(is_elsewhere).collect();
-                if let (false, Some(rest)) = (gone.is_empty(), without(dim, &gone, mesh)) {
-                    self.offer(rule, mesh, *factor, &rest);
+                if let (false, Some(rest)) = (gone.is_empty(), without(dim, &gone, self.mesh)) {
+                    self.offer(*factor, &rest);
                 }
             }
         }
     }
 
     /// Offers every dim of `layout`, as the layout of an operand with the factors `dims`.
-    pub(super) fn offer_layout(
-        &mut self,
-        rule: &Rule,
-        mesh: &MeshShape,
-        dims: &[Option<u8>],
-        layout: &Layout,
-    ) {
+    pub(super) fn offer_layout(&mut self, dims: &[Option<u8>], layout: &Layout) {
         for (factor, dim) in dims.iter().zip(&layout.dims) {
             if let Some(factor) = factor {
-                self.offer(rule, mesh, *factor, dim);
+                self.offer(*factor, dim);
             }
         }
     }
@@ -203,7 +169,9 @@ impl Options {
             visit(chosen);
             return;
         };
-        let with = self.along[chosen.len()].map(|with| chosen[usize::from(with)].clone());
+        let with = self.rule.factors[chosen.len()]
+            .along
+            .map(|with| chosen[usize::from(with)].clone());
         if let Some(split) = with.filter(|split| !split.is_whole()) {
             chosen.push(split);
             self.descend(chosen, used, count, visit);
@@ -233,35 +201,17 @@ pub(super) fn passing(rule: &Rule, inputs: &[Option<&[Partial]>]) -> Vec<Partial
     if carriers.map(numel).sum::<usize>() < numel(&rule.outputs[0]) {
         return Vec::new();
     }
-    let sums = |partial: &[Partial]| -> Vec<Partial> {
-        partial
-            .iter()
-            .copied()
-            .filter(|p| p.op == ReduceOp::Sum)
-            .collect()
+    let passes = |p: &&Partial| match rule.partial {
+        PartialRule::Resolve => false,
+        PartialRule::Move | PartialRule::JointMove => true,
+        PartialRule::Linear | PartialRule::JointLinear => p.op == ReduceOp::Sum,
     };
-    match rule.partial {
-        PartialRule::Resolve => Vec::new(),
-        PartialRule::Move => inputs.first().copied().flatten().unwrap_or(&[]).to_vec(),
-        PartialRule::Linear => sums(inputs.first().copied().flatten().unwrap_or(&[])),
-        PartialRule::JointLinear | PartialRule::JointMove => {
-            let Some(first) = inputs.first().copied().flatten() else {
-                return Vec::new();
-            };
-            let first = match rule.partial {
-                PartialRule::JointLinear => sums(first),
-                _ => first.to_vec(),
-            };
-            first
-                .into_iter()
-                .filter(|p| {
-                    inputs
-                        .iter()
-                        .all(|input| input.is_some_and(|q| q.contains(p)))
-                })
-                .collect()
-        }
-    }
+    let has = |input: &Option<&[Partial]>, p: &Partial| input.is_some_and(|of| of.contains(p));
+    let in_all = |p: &&Partial| inputs.iter().all(|input| has(input, p));
+    let first = inputs.first().copied().flatten().unwrap_or(&[]).iter();
+    let passing = first.filter(passes);
+    let passing = passing.filter(|p| !rule.partial.is_joint() || in_all(p));
+    passing.copied().collect()
 }
 
 #[cfg(test)]
@@ -282,7 +232,7 @@ mod tests {
         };
         // Nothing but what is gone is gathered: all else is where it was.
         let steps = redistribute::plan(&Network::unknown(&mesh), &layout, &rest, 4).unwrap();
-        let moved = steps.iter().filter(|step| step.collective().is_some());
+        let moved = steps.iter().filter(|step| step.kind.collective().is_some());
         let moved: Vec<AxisIndex> = moved.flat_map(|step| step.kind.axes().to_vec()).collect();
         assert_eq!(moved, gone, "{text}");
         Some(rest.display(&mesh).to_string())

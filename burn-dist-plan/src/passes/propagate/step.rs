@@ -91,11 +91,7 @@ impl<'a, O: Op> Propagator<'a, O> {
                 let inputs = tensors.inputs.iter().map(whole);
                 let split = Split::of_layouts(inputs, tensors.outputs.iter().map(whole));
                 let split = self.pools.split(split);
-                let mut slots = Vec::with_capacity(split.inputs.len());
-                for (input, layout) in tensors.inputs.iter().zip(&split.inputs) {
-                    slots.push(self.require(input.id, layout, Reason::Operand(op.name()))?);
-                }
-                self.emit(index, &rule, &slots, split);
+                self.compute(index, &rule, split, Reason::Operand(op.name()))?;
             }
         }
         self.bring_home(op, &tensors)
@@ -214,15 +210,7 @@ impl<'a, O: Op> Propagator<'a, O> {
                 }
             }
         }
-        let mut slots = Vec::with_capacity(tensors.inputs.len());
-        for ((operand, input), layout) in rule.inputs.iter().zip(&tensors.inputs).zip(&split.inputs)
-        {
-            slots.push(match operand.shape_only {
-                true => Slot::MAX,
-                false => self.require(input.id, layout, Reason::Operand(kind))?,
-            });
-        }
-        self.emit(self.now, shared, &slots, split);
+        self.compute(self.now, shared, split, Reason::Operand(kind))?;
         let passes_on = traits.is_cast || self.adds_parameters(rule, tensors);
         if passes_on && let Some(waiting) = self.unflattened.get_mut(&tensors.inputs[0].id) {
             waiting.is_applied = true;
@@ -231,10 +219,15 @@ impl<'a, O: Op> Propagator<'a, O> {
                 self.wait_for_reshape(out.id, tag.clone());
             }
         }
-        if let Some(layer) = traits.layer {
-            self.constrain_output(layer, tensors)?;
+        let weight = match traits.layer {
+            Some(Layer::Linear) => 1,
+            Some(Layer::Lookup) => 0,
+            None => return Ok(()),
+        };
+        match self.value(tensors.inputs[weight].id).tag.clone() {
+            Some(tag) => self.constrain_result(&tag, tensors),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Returns the layouts that a reshape of a value may start from.
@@ -268,15 +261,13 @@ impl<'a, O: Op> Propagator<'a, O> {
         tensors: &Tensors<'_>,
         origin: Option<Origin>,
     ) -> Result<(), PlanError> {
-        let input = &tensors.inputs[0];
+        let (input, reason) = (&tensors.inputs[0], Reason::Operand("reshape"));
         if origin == Some(Origin::Data) {
             let to = self.preferred_reshape(tensors, origin);
             if let Some(from) = to.reshape(self.mesh, input.shape) {
                 let split = Split::of_layouts([simplify(from, self.mesh)], [to]);
                 let split = self.pools.split(split);
-                let slot = self.require(input.id, &split.inputs[0], Reason::Operand("reshape"))?;
-                self.emit(self.now, rule, &[slot], split);
-                return Ok(());
+                return self.compute(self.now, rule, split, reason);
             }
         }
         let hints = Hints {
@@ -285,8 +276,7 @@ impl<'a, O: Op> Propagator<'a, O> {
             ..Hints::default()
         };
         let split = self.choose(self.view(rule, tensors, hints));
-        let slot = self.require(input.id, &split.inputs[0], Reason::Operand("reshape"))?;
-        self.emit(self.now, rule, &[slot], split);
+        self.compute(self.now, rule, split, reason)?;
         let Some(waiting) = self.unflattened.get_mut(&input.id) else {
             return Ok(());
         };
@@ -295,14 +285,29 @@ impl<'a, O: Op> Propagator<'a, O> {
         self.constrain_result(&tag, tensors)
     }
 
-    /// Writes the step of an operation that reads these slots.
-    pub(super) fn emit(
+    /// Brings the operands of an operation into the layouts that a split needs, and writes its step.
+    pub(super) fn compute(
         &mut self,
         index: OpIndex,
         rule: &Arc<OpRule>,
-        inputs: &[Slot],
         split: Split,
-    ) {
+        reason: Reason,
+    ) -> Result<(), PlanError> {
+        let mut slots = Vec::with_capacity(split.inputs.len());
+        let inputs = self.op(index).inputs().zip(&split.inputs);
+        for (position, (input, layout)) in inputs.enumerate() {
+            let is_shape = matches!(&**rule, OpRule::Factors(of) if of.inputs[position].shape_only);
+            slots.push(match is_shape {
+                true => Slot::MAX,
+                false => self.require(input.id, layout, reason.clone())?,
+            });
+        }
+        self.emit(index, rule, &slots, split);
+        Ok(())
+    }
+
+    /// Writes the step of an operation that reads these slots.
+    fn emit(&mut self, index: OpIndex, rule: &Arc<OpRule>, inputs: &[Slot], split: Split) {
         let of = self.op(index);
         let made = of.outputs().zip(&split.outputs);
         let made = made.map(|(out, layout)| self.add_version(out.id, layout.clone()));

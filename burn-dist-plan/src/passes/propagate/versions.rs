@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::Propagator;
 use super::operands::Tensors;
-use super::options::merge_whole;
 use super::split::Split;
 use super::view::OperandView;
 use crate::PlanError;
@@ -28,7 +27,7 @@ fn cut_as(
         for factor in &mut of.factors {
             factor.axes.retain(|axis| axes.contains(axis));
         }
-        merge_whole(&mut of);
+        of.merge_whole_factors();
         of
     };
     let simple = |dim: DimLayout| {
@@ -271,35 +270,28 @@ impl<O: Op> Propagator<'_, O> {
     /// parameter that does not rest goes back to where it lives, even if its update was computed in pieces.
     pub(super) fn settled(&mut self, value: ValueIndex, reason: Reason) -> Result<Slot, PlanError> {
         let info = self.value(value);
-        let now = self.now;
-        if let Some(version) = info
-            .versions_at(now)
-            .find(|version| !version.layout.has_partial())
-        {
+        let is_whole = |version: &&Version| !version.layout.has_partial();
+        if let Some(version) = info.versions_at(self.now).find(is_whole) {
             return Ok(version.slot);
         }
-        let preferred = info.preferred.clone();
+        let Some(version) = info.versions_at(self.now).next() else {
+            let preferred = info.preferred.clone();
+            return self.materialize(value, &preferred);
+        };
+        let (slot, layout) = (version.slot, version.layout.clone());
         let keeps =
             info.owner.policy.accumulation == Accumulation::PerStep && reason == Reason::Survivor;
-        let unreduced = info
-            .versions_at(now)
-            .next()
-            .filter(|version| keeps && self.is_gradient(value, &version.layout.partial));
-        if let Some((slot, layout)) = unreduced.map(|v| (v.slot, v.layout.clone())) {
-            self.program.accumulated.kept += 1;
-            return match self.model_sums(&layout) {
-                None => Ok(slot),
-                Some(reduced) => self.require(value, &reduced.into(), reason),
-            };
-        }
-        let partial = info.versions_at(now).next().map(|v| v.layout.clone());
-        match partial {
-            Some(layout) => {
-                let target = self.resolved(value, &layout);
-                self.require(value, &target.into(), reason)
+        let target = match keeps && self.is_gradient(value, &layout.partial) {
+            false => self.resolved(value, &layout),
+            true => {
+                self.program.accumulated.kept += 1;
+                match self.model_sums(&layout) {
+                    None => return Ok(slot),
+                    Some(reduced) => reduced,
+                }
             }
-            None => self.materialize(value, &preferred),
-        }
+        };
+        self.require(value, &target.into(), reason)
     }
 
     /// Returns the layout with terms over model axes summed, if there are any: those are the business of a single pass.

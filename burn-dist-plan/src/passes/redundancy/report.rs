@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::bytes::human;
+
 /// A mesh warns when more than this share of the work of a window is done more than once along an axis.
 const SHARE_MAX: f64 = 0.1;
 
@@ -172,14 +174,5 @@ impl fmt::Display for Redundancy {
 /// Flops for people: `12.5 Mflop`.
 fn human_flops(flops: f64) -> String {
     const UNITS: [&str; 6] = ["flop", "kflop", "Mflop", "Gflop", "Tflop", "Pflop"];
-    let mut value = flops;
-    let mut unit = 0;
-    while value >= 1000.0 && unit + 1 < UNITS.len() {
-        value /= 1000.0;
-        unit += 1;
-    }
-    match unit {
-        0 => format!("{value:.0} flop"),
-        unit => format!("{value:.1} {}", UNITS[unit]),
-    }
+    human(flops, 1000.0, &UNITS)
 }

@@ -512,7 +512,7 @@ impl Repeated {
     /// Writes down a step.
     pub(crate) fn step<O: Op>(&self, program: &Program<O>, index: usize) -> ProgramStep<O> {
         let mut step = program.steps[self.recorded(index)].clone();
-        each_slot(&mut step, |slot| *slot = self.slot(index, *slot));
+        step.each_slot(|_, slot| *slot = self.slot(index, *slot));
         match &mut step {
             ProgramStep::Local(step) => {
                 step.at = self.op(index, step.at);
@@ -535,31 +535,5 @@ fn read_slot<O>(step: &ProgramStep<O>) -> Option<Slot> {
     match step {
         ProgramStep::Read { slot, .. } => Some(*slot),
         _ => None,
-    }
-}
-
-/// Lets `edit` change the slots of a step.
-fn each_slot<O: Op>(step: &mut ProgramStep<O>, edit: impl Fn(&mut Slot)) {
-    match step {
-        ProgramStep::Local(step) => step.op.rewire(|_, wire| {
-            if wire.id != Slot::MAX {
-                edit(&mut wire.id);
-            }
-        }),
-        ProgramStep::Move(step) => {
-            edit(&mut step.from);
-            edit(&mut step.to);
-        }
-        ProgramStep::Load { slot, .. }
-        | ProgramStep::Upload { slot, .. }
-        | ProgramStep::Random { slot, .. }
-        | ProgramStep::Store { slot, .. }
-        | ProgramStep::Read { slot, .. } => edit(slot),
-        // Made by later passes.
-        ProgramStep::Launch { .. }
-        | ProgramStep::Finish { .. }
-        | ProgramStep::Chunked(_)
-        | ProgramStep::Send(_)
-        | ProgramStep::Receive(_) => {}
     }
 }

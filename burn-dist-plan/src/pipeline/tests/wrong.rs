@@ -177,10 +177,10 @@ fn families_that_do_not_exist() {
     for kind in ScheduleKind::ALL {
         assert_eq!(kind.to_string().parse::<ScheduleKind>().unwrap(), kind);
     }
-    assert_eq!(
-        "1b1f".parse::<ScheduleKind>().unwrap_err().to_string(),
-        "`1b1f` is not a schedule: use gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-h2, zb-v or dualpipe-v"
-    );
+    let error = "1b1f".parse::<ScheduleKind>().unwrap_err().to_string();
+    let start = "`1b1f` is not a schedule: use gpipe, 1f1b, interleaved, looped-bfs, ";
+    assert!(error.starts_with(start), "{error}");
+    assert!(error.contains(" or "), "{error}");
 }
 
 #[test]

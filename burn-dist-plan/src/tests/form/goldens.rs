@@ -9,7 +9,7 @@ use crate::planner::finish;
 use crate::tests::factors::by_factors;
 use crate::tests::three_layers;
 use crate::toy::{Builder, Toy, options};
-use crate::{Float, PASSES, PlanOptions, Policy, Precision, ScheduleKind, plan};
+use crate::{Float, PASSES, PlanOptions, Policy, Precision, Regions, ScheduleKind, plan};
 
 /// Returns how a text differs from the one before, line by line: below which line, how many go, and which come.
 fn changes(before: &str, after: &str) -> String {
@@ -106,6 +106,11 @@ fn a_block_on_meshes() {
     let b = block("fsdp=2", 1, None);
     let fsdp = golden("fsdp", &b, &first_rank(&b), Like::Nothing);
     let like = Like::First(&fsdp);
+    let in_regions = PlanOptions {
+        regions: Regions::On,
+        ..first_rank(&b)
+    };
+    golden("regions", &b, &in_regions, Like::Each(&fsdp));
 
     let b = block("fsdp=2,tp=2", 1, None).under(Policy {
         async_tp: "on".parse().expect("a policy"),

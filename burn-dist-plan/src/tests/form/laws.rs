@@ -11,7 +11,7 @@ use crate::planner::{Planner, finish};
 use crate::tests::pipelines::{Model, Norm};
 use crate::tests::{MESHES, random_program, three_layers};
 use crate::toy::{Builder, Toy, nodes_of, options};
-use crate::{Float, PASSES, PlanOptions, Policy, Precision, ScheduleKind, plan};
+use crate::{Float, PASSES, PlanOptions, Policy, Precision, Regions, ScheduleKind, plan};
 
 /// Checks the law of a window: the text after each pass is read as what it was written of, and the next pass goes on
 /// with that; the last has the plan that there is without texts. Returns the texts.
@@ -102,6 +102,7 @@ proptest! {
         defer in any::<bool>(),
         precision in any::<bool>(),
         per_node in 1usize..4,
+        regions in proptest::sample::select(&[Regions::On, Regions::Off, Regions::Flex][..]),
     ) {
         let precision = match precision {
             true => Precision::new(Float::BF16),
@@ -118,6 +119,7 @@ proptest! {
             defer,
             topology: nodes_of(&b.mesh, per_node),
             hierarchy_bytes_min: Some(0),
+            regions,
             ..options(&b.mesh)
         };
         check(&b, &options, mesh);
@@ -138,7 +140,11 @@ fn pipelines_are_read_as_they_were() {
                 ..Model::new(mesh, schedule, chunks, 4)
             };
             let b = model.step(2);
-            check(&b, &options(&b.mesh), mesh);
+            let in_regions = PlanOptions {
+                regions: Regions::On,
+                ..options(&b.mesh)
+            };
+            check(&b, &in_regions, mesh);
             let b = Model {
                 norm: Norm::None,
                 ..model

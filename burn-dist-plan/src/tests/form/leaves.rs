@@ -9,6 +9,7 @@ use super::{Failed, Form, Reader, Writer, form};
 use rustc_hash::FxHashMap;
 
 use crate::ScheduleKind;
+use crate::ir::region::Region;
 use crate::ir::{Indexed, ParamRole, ParamSpec, Pipeline, ScheduleChoice, Stage, Style};
 use crate::layout::redistribute::StepKind;
 use crate::layout::{DimLayout, Factor, Layout, LayoutText, Partial};
@@ -281,6 +282,7 @@ pointers!(
     Arc<Layout>,
     Arc<Assignment>,
     Arc<Pipeline>,
+    Arc<Region>,
     Arc<MeshShape>,
     Arc<crate::pipeline::Schedule>
 );

@@ -13,7 +13,7 @@ use crate::passes::Report;
 use crate::passes::async_tp::Overlap;
 use crate::passes::checkpoint::Recomputed;
 use crate::passes::lower::Lowered;
-use crate::{AxisRedundancy, FewRows, Redundancy};
+use crate::{AxisRedundancy, FewRows, Fused, Redundancy};
 
 form!(struct Lowered<O> { "" plan, "\nvisits of tasks " visits, "\nactions of slots " actions });
 form!(struct RankPlan<O> {
@@ -28,6 +28,7 @@ form!(enum Task<O> {
     "upload" => Upload(" " task),
     "random" => Random(" " task),
     "run" => Op(" " op, " in " path),
+    "region" => Region(" " task),
     "collective" => Collective(" " task),
     "launch" => Launch { " " group, " " tasks as lines },
     "finish" => Finish { " " group, " " to },
@@ -120,7 +121,7 @@ mod local {
 
 form!(struct Report {
     "float8 " float8 as lines, "\nrecomputed " recomputed, "\nredundancy " redundancy, "\nscheduled " scheduled,
-    "\noverlaps " overlaps as lines, "\nmemory " memory as lines, "\nwhy " why or None,
+    "\noverlaps " overlaps as lines, "\nfused " fused or None, "\nmemory " memory as lines, "\nwhy " why or None,
 });
 form!(struct Float8Layer { "" path, " skipped " skipped or None, " gathered_before " gathered_before or None });
 form!(struct Recomputed { "" visits, " of " visits_seen, " ops " ops, " collectives " collectives });
@@ -133,6 +134,10 @@ form!(struct AxisRedundancy {
     " is_data" is_data or false, " is_split" is_split or false,
 });
 form!(struct FewRows { "" rows, " ranks " ranks });
+form!(struct Fused {
+    "" regions, " regions, " different, " different, of " operations, " operations, " absorbed, " absorbed, saving "
+    bytes_saved, " bytes, peak " peak_bytes, " instead of " peak_bytes_apart,
+});
 form!(struct Overlap { "" kind, " along " axis, " in " path or None, " whole " whole or None });
 form!(struct MemoryPlan {
     "peak " peak_bytes, " " peak_by_class, " at " peak_cause, " classes " class_peaks, " start " start_bytes,

@@ -14,7 +14,8 @@ form!(enum Kind {
     "lookup" => Lookup { " of " size, " rows " rows },
     "sum_at" => SumAt { " of " size, " rows " rows, " base" base or false },
     "concat" => Concat(" " dim), "cast" => Cast, "float8" => Float8(" " op), "meet" => Meet, "meet_back" => MeetBack,
-    "astray" => Astray(" " how), "random" => Random, "full" => Full(" " number), "mark" => Mark(" " mark),
+    "astray" => Astray(" " how), "random" => Random, "unary" => Unary(" " unary), "binary" => Binary(" " binary), "max_dim" => MaxDim(" " dim),
+    "full" => Full(" " number), "mark" => Mark(" " mark),
 });
 form!(enum Astray { "all_the_way" => AllTheWay, "forgets" => Forgets, "alone" => Alone });
 form!(enum Float8Op {

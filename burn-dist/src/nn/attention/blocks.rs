@@ -7,7 +7,7 @@ use burn_backend::tensor::FloatTensor;
 use burn_core::tensor::{Bool, DType, Device, Int, Tensor};
 
 use super::in_burn::InBurn;
-use super::{Scores, statistics_of};
+use super::types::{Scores, statistics_of};
 
 /// Keys of a block.
 const KEYS: usize = 512;

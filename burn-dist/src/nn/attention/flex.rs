@@ -6,7 +6,7 @@ use burn_dist_kernels::attention::{self as kernels, Dropout, Forward, Inputs, Re
 use burn_flex::{Flex, FlexTensor};
 use burn_std::{DType, FloatDType};
 
-use super::{AttentionGradients, AttentionInputs, AttentionMade, Scores};
+use super::types::{AttentionGradients, AttentionInputs, AttentionMade, Scores};
 
 /// Attends.
 pub(super) fn attend(inputs: AttentionInputs<Flex>, scores: Scores) -> AttentionMade<Flex> {

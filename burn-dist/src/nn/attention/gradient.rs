@@ -9,7 +9,7 @@ use burn_autodiff::ops::{Backward, Ops, OpsKind};
 use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
 use burn_backend::{Backend, Shape, TensorMetadata};
 
-use super::{AttentionBackend, AttentionInputs, AttentionMade, Scores};
+use super::types::{AttentionBackend, AttentionInputs, AttentionMade, Scores};
 
 /// The backward of attention: `N` is three, or four with a bias.
 #[derive(Debug)]

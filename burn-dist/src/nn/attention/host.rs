@@ -3,7 +3,8 @@
 use burn_backend::tensor::FloatTensor;
 use burn_flex::Flex;
 
-use super::{AttentionBackend, AttentionGradients, AttentionInputs, AttentionMade, Scores, flex};
+use super::flex;
+use super::types::{AttentionBackend, AttentionGradients, AttentionInputs, AttentionMade, Scores};
 
 impl AttentionBackend for Flex {
     fn attention_forward(inputs: AttentionInputs<Self>, scores: Scores) -> AttentionMade<Self> {

@@ -14,7 +14,8 @@ use crate::mesh::{GpuTransport, Links, MeshShape, Nodes};
 use crate::schedule::{Schedule, ScheduleChoice};
 use crate::train::files;
 use crate::{
-    Accumulation, ActivationCheckpoint, AsyncTp, ContextParallel, Float, Float8, Offload, Reshard,
+    Accumulation, ActivationCheckpoint, AsyncTp, ContextParallel, Float, Float8, Offload, Regions,
+    Reshard,
 };
 
 pub use checkpoints::{CheckpointArgs, Resume};
@@ -116,6 +117,10 @@ pub struct ForwardArgs {
     /// between processes of one machine too (workspace), by NCCL alone (nccl), or through host memory (host).
     #[arg(long, value_name = "WAY", value_enum, default_value_t)]
     pub gpu_transport: Transport,
+    /// How elementwise work runs where ranks compute on Burn's CPU backend: in as few kernels as possible (on), one
+    /// operation at a time with the same functions (off), or by the backend's own operations (flex).
+    #[arg(long, value_name = "HOW", default_value_t = Regions::default())]
+    pub regions: Regions,
     /// How attention gets keys and values that other ranks of cp have: passed from rank to rank (ring), gathered
     /// (gather), or what takes less time (auto).
     #[arg(long, value_name = "WAY", default_value_t = ContextParallel::Auto)]

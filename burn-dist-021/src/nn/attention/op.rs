@@ -1,0 +1,1 @@
+../../../../burn-dist/src/nn/attention/op.rs

@@ -1,0 +1,214 @@
+//! Regions on Flex: groups of operations that one kernel of `burn-dist-kernels` runs.
+//!
+//! Operands are read where they are, with the strides that they have. Results are in buffers of their own, or in the
+//! place of an operand that dies and that nobody else holds, by the rule that the account of a plan counts on.
+
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
+use burn_backend::{Scalar, Shape};
+use burn_dist_kernels::region::{Kernel, Memory, Operand, Output, RegionError};
+use burn_dist_plan::region::{Number, Region, ScalarOf};
+use burn_flex::{FlexTensor, Layout};
+use burn_ir::BackendIr;
+use burn_std::Bytes;
+use rustc_hash::FxHashMap;
+
+use super::Fault;
+use super::bridge::{from_flex, to_flex};
+use super::tensors::Tensors;
+use crate::burn::Pooled;
+use crate::comm::{Pool, PoolMemory};
+use crate::ops::dtype::to_burn;
+use crate::plan::task::RegionTask;
+
+/// Bytes of freed results that a rank keeps for the next ones: fresh memory costs as much as a region that fills it.
+const POOL_BYTES_MAX: usize = 256 << 20;
+
+/// Kernels that a rank keeps at most; a plan of a large model has some hundred.
+const KERNELS_MAX: usize = 1 << 14;
+
+/// Runs regions, one after the other.
+pub(super) struct Regions {
+    pool: Arc<Pool>,
+    /// Kernels of the regions that have run, by where these are: tasks that compute the same share one.
+    kernels: FxHashMap<*const Region, (Arc<Region>, Kernel)>,
+}
+
+// SAFETY: the pointers are only compared, and what they point to is held beside them.
+unsafe impl Send for Regions {}
+
+impl Default for Regions {
+    fn default() -> Self {
+        Self {
+            pool: Pool::new(POOL_BYTES_MAX),
+            kernels: FxHashMap::default(),
+        }
+    }
+}
+
+/// An operand: its buffer, and how it lies there.
+struct Held {
+    data: Arc<Bytes>,
+    layout: Layout,
+}
+
+impl Held {
+    /// Returns whether it is all of its buffer, in order, and nobody else holds that.
+    fn is_alone(&self, elem_bytes: usize) -> bool {
+        let layout = &self.layout;
+        Arc::strong_count(&self.data) == 1
+            && layout.start_offset() == 0
+            && layout.is_contiguous()
+            && layout.num_elements() * elem_bytes == self.data.len()
+    }
+}
+
+/// Why a region does not run.
+pub(super) enum Failure {
+    /// Its tensors are not what the plan says.
+    Fault(Fault),
+    /// What it computes.
+    Region(RegionError),
+}
+
+impl From<Fault> for Failure {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl From<RegionError> for Failure {
+    fn from(error: RegionError) -> Self {
+        Self::Region(error)
+    }
+}
+
+/// Where a result is to be.
+enum Made {
+    /// In memory of its own.
+    New(PoolMemory),
+    /// In that of an operand.
+    Over(usize),
+}
+
+impl Regions {
+    /// Runs a region on the slots of a rank.
+    pub(super) fn run<B: BackendIr>(
+        &mut self,
+        task: &RegionTask,
+        tensors: &mut Tensors<B>,
+        scalars: &[Scalar],
+    ) -> Result<(), Failure> {
+        let region = &*task.region;
+        let mut held = Vec::with_capacity(task.inputs.len());
+        for input in &task.inputs {
+            let handle = tensors.take(input.slot, input.take)?;
+            let tensor = to_flex::<B>(handle, &input.shape, to_burn(input.dtype))
+                .map_err(|_| Fault::bug("a region runs on tensors in memory"))?;
+            held.push(Held {
+                data: tensor.data_arc(),
+                layout: tensor.layout().clone(),
+            });
+        }
+        let sizes: Vec<usize> = task.inputs.iter().map(|input| input.dtype.size()).collect();
+        let places = task.in_place(|index| held[index].is_alone(sizes[index]));
+        let strides = strides(task, &held);
+        let mut made: Vec<Made> = (task.outputs.iter().zip(&places))
+            .map(|(out, place)| match place {
+                Some(index) => Made::Over(*index),
+                None => {
+                    let elements: usize = out.shape.iter().product();
+                    Made::New(self.pool.take(elements * out.dtype.size()))
+                }
+            })
+            .collect();
+        {
+            let dims = region.space.len();
+            let mut operands: Vec<Operand<'_>> = (held.iter_mut().enumerate())
+                .map(|(index, held)| Operand {
+                    offset: held.layout.start_offset(),
+                    strides: &strides[index * dims..(index + 1) * dims],
+                    memory: match places.contains(&Some(index)) {
+                        true => Memory::Unique(unique(&mut held.data)),
+                        false => Memory::Shared(&held.data),
+                    },
+                })
+                .collect();
+            let mut outputs: Vec<Output<'_>> = (made.iter_mut().zip(&task.outputs))
+                .map(|(made, out)| match made {
+                    Made::Over(index) => Output::Over(*index),
+                    Made::New(memory) => {
+                        let bytes = out.shape.iter().product::<usize>() * out.dtype.size();
+                        Output::New(&mut memory.as_uninit_mut()[..bytes])
+                    }
+                })
+                .collect();
+            let numbers = task.scalars.iter().map(|of| number(*of, scalars));
+            let numbers: Vec<Number> = numbers.collect();
+            kernel(&mut self.kernels, &task.region)?.run(&mut operands, &numbers, &mut outputs)?;
+        }
+        let mut held: Vec<Option<Held>> = held.into_iter().map(Some).collect();
+        for (out, made) in task.outputs.iter().zip(made) {
+            let bytes = out.shape.iter().product::<usize>() * out.dtype.size();
+            let data = match made {
+                // SAFETY: the region has written all bytes.
+                Made::New(memory) => {
+                    Arc::new(unsafe { Bytes::from_controller(Box::new(Pooled(memory)), bytes) })
+                }
+                Made::Over(index) => {
+                    let operand = held[index].take();
+                    operand.expect("an operand becomes one result").data
+                }
+            };
+            let dtype = to_burn(out.dtype);
+            let layout = Layout::contiguous(Shape::from(out.shape.clone()));
+            let handle = from_flex::<B>(FlexTensor::from_arc(data, layout, dtype), dtype);
+            let handle = handle.expect("operands came from this backend");
+            tensors.put(out.id, &out.shape, out.dtype, handle);
+        }
+        Ok(())
+    }
+}
+
+/// Returns the kernel of a region.
+fn kernel<'k>(
+    kernels: &'k mut FxHashMap<*const Region, (Arc<Region>, Kernel)>,
+    region: &Arc<Region>,
+) -> Result<&'k Kernel, RegionError> {
+    // Of plans that are gone, most likely.
+    if kernels.len() >= KERNELS_MAX {
+        kernels.clear();
+    }
+    let (_, kernel) = match kernels.entry(Arc::as_ptr(region)) {
+        Entry::Occupied(known) => known.into_mut(),
+        Entry::Vacant(new) => new.insert((Arc::clone(region), Kernel::new(region)?)),
+    };
+    Ok(kernel)
+}
+
+/// Returns the strides of each operand along the dims of the region's space; zero along those that it does not have.
+fn strides(task: &RegionTask, held: &[Held]) -> Vec<isize> {
+    let operands = held.iter().enumerate();
+    operands
+        .flat_map(|(index, held)| task.strides(index, held.layout.strides()))
+        .collect()
+}
+
+/// Returns the bytes of a buffer that a result takes the place of.
+fn unique(data: &mut Arc<Bytes>) -> &mut [u8] {
+    Arc::get_mut(data).expect("nobody else holds what a result overwrites")
+}
+
+/// Returns the value of a scalar.
+fn number(of: ScalarOf, scalars: &[Scalar]) -> Number {
+    match of {
+        ScalarOf::Number(number) => number,
+        ScalarOf::Slot(slot) => match scalars[slot as usize] {
+            Scalar::Float(value) => Number::Float(value),
+            Scalar::Int(value) => Number::Int(value),
+            Scalar::UInt(value) => Number::UInt(value),
+            Scalar::Bool(value) => Number::Int(value.into()),
+        },
+    }
+}

@@ -1,0 +1,26 @@
+//! Functions of one and two numbers in plain arithmetic, so that loops of them run in vectors and give the same bits at
+//! every [level](super::Level): no fused multiply-add, nothing of the system's library of mathematics.
+//!
+//! | function of f32 | largest error, over all numbers |
+//! | --- | --- |
+//! | `exp`, `tanh`, `erf`, `sigmoid` | 2 ulp |
+//! | `log`, `log1p`, `sin`, `cos`, `tan`, `pow` | 1 ulp |
+//! | all others | 1 ulp |
+//! | square root, reciprocal, sums, products, quotients, roundings | exactly rounded |
+//!
+//! Functions of f64, and of f32 those that are rarely hot, are those of the crate `libm`, one number at a time.
+//!
+//! # Source
+//! Polynomials of `exp` and `tanh`: Cephes (Moshier); of `sin` and `cos`, and the reduction of their arguments: FreeBSD's
+//! msun; those of `erf` are Chebyshev fits of our own. There are crates of such functions, but they use fused
+//! multiply-add where a processor has it (`rten-vecmath`), so that bits would depend on it, or need a nightly compiler
+//! (`sleef`).
+
+mod double;
+mod single;
+
+pub(super) use double::Double;
+pub(super) use single::Single;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,73 @@
+//! Results that are too large to be read again from a cache: they are written past it, so that memory is not read first.
+
+use std::mem::MaybeUninit;
+
+/// Bytes of a result that is written past the cache.
+pub(super) const STREAM_MIN: usize = 16 << 20;
+
+/// Writes bytes past the cache, where the processor can; [`finish`] comes after the last.
+#[cfg(target_arch = "x86_64")]
+pub(super) fn write(to: &mut [MaybeUninit<u8>], of: &[u8]) {
+    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
+    assert_eq!(to.len(), of.len());
+    // Up to where a line begins.
+    let before = (to.as_ptr().addr().wrapping_neg() % 64).min(to.len());
+    let lines = (to.len() - before) / 64;
+    to[..before].write_copy_of_slice(&of[..before]);
+    for line in 0..lines {
+        let at = before + line * 64;
+        let (to, of) = (&mut to[at..at + 64], &of[at..at + 64]);
+        for quarter in 0..4 {
+            // SAFETY: 16 bytes of each from a quarter on; those of `to` begin where lines do, as just counted.
+            unsafe {
+                let of = of.as_ptr().cast::<__m128i>().add(quarter);
+                let to = to.as_mut_ptr().cast::<__m128i>().add(quarter);
+                _mm_stream_si128(to, _mm_loadu_si128(of));
+            }
+        }
+    }
+    let rest = before + lines * 64;
+    to[rest..].write_copy_of_slice(&of[rest..]);
+}
+
+/// Writes bytes.
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) fn write(to: &mut [MaybeUninit<u8>], of: &[u8]) {
+    to.write_copy_of_slice(of);
+}
+
+/// Has other threads see what was written past the cache.
+pub(super) fn finish() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: it waits for this thread's writes, and nothing else.
+    unsafe {
+        std::arch::x86_64::_mm_sfence();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_place_and_length() {
+        let of: Vec<u8> = (0..400u32).map(|i| i as u8).collect();
+        for first in 0..70 {
+            for len in [0, 1, 15, 63, 64, 65, 130, 257] {
+                let mut to = vec![7u8; 400];
+                write(
+                    super::super::memory::places(&mut to[first..first + len]),
+                    &of[..len],
+                );
+                finish();
+                assert_eq!(to[first..first + len], of[..len]);
+                assert!(
+                    to[..first]
+                        .iter()
+                        .chain(&to[first + len..])
+                        .all(|x| *x == 7)
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Regions: a rank's elementwise work as few kernels.
+//!
+//! ```text
+//! s2 = mul(s0, s0)                 s2 is read by nothing else          s4 = region(s0)   v1 = mul(v0, v0)
+//! s3 = sum_dim(s2)                                            ->                         v2 = fold sum(v1)
+//! s4 = mul(s0, s3)                                                                       v3 = mul(v0, v2)
+//! s5 = matmul(s4, s1)              reads s4: the region ends here      s5 = matmul(s4, s1)
+//! ```
+//!
+//! One walk over the tasks of a rank. An operation that says what it computes ([`Op::pointwise`]) joins the open regions
+//! that make its operands, or that read one of the same size, if their spaces fit: they are the same, or that of one has
+//! all dims of the other but the last, so that its values are one for each row. A region is open until something outside
+//! of it reads one of its results: so no path leads from it through others back into it, open ones can become one, and
+//! no other task waits longer than before. It stands where the last of its operations stood; collectives and all other
+//! tasks keep their order. What only a region's operations read is never in memory.
+//!
+//! Constants and looks at tensors (stretched, or with other dims of size one) are made by each region that reads them,
+//! and go if nothing else does. Sums over rows end a region: their results are kept, and read from outside.
+//!
+//! A value that only other regions read is made again by them where it takes few instructions over what is there anyway:
+//! so a backward keeps less of its forward. Sums along one dim after the other are one.
+//!
+//! A value in another shape is the same value: the space is then one whose dims both shapes are products of, and where
+//! rows matter to someone, they end where they did.
+//!
+//! No operation of another action of a schedule joins a region. Not here: random numbers, which are drawn on the host.
+
+mod again;
+mod build;
+mod join;
+mod look;
+mod report;
+mod sums;
+#[cfg(test)]
+mod tests;
+mod walk;
+
+use build::{Known, rewritten};
+pub use report::Fused;
+use walk::Walk;
+
+use super::lifetimes::lifetimes;
+use super::lower::Lowered;
+use super::{Context, Report, State};
+use crate::account::account;
+use crate::error::PlanError;
+use crate::ir::Op;
+use crate::policy::Regions;
+
+/// The pass: see [`PASSES`](super::PASSES).
+pub(super) fn pass<O: Op>(
+    state: &mut State<'_, O>,
+    context: &Context<'_>,
+) -> Result<Report, PlanError> {
+    let joins = match context.options.regions {
+        Regions::On => true,
+        Regions::Off => false,
+        Regions::Flex => return Ok(Report::default()),
+    };
+    let mut known = Known::default();
+    let mut first = None;
+    for (_, lowered) in &mut state.ranks {
+        let peak_bytes_apart = match joins && first.is_none() {
+            true => peak_bytes(lowered),
+            false => 0,
+        };
+        let mut made = group(lowered, joins, &mut known);
+        if first.is_none() {
+            made.peak_bytes_apart = peak_bytes_apart;
+            made.peak_bytes = if joins { peak_bytes(lowered) } else { 0 };
+            first = Some(made);
+        }
+    }
+    let fused = first.map(|first| Fused {
+        different: known.len() as u64,
+        ..first
+    });
+    Ok(Report {
+        fused,
+        ..Report::default()
+    })
+}
+
+/// Returns the most memory that a rank holds at once.
+fn peak_bytes<O: Op>(lowered: &Lowered<O>) -> u64 {
+    let mut plan = lowered.plan.clone();
+    lifetimes(&mut plan);
+    account(&plan).0.peak_bytes
+}
+
+/// Groups the operations of a rank.
+fn group<O: Op>(lowered: &mut Lowered<O>, joins: bool, known: &mut Known) -> Fused {
+    let tasks = std::mem::take(&mut lowered.plan.tasks);
+    let found = Walk::new(&tasks, &lowered.actions, joins).run();
+    let made = rewritten(&found, tasks, &lowered.visits, known);
+    (lowered.plan.tasks, lowered.visits) = (made.tasks, made.visits);
+    made.fused
+}
