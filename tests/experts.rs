@@ -97,7 +97,7 @@ fn what_crosses_is_what_was_planned() {
         let mesh = DeviceMesh::parse(axes).expect("a mesh");
         let device = mesh.device().autodiff();
         let mut model = parallelize(config().init(&device), &mesh, over).expect("it fits");
-        let mut optim = train::optimizer();
+        let mut optim = train::OPTIMIZER.init();
         let mut ciphers = Ciphers::new(0);
         let mut step = || {
             let batch = ciphers.batch(BATCH, SEQ);

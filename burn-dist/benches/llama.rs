@@ -12,12 +12,13 @@ use std::time::Instant;
 use burn::optim::ModuleOptimizer;
 use burn::tensor::{Device, Distribution, Tensor};
 use burn_dist::mesh::MeshShape;
+use burn_dist::trainer::batch::BatchSource;
+use burn_dist::trainer::optimizer;
 use burn_dist::{DeviceMesh, OnMesh, Parallelize, Regions};
-use llama::data::batch::{Batch, BatchSource, RandomTokens};
-use llama::data::rng::Rng;
-use llama::model::{Llama, LlamaConfig, Size};
-use llama::optimizer;
-use llama::train;
+use burn_dist_lm::data::batch::{Batch, RandomTokens};
+use burn_dist_lm::data::rng::Rng;
+use burn_dist_lm::model::{Llama, LlamaConfig, Size};
+use burn_dist_lm::train;
 use serde_json::json;
 
 struct Trainer {

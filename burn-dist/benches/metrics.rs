@@ -13,17 +13,18 @@ use burn_dist::layout::Rows;
 use burn_dist::train::StepFigures;
 use burn_dist::train::metrics::Inbox;
 use burn_dist::train::run::RunFolder;
-use llama::checkpoints::{Keeper, SoFar};
-use llama::cli::{AxesArgs, MeshArgs};
-use llama::data::batch::RandomTokens;
-use llama::data::rng::Rng;
-use llama::mesh::Mesh;
-use llama::metrics::{RunMetrics, StepRow, Wanted};
-use llama::model::Size;
-use llama::processes::Processes;
-use llama::progress::Progress;
-use llama::schedule::Schedule;
-use llama::train::{self, Phase, Recipe};
+use burn_dist::trainer::args::{AxesArgs, MeshArgs};
+use burn_dist::trainer::checkpoints::{Keeper, SoFar};
+use burn_dist::trainer::mesh::Mesh;
+use burn_dist::trainer::metrics::{RunMetrics, StepRow, Wanted};
+use burn_dist::trainer::processes::Processes;
+use burn_dist::trainer::progress::Progress;
+use burn_dist::trainer::run::{self, Phase};
+use burn_dist::trainer::schedule::Schedule;
+use burn_dist::trainer::step::Recipe;
+use burn_dist_lm::data::batch::RandomTokens;
+use burn_dist_lm::data::rng::Rng;
+use burn_dist_lm::model::{Llama, Size};
 
 /// Pairs of steps that count; two go before them.
 const PAIRS: usize = 20;
@@ -49,7 +50,7 @@ fn main() {
         mesh: Some(axes.parse().expect("axes")),
         ..AxesArgs::default()
     };
-    let mesh = Mesh::open(&MeshArgs::from(axes)).expect("a mesh");
+    let mesh = Mesh::open::<Llama>(&MeshArgs::from(axes)).expect("a mesh");
     mesh.device().seed(0);
     let model = size.config().init(mesh.device());
     let model = mesh.parallelize(model).expect("a layout");
@@ -82,7 +83,7 @@ fn main() {
         metrics: &written,
     };
     let keeper = &mut Keeper::none();
-    let ran = train::run(model, &mut source, phase, mesh.device(), &mesh, keeper);
+    let ran = run::run(model, &mut source, phase, mesh.device(), &mesh, keeper);
     let (_, trace) = ran.expect("a run");
     let pairs: Vec<&[f64]> = trace.step_ms.chunks_exact(2).skip(2).collect();
     let fastest = |index: usize| {

@@ -19,12 +19,13 @@ use burn::optim::ModuleOptimizer;
 use burn::tensor::Device;
 use burn_dist::mesh::{Link, Links};
 use burn_dist::report::RankTimes;
+use burn_dist::trainer::batch::BatchSource;
+use burn_dist::trainer::optimizer;
 use burn_dist::{DeviceMesh, DeviceMeshBuilder, OnMesh, Parallelize, ParallelizeWith, explain};
-use llama::data::batch::{BatchSource, RandomTokens};
-use llama::data::rng::Rng;
-use llama::model::{Llama, Size};
-use llama::optimizer;
-use llama::train;
+use burn_dist_lm::data::batch::RandomTokens;
+use burn_dist_lm::data::rng::Rng;
+use burn_dist_lm::model::{Llama, Size};
+use burn_dist_lm::train;
 use serde_json::json;
 
 const RANKS: u64 = 4;

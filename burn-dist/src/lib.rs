@@ -31,6 +31,8 @@ pub mod parallel;
 mod surface;
 #[cfg(feature = "train")]
 pub mod train;
+#[cfg(feature = "train")]
+pub mod trainer;
 
 #[cfg(any(feature = "wgpu", feature = "cuda"))]
 pub use burn_dist_engine::backend;
@@ -93,6 +95,9 @@ mod guides {
     struct Metrics;
     #[doc = include_str!("../../docs/guide/models.md")]
     struct Models;
+    #[cfg(feature = "train")]
+    #[doc = include_str!("../../docs/guide/own-model.md")]
+    struct OwnModel;
     #[doc = include_str!("../../docs/guide/pipeline.md")]
     struct Pipeline;
     #[doc = include_str!("../../docs/guide/processes.md")]

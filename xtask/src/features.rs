@@ -5,10 +5,11 @@ use serde_json::Value;
 use crate::workspace::{self, run};
 
 /// Features with which CubeCL is built with an LLVM that its build script downloads.
-const BUILT_WITH_LLVM: [&str; 3] = [
+const BUILT_WITH_LLVM: [&str; 4] = [
     "burn-dist/cuda",
     "burn-dist-cubecl/cuda",
     "burn-dist-engine/cuda",
+    "burn-dist-lm/cuda",
 ];
 
 /// Checks all published crates without features, and each feature with the crate that has it.

@@ -7,19 +7,32 @@
 //! Shape letters: `b` batch, `p` patches, `s` tokens, `n` either, `d` width, `e` width of what is compared.
 
 use std::num::ParseIntError;
+use std::ops::Range;
 use std::process::ExitCode;
 
+use anyhow::bail;
 use burn::module::{Module, Param};
 use burn::nn::{
     Embedding, EmbeddingConfig, Initializer, LayerNorm, LayerNormConfig, Linear, LinearConfig,
 };
-use burn::optim::AdamWConfig;
 use burn::tensor::activation::{gelu, log_softmax, softmax};
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use burn_dist::mesh::{MeshError, MeshShape, TextError};
-use burn_dist::parallel::ParallelError;
-use burn_dist::parallel::pipeline::{self, PipelineError};
+use burn_dist::launch::Stop;
+use burn_dist::mesh::MeshShape;
+use burn_dist::parallel::{DTensorError, ParallelError};
 use burn_dist::schedule::ScheduleKind;
+use burn_dist::trainer::batch::{Batch, Numbered};
+use burn_dist::trainer::checkpoints::{Keeper, SoFar};
+use burn_dist::trainer::exit::{End, exit};
+use burn_dist::trainer::mesh::Mesh;
+use burn_dist::trainer::metrics::RunMetrics;
+use burn_dist::trainer::model::{Loss, Model, Tensors};
+use burn_dist::trainer::optimizer::OptimizerConfig;
+use burn_dist::trainer::progress::Progress;
+use burn_dist::trainer::run::{self, Phase};
+use burn_dist::trainer::schedule::{Decay, Schedule};
+use burn_dist::trainer::step::Recipe;
+use burn_dist::trainer::voice::{complain, say};
 use burn_dist::{DeviceMesh, Parallelize, ParallelizeWith, Plan};
 
 const WIDTH: usize = 32;
@@ -38,6 +51,13 @@ const VOCAB: usize = 4 + 3 + 3 + 3;
 const BATCH: usize = 32;
 const STEPS: usize = 60;
 const LEARNING_RATE: f64 = 3e-3;
+/// Burn's own settings of AdamW.
+const OPTIMIZER: OptimizerConfig = OptimizerConfig {
+    beta1: 0.9,
+    beta2: 0.999,
+    eps: 1e-5,
+    weight_decay: 1e-4,
+};
 
 fn linear(from: usize, to: usize, device: &Device) -> Linear {
     LinearConfig::new(from, to).with_bias(false).init(device)
@@ -178,7 +198,7 @@ impl Clip {
 
     /// Returns the mean cross entropy of the text of each image, and of the image of each text, among those of the
     /// microbatch.
-    fn loss(&self, images: Tensor<3>, texts: Tensor<2, Int>) -> Tensor<1> {
+    fn contrast(&self, images: Tensor<3>, texts: Tensor<2, Int>) -> Tensor<1> {
         let logits = self.forward(images, texts);
         let [b, _] = logits.dims();
         let own = Tensor::<1, Int>::arange(0..b as i64, &logits.device()).reshape([b, 1]);
@@ -187,12 +207,76 @@ impl Clip {
     }
 }
 
-/// Returns the images and texts of a step, all different: of the whole batch, on every mesh.
-fn batch(step: usize, device: &Device) -> (Tensor<3>, Tensor<2, Int>) {
+impl Model for Clip {
+    type Config = ();
+    type Batch = Pairs;
+
+    fn build((): &(), device: &Device) -> Self {
+        Self::new(device)
+    }
+
+    fn loss(&self, (images, texts): Tensors<Self>, _parts: usize) -> Loss {
+        // The loss of a step is the mean over all rows.
+        let share = images.dims()[0] as f64 / BATCH as f64;
+        (self.contrast(images, texts) * share).into()
+    }
+
+    fn held_out(&self, (images, texts): Tensors<Self>) -> [Tensor<1>; 2] {
+        let (rows, device) = (images.dims()[0], images.device());
+        let count = Tensor::<1>::ones([1], &device) * rows as f64;
+        [self.contrast(images, texts) * count.clone(), count]
+    }
+
+    fn facts((): &()) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
+}
+
+/// Images with their texts.
+struct Pairs {
+    images: Vec<f32>,
+    texts: Vec<i64>,
+}
+
+impl Batch for Pairs {
+    type Tensors = (Tensor<3>, Tensor<2, Int>);
+
+    fn split(&self, parts: usize) -> Vec<Self> {
+        let rows = self.count();
+        // 32 rows in 5 parts: 7, 7, 6, 6, 6.
+        let start = |part: usize| part * (rows / parts) + part.min(rows % parts);
+        let of = |part: usize| {
+            let (start, end) = (start(part), start(part + 1));
+            let values = NUM_PATCHES * PATCH_VALUES;
+            Self {
+                images: self.images[start * values..end * values].to_vec(),
+                texts: self.texts[start * WORDS..end * WORDS].to_vec(),
+            }
+        };
+        (0..parts).map(of).collect()
+    }
+
+    fn enter(&self, device: &Device, _by_process: bool) -> Result<Self::Tensors, DTensorError> {
+        let rows = self.count();
+        let images = TensorData::new(self.images.clone(), [rows, NUM_PATCHES, PATCH_VALUES]);
+        let texts = TensorData::new(self.texts.clone(), [rows, WORDS]);
+        Ok((
+            Tensor::from_data(images, device),
+            Tensor::from_data(texts, device),
+        ))
+    }
+
+    fn count(&self) -> usize {
+        self.texts.len() / WORDS
+    }
+}
+
+/// Returns images and texts by their numbers, those of a step all different: of the whole batch, on every mesh.
+fn pairs(numbers: Range<usize>) -> Pairs {
     let (mut images, mut texts) = (Vec::new(), Vec::new());
-    for row in 0..BATCH {
+    for number in numbers {
         // There are 4 x 3 x 3 x 3 things to see; 37 has no factor in common with their number.
-        let thing = (step * BATCH + row) * 37 % 108;
+        let thing = number * 37 % 108;
         let (shape, colour, column, line) = (thing % 4, thing / 4 % 3, thing / 12 % 3, thing / 36);
         texts.extend([shape, 4 + colour, 7 + column, 10 + line].map(|word| word as i64));
         let pixel = |x: usize, y: usize| {
@@ -218,12 +302,7 @@ fn batch(step: usize, device: &Device) -> (Tensor<3>, Tensor<2, Int>) {
             }
         }
     }
-    let images = TensorData::new(images, [BATCH, NUM_PATCHES, PATCH_VALUES]);
-    let texts = TensorData::new(texts, [BATCH, WORDS]);
-    (
-        Tensor::from_data(images, device),
-        Tensor::from_data(texts, device),
-    )
+    Pairs { images, texts }
 }
 
 /// Why the program does not train.
@@ -237,14 +316,12 @@ enum Error {
     Microbatches(String, ParseIntError),
     #[error("this example says what is on 1, 2 or 4 stages, not on {0}")]
     Stages(usize),
-    #[error(transparent)]
-    Schedule(#[from] TextError),
-    #[error(transparent)]
-    Mesh(#[from] MeshError),
     #[error("the model does not fit the mesh: {0}")]
-    Model(#[from] ParallelError),
-    #[error(transparent)]
-    Batch(#[from] PipelineError),
+    Model(ParallelError),
+    #[error(
+        "a batch of {BATCH} row(s) cannot be cut into {0} microbatches: use at most {BATCH}, or a larger batch"
+    )]
+    Batch(usize),
 }
 
 /// Number of stages on a mesh: one if no axis is for them.
@@ -258,9 +335,9 @@ fn num_stages(mesh: &MeshShape, schedule: ScheduleKind) -> usize {
         .unwrap_or(1)
 }
 
-fn train(arguments: &[String]) -> Result<(), Error> {
+fn train(arguments: &[String]) -> anyhow::Result<End> {
     if arguments.len() > 3 {
-        return Err(Error::Arguments(arguments.len()));
+        bail!(Error::Arguments(arguments.len()));
     }
     let axes = arguments.first().map_or("", String::as_str);
     let microbatches = match arguments.get(1) {
@@ -279,36 +356,59 @@ fn train(arguments: &[String]) -> Result<(), Error> {
     let model = Clip::new(&device);
     let plan = model.plan().schedule(schedule);
     let plan = Clip::stages(plan, num_stages(mesh.shape(), schedule))?;
-    let mut model = model.parallelize_with(&mesh, &plan)?;
-    let mut optimizer = AdamWConfig::new().init();
-    for step in 0..STEPS {
-        let batch = batch(step, &device);
-        let (loss, gradients) =
-            pipeline::forward_backward(&model, batch, microbatches, |model, (images, texts)| {
-                model.loss(images, texts)
-            })?;
-        model = optimizer.step(LEARNING_RATE, model, gradients);
-        println!(
-            "step {:>2}  loss {:.5}",
-            step + 1,
-            loss.into_scalar::<f32>()
-        );
+    let model = model.parallelize_with(&mesh, &plan).map_err(Error::Model)?;
+    if !(1..=BATCH).contains(&microbatches) {
+        bail!(Error::Batch(microbatches));
     }
-    let (images, texts) = batch(STEPS, &mesh.device());
+    let mesh = Mesh::of(mesh)?;
+    let progress = Progress::lines(STEPS, 1, |step| {
+        format!("step {:>2}  loss {:.5}", step.done, step.loss)
+    });
+    let stop = Stop::on_signals()?;
+    let phase = Phase {
+        schedule: Schedule {
+            warm_up: 0,
+            decay: Decay::Constant,
+            ..Schedule::new(LEARNING_RATE, STEPS)
+        },
+        recipe: Recipe {
+            accumulate: microbatches,
+            optimizer: OPTIMIZER,
+            ..Recipe::default()
+        },
+        progress: &progress,
+        stop: &stop,
+        before: &SoFar::of("train"),
+        validation: None,
+        metrics: &RunMetrics::none(),
+    };
+    let (model, trace) = run::run(
+        model,
+        &mut Numbered::new("things", BATCH, pairs),
+        phase,
+        &device,
+        &mesh,
+        &mut Keeper::none(),
+    )?;
+    if let Some(code) = stop.exit_code().filter(|_| trace.interrupted) {
+        return Ok(End::Interrupted(code));
+    }
+    let unseen = pairs(STEPS * BATCH..(STEPS + 1) * BATCH);
+    let (images, texts) = unseen.enter(&mesh.inference_device(), false)?;
     let best = model.valid().forward(images, texts).argmax(1);
     let found = best.into_data();
     let found = found.iter::<i64>().enumerate();
     let right = found.filter(|(row, best)| *row as i64 == *best).count();
-    println!("{right} of {BATCH} images found their text");
-    Ok(())
+    say!("{right} of {BATCH} images found their text");
+    Ok(End::Done)
 }
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match train(&arguments) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(end) => exit(Ok(end)),
         Err(error) => {
-            eprintln!("error: {error}");
+            complain(&error);
             ExitCode::from(2)
         }
     }

@@ -12,11 +12,13 @@ use burn::optim::ModuleOptimizer;
 use burn::tensor::Device;
 use burn_dist::backend::{CubeDevice, Cuda, CudaDevice};
 use burn_dist::layout::Rows;
+use burn_dist::trainer::batch::BatchSource;
+use burn_dist::trainer::optimizer;
 use burn_dist::{DeviceMesh, Parallelize};
-use llama::data::batch::{Batch, BatchSource, RandomTokens};
-use llama::data::rng::Rng;
-use llama::model::{Llama, Size};
-use llama::{optimizer, train};
+use burn_dist_lm::data::batch::{Batch, RandomTokens};
+use burn_dist_lm::data::rng::Rng;
+use burn_dist_lm::model::{Llama, Size};
+use burn_dist_lm::train;
 use serde_json::json;
 
 struct Trainer {

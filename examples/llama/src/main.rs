@@ -1,19 +1,17 @@
 //! Trains a Llama-3-style model on a mesh of devices: `llama pretrain | finetune | generate | explain | simulate |
 //! config | mesh`.
-
-use llama::{cli, commands, mesh, voice};
+//!
+//! The decoder, its data and all commands are those of `burn-dist-lm`, under a name of its own.
 
 use std::process::ExitCode;
 
+use burn_dist_lm::Program;
+
 fn main() -> ExitCode {
-    match commands::run(&cli::Cli::read()) {
-        Ok(commands::End::Done) => ExitCode::SUCCESS,
-        Ok(commands::End::Interrupted(code)) => ExitCode::from(code),
-        // As of any configuration that cannot be.
-        Ok(commands::End::Unfit) => ExitCode::from(78),
-        Err(error) => {
-            voice::complain(&error);
-            ExitCode::from(mesh::exit_code(&error))
-        }
-    }
+    let program = Program {
+        name: env!("CARGO_PKG_NAME"),
+        version: env!("CARGO_PKG_VERSION"),
+        about: env!("CARGO_PKG_DESCRIPTION"),
+    };
+    program.main()
 }

@@ -4,6 +4,9 @@
 //! a model that has learned the tables: experts, with as much to keep as there are of them.
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn_dist::data::Stream;
+use burn_dist::parallel::DTensorError;
+use burn_dist::trainer::batch::{self, BatchSource, Position, in_samples};
 
 /// Letters of the alphabet.
 pub const LETTERS: usize = 56;
@@ -93,6 +96,94 @@ impl Batch {
         let shape = [self.batch, self.seq];
         [&self.tokens, &self.next]
             .map(|ids| Tensor::from_data(TensorData::new(ids.clone(), shape), device))
+    }
+}
+
+impl batch::Batch for Batch {
+    type Tensors = [Tensor<2, Int>; 2];
+
+    fn split(&self, parts: usize) -> Vec<Self> {
+        let rows = self.batch / parts;
+        assert_eq!(rows * parts, self.batch, "{parts} do not divide the rows");
+        let part = |ids: &[i64], part: usize| {
+            let ids = ids.chunks(rows * self.seq).nth(part);
+            ids.unwrap_or_default().to_vec()
+        };
+        let of = |number| Self {
+            tokens: part(&self.tokens, number),
+            next: part(&self.next, number),
+            batch: rows,
+            seq: self.seq,
+        };
+        (0..parts).map(of).collect()
+    }
+
+    fn enter(&self, device: &Device, _by_process: bool) -> Result<Self::Tensors, DTensorError> {
+        // Every process draws all rows: they need not be joined.
+        Ok(self.on(device))
+    }
+
+    fn count(&self) -> usize {
+        self.tokens.len()
+    }
+}
+
+/// Batches of one size for the trainer, which may go on anywhere.
+#[derive(Debug, Clone)]
+pub struct Rows {
+    ciphers: Ciphers,
+    seed: u64,
+    batch: usize,
+    seq: usize,
+    /// Rows drawn so far.
+    drawn: usize,
+}
+
+impl Rows {
+    /// Begins with the first row.
+    pub fn new(seed: u64, batch: usize, seq: usize) -> Self {
+        Self {
+            ciphers: Ciphers::new(seed),
+            seed,
+            batch,
+            seq,
+            drawn: 0,
+        }
+    }
+
+    fn stream(&self) -> Stream {
+        Stream {
+            samples: usize::MAX,
+            seed: Some(self.seed),
+            fingerprint: Some(format!(
+                "ciphers of seed {}, rows of {}",
+                self.seed, self.seq
+            )),
+        }
+    }
+}
+
+impl BatchSource for Rows {
+    type Batch = Batch;
+
+    fn next_batch(&mut self) -> anyhow::Result<Batch> {
+        self.drawn += self.batch;
+        Ok(self.ciphers.batch(self.batch, self.seq))
+    }
+
+    fn position(&self) -> anyhow::Result<Position> {
+        Ok(Position::Samples(burn_dist::data::Position {
+            epoch: 0,
+            sample: self.drawn,
+            stream: self.stream(),
+        }))
+    }
+
+    fn resume(&mut self, position: &Position) -> anyhow::Result<()> {
+        self.drawn = in_samples(position, &self.stream())?.sample;
+        self.ciphers = Ciphers::new(self.seed);
+        self.ciphers.batch(self.drawn, self.seq);
+        Ok(())
     }
 }
 

@@ -24,7 +24,7 @@ fn steady<T>(
     let mesh = mesh.dry_run().build()?;
     let device = mesh.device().autodiff();
     let mut model = Some(parallelize(config.init(&device), &mesh, over)?);
-    let mut optim = train::optimizer();
+    let mut optim = train::OPTIMIZER.init();
     let mut ciphers = Ciphers::new(0);
     let mut step = || {
         let batch = ciphers.batch(batch, seq);

@@ -2,9 +2,11 @@
 
 use std::process::ExitCode;
 
+use burn_dist::trainer::exit::{End, exit};
+use burn_dist::trainer::voice::complain;
 use clap::Parser;
 use moe::cli::{Cli, Command};
-use moe::run::{self, End};
+use moe::run;
 
 fn main() -> ExitCode {
     let done = match &Cli::parse().command {
@@ -12,10 +14,9 @@ fn main() -> ExitCode {
         Command::Explain(args) => moe::explain::run(args).map(|()| End::Done),
     };
     match done {
-        Ok(End::Done) => ExitCode::SUCCESS,
-        Ok(End::Interrupted(code)) => ExitCode::from(code),
+        Ok(end) => exit(Ok(end)),
         Err(error) => {
-            eprintln!("error: {error:#}");
+            complain(&error);
             ExitCode::from(2)
         }
     }

@@ -1,25 +1,23 @@
-//! A run from the command line: steps until they are done or a signal, and what is printed of them.
+//! A run from the command line: its sizes, and what is printed of its steps.
 
-use std::time::Instant;
-
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use burn_dist::DeviceMesh;
 use burn_dist::launch::Stop;
+use burn_dist::trainer::checkpoints::{Keeper, SoFar};
+use burn_dist::trainer::exit::End;
+use burn_dist::trainer::mesh::Mesh;
+use burn_dist::trainer::metrics::RunMetrics;
+use burn_dist::trainer::progress::Progress;
+use burn_dist::trainer::run::{self, Phase};
+use burn_dist::trainer::schedule::{Decay, Schedule};
+use burn_dist::trainer::step::Recipe;
+use burn_dist::trainer::voice::say;
 
 use crate::cli::TrainArgs;
-use crate::data::Ciphers;
+use crate::data::Rows;
 use crate::mesh::parallelize;
 use crate::model::Config;
-use crate::train::{self, Figures};
-
-/// How a run ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
-    /// It took all steps.
-    Done,
-    /// Ctrl-C or SIGTERM ended it early; with the exit code of that.
-    Interrupted(u8),
-}
+use crate::train::{Figures, OPTIMIZER};
 
 /// Trains.
 ///
@@ -32,10 +30,11 @@ pub fn run(args: &TrainArgs) -> anyhow::Result<End> {
     let device = mesh.device().autodiff();
     device.seed(model.seed);
     let decoder = config.init(&device);
-    let mut decoder = parallelize(decoder, &mesh, model.experts_over.as_deref())?;
+    let decoder = parallelize(decoder, &mesh, model.experts_over.as_deref())?;
+    let mesh = Mesh::of(mesh)?;
     let stop = Stop::on_signals().context("cannot listen for Ctrl-C and SIGTERM")?;
 
-    println!(
+    say!(
         "mesh {}: {} experts, {} of them for each token, {} slot(s) of each for every {} tokens: {:.2} times the work \
          of the chosen pairs",
         model.mesh,
@@ -45,41 +44,40 @@ pub fn run(args: &TrainArgs) -> anyhow::Result<End> {
         model.seq / config.groups,
         config.padding(model.seq)
     );
-    let mut optim = train::optimizer();
-    let mut ciphers = Ciphers::new(model.seed);
-    let (mut start, mut since) = (Instant::now(), 0);
-    for number in 1..=args.steps {
-        let batch = ciphers.batch(model.batch, model.seq);
-        let (next, figures) = train::step(decoder, &mut optim, &batch, args.lr, &device);
-        decoder = next;
-        let figures = Figures::read(figures).with_context(|| format!("step {number} failed"))?;
-        let advice = match number {
-            1 => "no weight has been changed yet, so --lr is not the cause".to_string(),
-            _ => format!("lower --lr (now {})", args.lr),
-        };
-        ensure!(
-            figures.loss.is_finite(),
-            "the loss of step {number} is {}: {advice}",
-            figures.loss
-        );
-        since += 1;
-        let interrupted = stop.exit_code();
-        let is_last = number == args.steps || interrupted.is_some();
-        if number == 1 || number % args.every as usize == 0 || is_last {
-            let tokens = (since * model.batch * model.seq) as f64;
-            let speed = tokens / start.elapsed().as_secs_f64();
-            println!(
-                "step {number:>5}  {}  {speed:.0} tokens/s",
-                line(&figures, &config, model.batch * model.seq)
-            );
-            (start, since) = (Instant::now(), 0);
-        }
-        if let Some(code) = interrupted {
-            println!("stopped after step {number}");
-            return Ok(End::Interrupted(code));
-        }
-    }
-    Ok(End::Done)
+    let tokens = model.batch * model.seq;
+    let progress = Progress::lines(args.steps, args.every as usize, move |shown| {
+        let figures = Figures::of(shown.loss, shown.figures);
+        let line = line(&figures, &config, tokens);
+        let (step, speed) = (shown.done, shown.tokens_per_second);
+        format!("step {step:>5}  {line}  {speed:.0} tokens/s")
+    });
+    let phase = Phase {
+        schedule: Schedule {
+            warm_up: 0,
+            decay: Decay::Constant,
+            ..Schedule::new(args.lr, args.steps)
+        },
+        recipe: Recipe {
+            optimizer: OPTIMIZER,
+            ..Recipe::default()
+        },
+        progress: &progress,
+        stop: &stop,
+        before: &SoFar::of("train"),
+        validation: None,
+        metrics: &RunMetrics::none(),
+    };
+    let rows = &mut Rows::new(model.seed, model.batch, model.seq);
+    let (_, trace) = run::run(
+        decoder,
+        rows,
+        phase,
+        mesh.device(),
+        &mesh,
+        &mut Keeper::none(),
+    )?;
+    let code = stop.exit_code().filter(|_| trace.interrupted);
+    Ok(code.map_or(End::Done, End::Interrupted))
 }
 
 /// The figures of a step of `tokens`, as text: of the load, the share that each expert of the first block was chosen for.

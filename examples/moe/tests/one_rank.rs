@@ -46,7 +46,7 @@ fn on(axes: &str, over: Option<&str>, config: &Config) -> (DeviceMesh, Decoder) 
 
 fn figures(axes: &str, over: Option<&str>, config: &Config, steps: usize) -> Vec<Figures> {
     let (mesh, mut model) = on(axes, over, config);
-    let mut optim = train::optimizer();
+    let mut optim = train::OPTIMIZER.init();
     let mut ciphers = Ciphers::new(5);
     let step = |_| {
         let batch = ciphers.batch(BATCH, SEQ);

@@ -108,11 +108,12 @@ mod current {
     use burn::optim::ModuleOptimizer;
     use burn::tensor::Device;
     use burn_dist::layout::Rows;
+    use burn_dist::trainer::optimizer::optimizer;
+    use burn_dist::trainer::step::Recipe;
     use burn_dist::{DeviceMesh, DeviceMeshBuilder, OnMesh, Parallelize, ParallelizeWith};
-    use llama::data::batch::Batch;
-    use llama::model::{Llama, LlamaConfig, Size};
-    use llama::optimizer::optimizer;
-    use llama::train::{Recipe, step_with};
+    use burn_dist_lm::data::batch::Batch;
+    use burn_dist_lm::model::{Llama, LlamaConfig, Size};
+    use burn_dist_lm::train::step_with;
 
     struct Training {
         model: Option<Llama>,

@@ -188,6 +188,22 @@ impl Config {
         (self.experts * self.slots(tokens)) as f64 / (self.top_k * tokens) as f64
     }
 
+    /// All that tells it from other models, as names and values.
+    pub fn facts(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("vocabulary", self.vocab.to_string()),
+            ("width", self.width.to_string()),
+            ("blocks", self.layers.to_string()),
+            ("heads", self.heads.to_string()),
+            ("width inside an expert", self.hidden.to_string()),
+            ("experts", self.experts.to_string()),
+            ("experts of a token", self.top_k.to_string()),
+            ("capacity", format!("{:?}", self.capacity)),
+            ("groups", self.groups.to_string()),
+            ("shared layer", self.shared.to_string()),
+        ]
+    }
+
     /// Builds the model with lazy parameters: nothing is allocated before its first use.
     pub fn init(&self, device: &Device) -> Decoder {
         let normal = |from: usize, layers: usize| Initializer::Normal {

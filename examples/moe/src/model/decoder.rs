@@ -41,6 +41,12 @@ pub struct Losses {
 }
 
 impl Decoder {
+    /// Experts of a block.
+    pub fn num_experts(&self) -> usize {
+        let first = self.blocks.first();
+        first.map_or(0, |block| block.mixture.config.experts)
+    }
+
     /// Returns the losses of a batch.
     ///
     /// # Shapes

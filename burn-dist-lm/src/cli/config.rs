@@ -1,0 +1,448 @@
+//! The options in sections, as a configuration file has them.
+
+use std::ffi::OsString;
+
+use burn_dist::train::config::{Config, ConfigError, Key, Section};
+use clap::{Arg, CommandFactory, FromArgMatches};
+
+use super::{Cli, Command};
+use crate::Program;
+
+/// Where each option stands in a file.
+pub const SECTIONS: &[Section] = &[
+    Section::new(
+        "run",
+        "The run",
+        &[
+            Key::named("folder", "run"),
+            Key::of("seed"),
+            Key::of("force"),
+        ],
+    ),
+    Section::new(
+        "model",
+        "The model",
+        &[
+            Key::of("size"),
+            Key::named("folder", "model"),
+            Key::of("save"),
+        ],
+    ),
+    Section::new(
+        "mesh",
+        "The devices",
+        &[
+            Key::named("axes", "mesh"),
+            Key::of("ranks-per-node"),
+            Key::of("backend"),
+            Key::of("gpu-transport"),
+            Key::of("link"),
+            Key::of("replicate-indivisible"),
+        ],
+    ),
+    Section::new(
+        "policy",
+        "How a step is laid out over the devices",
+        &[
+            Key::of("strategy"),
+            Key::of("reshard"),
+            Key::of("prefetch"),
+            Key::of("accumulate-reduce"),
+            Key::of("param-dtype"),
+            Key::of("reduce-dtype"),
+            Key::of("float8"),
+            Key::of("activation-checkpoint"),
+            Key::of("offload"),
+            Key::of("context"),
+            Key::of("async-tp"),
+            Key::of("regions"),
+        ],
+    ),
+    Section::new(
+        "pipeline",
+        "Stages along pp",
+        &[
+            Key::of("schedule"),
+            Key::of("stages-per-rank"),
+            Key::of("stages-by"),
+        ],
+    ),
+    Section::new(
+        "data",
+        "What is learnt from",
+        &[
+            Key::named("files", "data"),
+            Key::of("batch"),
+            Key::of("seq"),
+            Key::of("accumulate"),
+            Key::of("repeat-rows"),
+            Key::of("packing"),
+            Key::of("longer"),
+            Key::of("document-mask"),
+            Key::of("shuffle-buffer"),
+        ],
+    ),
+    Section::new(
+        "optimizer",
+        "The optimizer",
+        &[
+            Key::of("lr"),
+            Key::of("beta1"),
+            Key::of("beta2"),
+            Key::of("eps"),
+            Key::of("weight-decay"),
+            Key::of("clip"),
+        ],
+    ),
+    Section::new(
+        "schedule",
+        "Steps and learning rates",
+        &[
+            Key::of("steps"),
+            Key::named("warmup", "lr-warmup"),
+            Key::named("decay", "lr-decay"),
+            Key::named("floor", "lr-floor"),
+            Key::named("last", "lr-last"),
+        ],
+    ),
+    Section::new(
+        "finetune",
+        "Fine-tuning",
+        &[Key::of("base-steps"), Key::of("questions")],
+    ),
+    Section::new(
+        "checkpoint",
+        "Checkpoints",
+        &[
+            Key::named("folder", "checkpoint"),
+            Key::of("every"),
+            Key::of("keep"),
+            Key::of("resume"),
+        ],
+    ),
+    Section::new(
+        "metrics",
+        "Figures while it runs",
+        &[
+            Key::named("every", "metrics-every"),
+            Key::of("hardware"),
+            Key::of("peak-tflops"),
+        ],
+    ),
+    Section::new(
+        "validation",
+        "Validation",
+        &[
+            Key::named("files", "validate"),
+            Key::named("every", "validate-every"),
+        ],
+    ),
+    Section::new(
+        "output",
+        "What else is written",
+        &[
+            Key::named("report", "json"),
+            Key::of("plot"),
+            Key::of("no-plot"),
+            Key::of("memory"),
+            Key::of("trace"),
+            Key::of("chart"),
+        ],
+    ),
+    Section::new(
+        "generate",
+        "Answers",
+        &[
+            Key::of("prompt"),
+            Key::of("chat"),
+            Key::of("template"),
+            Key::of("temperature"),
+            Key::of("max-new-tokens"),
+        ],
+    )
+    .of_command("generate"),
+    Section::new(
+        "explain",
+        "What is shown",
+        &[
+            Key::of("hardware"),
+            Key::of("hardware-file"),
+            Key::of("json"),
+            Key::of("after"),
+            Key::of("why"),
+        ],
+    )
+    .of_command("explain"),
+    Section::new(
+        "simulate",
+        "The modelled hardware, and what is shown",
+        &[
+            Key::of("batch-per-rank"),
+            Key::of("hardware"),
+            Key::of("hardware-file"),
+            Key::of("compile"),
+            Key::of("plan-microbatches"),
+            Key::of("chart"),
+            Key::of("json"),
+        ],
+    )
+    .of_command("simulate"),
+];
+
+/// Options of the trainer whose defaults are those of a command here.
+const HELP: &[(&str, &str)] = &[
+    (
+        "mesh",
+        "Axes of the device mesh, outermost first, of pp, dp, fsdp, cp and tp: fsdp=2,tp=2; 1 for one device. By default \
+         finetune takes fsdp=2,tp=2, every other command one device",
+    ),
+    (
+        "steps",
+        "Training steps: 20 for pretrain, 750 for finetune by default",
+    ),
+    (
+        "lr",
+        "The highest learning rate: 2e-3 for tiny, 3e-4 for the others, 2e-5 for a model from a folder",
+    ),
+];
+
+impl Cli {
+    /// The options of a program, with their places in a file.
+    pub fn config(program: Program) -> Config {
+        let command = Self::command().name(program.name);
+        let command = command.version(program.version).about(program.about);
+        let with_defaults = |arg: Arg| {
+            let mut known = HELP.iter();
+            let known = known.find(|(option, _)| arg.get_long() == Some(option));
+            match known {
+                Some((_, help)) => arg.help(*help),
+                None => arg,
+            }
+        };
+        let command = command.mut_subcommands(|command| command.mut_args(with_defaults));
+        Config::new(command, SECTIONS)
+    }
+
+    /// Reads the command line, and the file that it names. What is wrong ends the program.
+    pub fn read(program: Program) -> Self {
+        Self::try_read(program, std::env::args_os()).unwrap_or_else(|error| error.exit())
+    }
+
+    /// Does the same as [`Self::read`], of any arguments.
+    ///
+    /// # Errors
+    /// If the command line is wrong, or the file.
+    pub fn try_read(
+        program: Program,
+        args: impl IntoIterator<Item = impl Into<OsString>>,
+    ) -> Result<Self, ConfigError> {
+        let read = Self::config(program).try_read(args)?;
+        let mut cli = Self::from_arg_matches(&read.matches)?;
+        let train = match &mut cli.command {
+            Command::Pretrain(args) => Some(args),
+            Command::Finetune(args) | Command::Config(args) => Some(&mut args.train),
+            _ => None,
+        };
+        if let Some(args) = train {
+            args.resolved = read.resolved;
+            args.program = program;
+        }
+        Ok(cli)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use burn_dist::train::config::Resolved;
+    use clap::ArgAction;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn every_option_stands_in_a_section() {
+        assert_eq!(
+            Cli::config(Program::default()).faults(),
+            Vec::<String>::new()
+        );
+        Cli::config(Program::default())
+            .command()
+            .clone()
+            .debug_assert();
+    }
+
+    /// Values that an option takes.
+    fn samples(arg: &Arg) -> Vec<&'static str> {
+        let known: &[&str] = match arg.get_long().unwrap() {
+            "mesh" => &["1", "fsdp=2,tp=2", "pp=2,dp=3"],
+            "ranks-per-node" => &["4", "4+2"],
+            "backend" => &["flex"],
+            "gpu-transport" => &["workspace", "host"],
+            "link" => &[
+                "latency_us=20,gbps=10",
+                "tp:latency_us=5,gbps=100;fsdp:latency_us=20,gbps=10",
+            ],
+            "float8" => &["tensorwise", "rowwise,gather=off", "blockwise128"],
+            "schedule" => &["1f1b", "zb-v", "auto", "auto=1000000"],
+            "param-dtype" | "reduce-dtype" => &["f32", "bf16", "f16"],
+            "context" => &["ring", "gather", "auto"],
+            "async-tp" => &["on", "off"],
+            "regions" => &["on", "off", "flex"],
+            "offload" => &["params,optimizer", "optimizer,host=1024"],
+            "activation-checkpoint" => &["full", "every=2", "selective", "bytes=1000"],
+            "reshard" => &["always", "every=3", "never"],
+            "accumulate-reduce" => &["step", "microbatch", "window"],
+            "chart" => &["a b.svg"],
+            "hardware" => &["a100", "h100", "h200"],
+            "template" => &["{prompt} = \"?\"\n\tA: "],
+            "after" => &["lower", "propagate"],
+            "why" => &["%12", "s34"],
+            "data" | "validate" => &[
+                "a.jsonl",
+                "b c.parquet,weight=2,text=body",
+                "d.txt,split=line",
+            ],
+            "packing" => &["pack", "pad", "stream"],
+            "longer" => &["split", "drop", "refuse"],
+            "resume" => &["auto", "60"],
+            "shuffle-buffer" => &["64KiB", "1GiB"],
+            _ => &[],
+        };
+        // Otherwise what the type takes.
+        let any = [
+            "0",
+            "7",
+            "007",
+            "18446744073709551615",
+            "0.25",
+            "1e-3",
+            ".5",
+            "it's a \"file\" \\ with ü.json",
+            "two\nlines",
+        ];
+        let values = arg.get_possible_values();
+        let names = values
+            .iter()
+            .map(|value| &*value.get_name().to_string().leak());
+        let taken = |text: &&str| {
+            let alone = arg.clone().required(false);
+            let reset = clap::builder::Resettable::<clap::Id>::Reset;
+            let alone = alone.requires(reset.clone()).conflicts_with(reset);
+            let command = clap::Command::new("one").no_binary_name(true).arg(alone);
+            let argument = argument(arg, text);
+            command.try_get_matches_from([argument]).is_ok()
+        };
+        let some = names.chain(known.iter().copied()).chain(any);
+        some.filter(taken).collect()
+    }
+
+    fn argument(arg: &Arg, text: &str) -> String {
+        match arg.get_action() {
+            ArgAction::SetTrue => format!("--{}", arg.get_long().unwrap()),
+            _ => format!("--{}={text}", arg.get_long().unwrap()),
+        }
+    }
+
+    /// A command line of `name`: options as they are drawn, unless another one excludes them or they need one.
+    fn line(name: &str, draws: &[(bool, usize)]) -> Vec<String> {
+        let config = Cli::config(Program::default());
+        let command = config.command().find_subcommand(name).unwrap();
+        let mut line = vec!["llama".to_string(), name.to_string()];
+        let required = |arg: &&Arg| arg.is_required_set();
+        let options = command
+            .get_arguments()
+            .filter(|arg| !["config", "unset", "help"].contains(&arg.get_long().unwrap()));
+        let (first, later): (Vec<&Arg>, Vec<&Arg>) = options.partition(required);
+        line.extend(first.iter().map(|arg| argument(arg, "two\nlines = ü")));
+        // Twice, as some need what comes later.
+        for _ in 0..2 {
+            for (arg, (is_given, draw)) in later.iter().zip(draws) {
+                let samples = samples(arg);
+                assert!(!samples.is_empty(), "no sample of {arg}");
+                let option = argument(arg, samples[draw % samples.len()]);
+                let mut more = line.clone();
+                more.push(option);
+                if *is_given && Cli::try_read(Program::default(), &more).is_ok() {
+                    line = more;
+                }
+            }
+        }
+        line
+    }
+
+    /// Returns the arguments of a command, without the file that says the same.
+    fn arguments(args: &[&str]) -> Result<String, ConfigError> {
+        let mut cli = Cli::try_read(Program::default(), args)?;
+        match &mut cli.command {
+            Command::Pretrain(args) => args.resolved = Resolved::default(),
+            Command::Finetune(args) | Command::Config(args) => {
+                args.train.resolved = Resolved::default();
+            }
+            _ => {}
+        }
+        Ok(format!("{:?}", cli.command))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        #[test]
+        fn a_resolved_file_gives_the_same_arguments(
+            draws in proptest::collection::vec((proptest::bool::weighted(0.4), any::<usize>()), 90),
+            name in prop_oneof![
+                Just("pretrain"), Just("finetune"), Just("generate"), Just("explain"), Just("simulate"), Just("mesh"),
+            ],
+        ) {
+            let line = line(name, &draws);
+            let read = Cli::config(Program::default()).try_read(&line).unwrap();
+            let text = read.resolved.to_toml("llama").unwrap();
+            let folder = tempfile::tempdir().unwrap();
+            let file = folder.path().join("run.toml");
+            std::fs::write(&file, &text).unwrap();
+            let line: Vec<&str> = line.iter().map(String::as_str).collect();
+            let again = arguments(&["llama", name, "--config", file.to_str().unwrap()]);
+            let again = again.map_err(|error| TestCaseError::fail(format!("{error}\n{text}")))?;
+            prop_assert_eq!(again, arguments(&line).unwrap(), "{}", text);
+        }
+    }
+
+    fn ready(name: &str) -> String {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs");
+        folder.join(name).to_str().unwrap().to_string()
+    }
+
+    #[test]
+    fn ready_files_are_what_their_names_say() {
+        for (name, size, ranks, tokens) in [
+            ("s.toml", crate::model::Size::S, 4, 8 * 256),
+            ("8b.toml", crate::model::Size::B8, 8, 8 * 8192),
+            ("70b.toml", crate::model::Size::B70, 64, 64 * 8192),
+            ("405b.toml", crate::model::Size::B405, 128, 32 * 8192),
+        ] {
+            let cli = Cli::try_read(
+                Program::default(),
+                ["llama", "pretrain", "--config", &ready(name)],
+            );
+            let Command::Pretrain(args) = cli.unwrap_or_else(|error| panic!("{error}")).command
+            else {
+                unreachable!("it was asked for");
+            };
+            let model = &args.model;
+            let mesh = model.devices.forward.axes.mesh.as_ref().unwrap();
+            assert_eq!((model.size, mesh.num_ranks()), (size, ranks), "{name}");
+            let (batch, seq) = (model.batch.unwrap(), model.seq.unwrap());
+            assert_eq!(batch * seq, tokens, "{name}");
+            assert!(args.schedule.lr_warmup.unwrap() < args.schedule.steps.unwrap());
+            // It serves the others too.
+            for command in ["explain", "simulate", "mesh", "config", "finetune"] {
+                Cli::try_read(
+                    Program::default(),
+                    ["llama", command, "--config", &ready(name)],
+                )
+                .unwrap_or_else(|error| panic!("{command}: {error}"));
+            }
+        }
+    }
+}

@@ -1,0 +1,189 @@
+use burn_dist::Fault;
+use burn_dist::Float;
+use burn_dist::clock::{Hardware, RankSimulation, Simulation};
+use burn_dist::explanation::Ask;
+use burn_dist::explanation::PlanError;
+use burn_dist::mesh::DType;
+use burn_dist::trainer::error::Unfit;
+use burn_dist::trainer::exit::End;
+use burn_dist::trainer::mesh::Mesh;
+use burn_dist::trainer::outputs::{check_chart, draw_chart};
+use burn_dist::trainer::report::bytes_text;
+use burn_dist::trainer::voice::{complain, say};
+use serde::Serialize;
+
+use super::predict;
+use super::shape::Shape;
+use crate::cli::SimulateArgs;
+use crate::model::Llama;
+
+/// Microbatches that are planned of a step with more, unless the command line says otherwise: the first three, which
+/// begin the sums of gradients and losses, one that may stand for others, and the last, which the optimizer follows.
+const PLANNED: usize = 5;
+
+/// The figures that `--json` prints.
+#[derive(Debug, Serialize)]
+struct Simulated<'a> {
+    size: &'a str,
+    mesh: String,
+    world_size: usize,
+    batch: usize,
+    seq: usize,
+    /// Microbatches of a step, and how many of them are planned: one stands for the others.
+    microbatches: usize,
+    planned_microbatches: usize,
+    hardware: &'a Hardware,
+    step_s: f64,
+    tokens_per_s_per_rank: f64,
+    /// The share of the devices' flops that are the model's, and that are executed.
+    model_flops_utilization: f64,
+    hardware_flops_utilization: f64,
+    /// The peak of the fullest rank, with what is reserved.
+    peak_bytes: u64,
+    /// True if that is no more than a device has.
+    fits: bool,
+    windows: &'a [Simulation],
+}
+
+pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<End> {
+    let hardware = match args.hardware.read()? {
+        Some(hardware) => hardware,
+        None => Hardware::preset("h100")?,
+    };
+    let compile = args.compile || hardware.kernels.compile;
+    let hardware = hardware.compiled(compile);
+    // Each group of ranks that has rows of its own has as many.
+    let groups = match &args.model.devices.forward.axes.mesh {
+        Some(mesh) => mesh.group_size(&mesh.data_axes()),
+        None => 1,
+    };
+    let batch = args.batch_per_rank.map(|rows| rows.saturating_mul(groups));
+    let shape = Shape::of_batch(&args.model, batch.or(args.model.batch))?;
+    let (devices, seed) = (&args.model.devices, args.model.seed);
+    let mut devices = predict::costed(devices, &shape, seed, &hardware)?;
+    devices.hardware = Some(hardware.clone());
+    let (batch, microbatches) = (shape.batch, shape.accumulate);
+    let mut planned_microbatches = microbatches.min(args.plan_microbatches.unwrap_or(PLANNED));
+    let mut why_all = None;
+    let (mesh, steady) = loop {
+        let few = Shape {
+            accumulate: planned_microbatches,
+            batch: batch / microbatches * planned_microbatches,
+            ..shape.clone()
+        };
+        let mesh = Mesh::dry::<Llama>(&devices)?;
+        shape.check_rows(&mesh, args.model.repeat_rows)?;
+        check_chart(args.chart.as_ref(), &mesh)?;
+        let asked = (planned_microbatches < microbatches).then(|| u32::try_from(microbatches));
+        let ask = Ask {
+            hardware: Some(hardware.clone()),
+            microbatches: asked.transpose()?,
+            ..Ask::default()
+        };
+        let error = match predict::steady(&mesh, &few, args.model.seed, &ask) {
+            Ok(steady) => break (mesh, steady),
+            Err(error) => error,
+        };
+        match mesh.fault() {
+            Some(Fault::Plan(reason))
+                if args.plan_microbatches.is_none()
+                    && matches!(*reason, PlanError::Repeat { .. }) =>
+            {
+                why_all = Some(reason);
+                planned_microbatches = microbatches;
+            }
+            _ => return Err(error),
+        }
+    };
+    let windows = steady.simulations;
+    let dtype = match args.model.devices.forward.param_dtype {
+        Float::F32 => DType::F32,
+        Float::BF16 => DType::BF16,
+        Float::F16 => DType::F16,
+    };
+    let ranks = || windows.iter().flat_map(|window| &window.ranks);
+    let executed = |window: &Simulation| most(&window.ranks, |rank| rank.flops);
+    let unfit = Unfit::of(&steady.memory, &hardware);
+    let step_s: f64 = windows.iter().map(Simulation::step_s).sum();
+    let world_size = mesh.world_size();
+    let share = |flops: f64| flops / step_s / hardware.peak_flops(dtype);
+    let simulated = Simulated {
+        size: &shape.name,
+        mesh: mesh.name(),
+        world_size,
+        batch,
+        seq: shape.seq,
+        microbatches,
+        planned_microbatches,
+        hardware: &hardware,
+        step_s,
+        tokens_per_s_per_rank: (batch * shape.seq) as f64 / step_s / world_size as f64,
+        model_flops_utilization: share(steady.model_flops / world_size as f64),
+        hardware_flops_utilization: share(windows.iter().map(executed).sum()),
+        peak_bytes: ranks().map(|rank| rank.peak_bytes).max().unwrap_or(0),
+        fits: unfit.is_none(),
+        windows: &windows,
+    };
+    let pipeline = windows.iter().find_map(Simulation::pipeline);
+    if let (Some(path), Some(pipeline)) = (&args.chart, &pipeline) {
+        let title = format!("{}, {}", mesh.name(), hardware.name);
+        draw_chart(path, &[(&title, pipeline)])?;
+    }
+    let end = match &unfit {
+        Some(_) => End::Unfit,
+        None => End::Done,
+    };
+    if args.json {
+        if let Some(unfit) = unfit {
+            complain(&unfit.into());
+        }
+        say!("{}", serde_json::to_string(&simulated)?);
+        return Ok(end);
+    }
+    if let Some(unfit) = unfit {
+        say!("{unfit}");
+    }
+    let float8 = args.model.devices.forward.float8.as_ref();
+    let float8 = float8.map(|float8| format!(", layers in float8 {float8}"));
+    say!(
+        "{}, {} x {} tokens, mesh {} ({world_size} rank(s)), {dtype} products{}{}",
+        simulated.size,
+        batch,
+        shape.seq,
+        simulated.mesh,
+        float8.unwrap_or_default(),
+        if compile { ", compiled" } else { "" }
+    );
+    say!(
+        "{:.0} tokens a second and rank; {:.1} % of the peak of {dtype} by the flops of the model, {:.1} % by those of \
+         the plan; at most {} of {}",
+        simulated.tokens_per_s_per_rank,
+        100.0 * simulated.model_flops_utilization,
+        100.0 * simulated.hardware_flops_utilization,
+        bytes_text(simulated.peak_bytes),
+        bytes_text(hardware.memory_bytes())
+    );
+    if planned_microbatches < microbatches {
+        say!(
+            "planned {planned_microbatches} of {microbatches} microbatches; one of them stands for the others"
+        );
+    }
+    if let Some(reason) = why_all {
+        say!("planned all {microbatches} microbatches: {reason}");
+    }
+    if let Some(pipeline) = &pipeline {
+        say!("bubble of the stages: {:.1} %", 100.0 * pipeline.bubble());
+    }
+    if let Some(path) = &args.chart {
+        say!("chart: {}", path.display());
+    }
+    for window in &windows {
+        say!("{}", window.to_string().trim_end());
+    }
+    Ok(end)
+}
+
+/// Returns the most that a rank has.
+fn most(ranks: &[RankSimulation], of: impl Fn(&RankSimulation) -> f64) -> f64 {
+    ranks.iter().map(of).fold(0.0, f64::max)
+}

@@ -1,0 +1,66 @@
+//! The files that a model brought along besides its weights, and takes along when it is saved.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use burn_dist::checkpoint::hf::Folder;
+use burn_dist::mesh::DType;
+use burn_dist::train::files;
+use serde_json::{Map, Value};
+
+use super::HfError;
+use super::folder::{CONFIG_BYTES_MAX, read_json};
+use crate::data::tokenizer::FILE_BYTES_MAX;
+
+/// Files beside the weights that say how they are used, as bytes: this program needs the first, others need all.
+const COMPANIONS: [&str; 5] = [
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "generation_config.json",
+    "chat_template.jinja",
+];
+
+/// All of a model from a folder that is not trained: its settings as they were written, the types of its tensors, and
+/// the files beside them.
+#[derive(Debug, Clone)]
+pub struct Origin {
+    pub(super) config: Map<String, Value>,
+    /// The types of tensors, by name.
+    pub(super) dtypes: BTreeMap<String, DType>,
+    /// The names of tensors in 8 bits.
+    pub(super) float8: BTreeSet<String>,
+    pub(super) companions: Vec<(String, Vec<u8>)>,
+}
+
+impl Origin {
+    /// Reads it of a folder.
+    ///
+    /// # Errors
+    /// [`HfError::Read`]; [`HfError::Json`]; as [`super::load()`], why a file of weights cannot be read.
+    pub fn read(dir: &Path) -> Result<Self, HfError> {
+        let read = |name: &str| {
+            let path = dir.join(name);
+            // The longest of them is the tokenizer.
+            files::read(&path, FILE_BYTES_MAX).map_err(|source| HfError::Read { path, source })
+        };
+        let config = read_json(&dir.join("config.json"), CONFIG_BYTES_MAX)?;
+        let mut companions = Vec::new();
+        for name in COMPANIONS {
+            if dir.join(name).exists() {
+                companions.push((name.to_string(), read(name)?));
+            }
+        }
+        let folder = Folder::open(dir)?;
+        let float8 = folder.tensors().map(|(name, ..)| name.to_string());
+        let float8 = float8.filter(|name| folder.is_float8(name)).collect();
+        let dtypes = folder.tensors();
+        let dtypes = dtypes.filter_map(|(name, dtype, _)| Some((name.to_string(), dtype?)));
+        Ok(Self {
+            config,
+            dtypes: dtypes.collect(),
+            float8,
+            companions,
+        })
+    }
+}

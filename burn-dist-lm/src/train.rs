@@ -1,0 +1,105 @@
+//! The loss of a decoder, and a training step of it: plain Burn, with no word about ranks.
+
+use burn::optim::ModuleOptimizer;
+use burn::tensor::{Device, Int, Tensor};
+use burn_dist::trainer::batch::Batch as _;
+use burn_dist::trainer::model::{Loss, Model, Tensors, Words};
+use burn_dist::trainer::step::{self, Norm, Recipe};
+
+use crate::data::batch::Batch;
+use crate::model::{Llama, LlamaConfig};
+
+/// Returns the cross entropy of `logits` against `targets`: the mean, or the sum weighted by `weights`.
+///
+/// Only sums of one number per token are taken over the vocabulary, so logits that are sharded over it stay so.
+///
+/// # Shapes
+/// `logits`: `[b, s, v]`; `targets`, `weights`: `[b, s]`; output: `[1]`.
+pub fn cross_entropy(
+    logits_bsv: Tensor<3>,
+    targets_bs: Tensor<2, Int>,
+    weights_bs: Option<Tensor<2>>,
+) -> Tensor<1> {
+    let [b, s, v] = logits_bsv.dims();
+    let logits_tv = logits_bsv.reshape([b * s, v]);
+    // Any shift leaves the value alone: the largest logit keeps the exponentials finite and needs no gradient.
+    let shift_t1 = logits_tv.clone().detach().max_dim(1);
+    let shifted_tv = logits_tv - shift_t1;
+    let target_t1 = shifted_tv.clone().gather(1, targets_bs.reshape([b * s, 1]));
+    let losses_t1 = shifted_tv.exp().sum_dim(1).log() - target_t1;
+    match weights_bs {
+        Some(weights_bs) => (losses_t1 * weights_bs.reshape([b * s, 1])).sum(),
+        None => losses_t1.mean(),
+    }
+}
+
+/// Takes one optimizer step; returns the model and the loss before it, not yet read.
+pub fn step(
+    model: Llama,
+    optim: &mut ModuleOptimizer,
+    batch: &Batch,
+    rate: f64,
+    device: &Device,
+) -> (Llama, Tensor<1>) {
+    step_with(model, optim, batch, Recipe::default(), rate, device)
+}
+
+/// Does the same as [`step`], by a recipe: gradients of the microbatches are those of the batch, to rounding.
+///
+/// # Panics
+/// If the number of microbatches does not divide that of rows.
+pub fn step_with(
+    model: Llama,
+    optim: &mut ModuleOptimizer,
+    batch: &Batch,
+    recipe: Recipe,
+    rate: f64,
+    device: &Device,
+) -> (Llama, Tensor<1>) {
+    let parts = batch.split(recipe.accumulate);
+    let parts = parts.iter().map(|part| part.tensors(device)).collect();
+    let (model, taken) = step::step(model, optim, parts, Norm::of(recipe.clip, false), rate);
+    (model, taken.loss)
+}
+
+impl Model for Llama {
+    type Config = LlamaConfig;
+    type Batch = Batch;
+
+    const UNITS: &'static str = "layers";
+    const WORDS: Words = Words {
+        model: " (--size, --model)",
+        again: "the model, the data, --seq and --seed",
+    };
+
+    fn build(config: &LlamaConfig, device: &Device) -> Self {
+        config.init(device)
+    }
+
+    fn loss(&self, part: Tensors<Self>, parts: usize) -> Loss {
+        let logits = self.forward_packed(part.tokens, part.packed);
+        let is_mean = part.weights.is_none();
+        let loss = cross_entropy(logits, part.targets, part.weights);
+        // Weights sum to 1 over all parts; a mean is that of its part alone.
+        match parts > 1 && is_mean {
+            true => (loss / parts as f64).into(),
+            false => loss.into(),
+        }
+    }
+
+    fn held_out(&self, part: Tensors<Self>) -> [Tensor<1>; 2] {
+        let [rows, seq] = part.tokens.dims();
+        let device = part.tokens.device();
+        let logits = self.forward_packed(part.tokens, part.packed);
+        let learnt = match part.weights {
+            Some(weights) => weights.greater_scalar(0.0).float(),
+            None => Tensor::ones([rows, seq], &device),
+        };
+        let num = learnt.clone().sum();
+        [cross_entropy(logits, part.targets, Some(learnt)), num]
+    }
+
+    fn facts(config: &LlamaConfig) -> Vec<(&'static str, String)> {
+        config.facts()
+    }
+}

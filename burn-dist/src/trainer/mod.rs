@@ -1,0 +1,44 @@
+//! A trainer for any model: steps, accumulation, validation, checkpoints, figures, memory, signals, processes, options
+//! (feature `train`).
+//!
+//! A model implements [`model::Model`], its data [`batch::BatchSource`]; [`run::run`] trains it. What a run leaves is
+//! what [`train`](crate::train) has: a folder with figures, checkpoints and its configuration.
+//!
+//! | file | idea |
+//! | --- | --- |
+//! | `model`, `batch` | what a program brings: a model, and rows for it |
+//! | `args` | groups of options for its command line |
+//! | `mesh` | the devices, opened by these options |
+//! | `run`, `step` | the loop; one step of it: microbatches, clipping, the optimizer |
+//! | `validation` | the loss on what is held out |
+//! | `checkpoints`, `options` | what is saved when, and how a run goes on; what has changed since |
+//! | `metrics`, `progress`, `report`, `plot`, `outputs` | figures: in files, on the screen, at the end, drawn |
+//! | `schedule`, `optimizer` | learning rates; AdamW |
+//! | `predict`, `capacity`, `stages` | a step that is planned and not run; whether it fits; what is on which stage |
+//! | `processes`, `voice` | several processes of one program: what they agree on, and which of them speaks |
+//! | `error`, `exit`, `lost` | why a run does not begin, or ends; its exit codes; a loss that is no number |
+
+pub mod args;
+pub mod batch;
+pub mod capacity;
+pub mod checkpoints;
+pub mod error;
+pub mod exit;
+pub mod lost;
+pub mod mesh;
+pub mod metrics;
+pub mod model;
+pub mod optimizer;
+pub mod options;
+pub mod outputs;
+pub mod plot;
+pub mod predict;
+pub mod processes;
+pub mod progress;
+pub mod report;
+pub mod run;
+pub mod schedule;
+pub mod stages;
+pub mod step;
+pub mod validation;
+pub mod voice;

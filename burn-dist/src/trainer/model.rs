@@ -1,0 +1,98 @@
+//! A model as the trainer sees it.
+
+use burn_core::module::Module;
+use burn_core::tensor::{Device, Tensor};
+
+use super::batch::Batch;
+use crate::mesh::MeshShape;
+use crate::{Parallelize, Plan};
+
+/// A model that can be trained: all that the trainer asks of one.
+///
+/// It says what it is, never how it is trained: steps, accumulation, validation, checkpoints and figures are the
+/// trainer's, the mesh and the policy those of the run.
+///
+/// # Source
+/// torchtitan's `ModelProtocol` and `TrainSpec`, which ask for the same of a model. Differs: how a model is split is a
+/// plan, in place of functions that change the model, and its flops are counted by the planner.
+pub trait Model: Module + Parallelize {
+    /// Its sizes.
+    type Config: Clone + std::fmt::Debug;
+    /// The rows of a step.
+    type Batch: Batch;
+
+    /// The path of the list of modules that the stages of a pipeline are made of: `layers`. Stages by cost need it.
+    const UNITS: &'static str = "";
+    /// Names of the axes that tensors of the model are split over, beside those of rows, sequences and stages: `tp`. A
+    /// mesh with another one would have ranks that all do the same.
+    const AXES: &'static [&'static str] = &["tp"];
+    /// The model and its data by the options of the program, for messages.
+    const WORDS: Words = Words::NONE;
+
+    /// Builds the model with parameters that are made on first use.
+    fn build(config: &Self::Config, device: &Device) -> Self;
+
+    /// Returns how it lies on a mesh: what its attributes say.
+    ///
+    /// # Errors
+    /// If it cannot lie on that mesh.
+    fn plan_on(&self, _mesh: &MeshShape) -> anyhow::Result<Plan> {
+        Ok(self.plan())
+    }
+
+    /// Returns the names of the figures that come with a loss.
+    fn figures(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Returns the loss of one of `parts` microbatches of a step, so that the losses of all of them add up to that of
+    /// the step.
+    fn loss(&self, part: Tensors<Self>, parts: usize) -> Loss;
+
+    /// Returns the sum of the losses of what is held out, and how many these are.
+    fn held_out(&self, part: Tensors<Self>) -> [Tensor<1>; 2];
+
+    /// Returns all that tells a model of these sizes from others, as names and values: what goes on with its weights has
+    /// to have the same.
+    fn facts(config: &Self::Config) -> Vec<(&'static str, String)>;
+}
+
+/// A microbatch of a model on a device.
+pub type Tensors<M> = <<M as Model>::Batch as Batch>::Tensors;
+
+/// The loss of a microbatch.
+#[derive(Debug, Clone)]
+pub struct Loss {
+    /// The number that is trained on: `[1]`.
+    pub value: Tensor<1>,
+    /// Figures beside it, one for each name of [`Model::figures`]: those of all microbatches are added up too. They have no
+    /// gradients ([`Tensor::inner`]), and are read along with the loss.
+    pub figures: Option<Tensor<1>>,
+}
+
+impl From<Tensor<1>> for Loss {
+    /// A loss without figures.
+    fn from(value: Tensor<1>) -> Self {
+        Self {
+            value,
+            figures: None,
+        }
+    }
+}
+
+/// The options of a program that name a model and its data, for messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Words {
+    /// The options that say which model it is, in parentheses after what differs: ` (--size, --model)`.
+    pub model: &'static str,
+    /// The things that have to be named again where a run goes on: `the model, the data, --seq and --seed`.
+    pub again: &'static str,
+}
+
+impl Words {
+    /// No options.
+    pub const NONE: Self = Self {
+        model: "",
+        again: "the model, the data and the seed",
+    };
+}
