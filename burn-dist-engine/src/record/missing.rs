@@ -2,7 +2,7 @@
 
 use burn_backend::backend::{DeviceId, DeviceOps};
 
-/// A device that is not there, and the reason with the way out.
+/// A device that is not there, the reason, and what to do.
 pub(super) struct Missing {
     pub(super) device: String,
     pub(super) reason: String,

@@ -30,7 +30,7 @@ const RIDDLES: [&str; 7] = ["Those", "That", "Of", "As", "What", "Whether", "Who
 
 /// How many banned words and how many riddles there are in files and folders that were written before this test; none
 /// are in any other file. These numbers only fall.
-const EXCEPTIONS: &[(&str, usize, usize)] = &[("burn-dist-plan", 46, 148)];
+const EXCEPTIONS: &[(&str, usize, usize)] = &[("burn-dist-plan", 46, 139)];
 
 #[test]
 fn names_and_documentation_use_one_word_for_a_thing() {
