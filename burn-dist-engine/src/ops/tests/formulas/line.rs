@@ -1,4 +1,4 @@
-//! What Burn 0.22 has.
+//! Operations of Burn 0.22.
 
 use burn_ir::{
     ActivationOperationIr, BaseOperationIr, ModuleOperationIr, NumericOperationIr, OperationIr,
@@ -17,7 +17,7 @@ pub(super) fn along_rows(op: &mut NumericOperationIr) -> bool {
     true
 }
 
-/// As [`along_rows`], of tensors of any kind.
+/// Does as [`along_rows`], of tensors of any kind.
 pub(super) fn base_along_rows(op: &mut BaseOperationIr) -> bool {
     let (BaseOperationIr::AllDim(op) | BaseOperationIr::AnyDim(op)) = op else {
         return false;
@@ -29,7 +29,7 @@ pub(super) fn base_along_rows(op: &mut BaseOperationIr) -> bool {
     true
 }
 
-/// As [`along_rows`], of activations and modules.
+/// Does as [`along_rows`], of activations and modules.
 pub(super) fn module_along_rows(op: &mut OperationIr) -> bool {
     use ActivationOperationIr::*;
     match op {

@@ -1,4 +1,4 @@
-//! What Burn 0.21 has.
+//! Operations of Burn 0.21.
 
 use burn_ir::{BaseOperationIr, NumericOperationIr, OperationIr};
 
@@ -7,12 +7,12 @@ pub(super) fn along_rows(_: &mut NumericOperationIr) -> bool {
     false
 }
 
-/// As [`along_rows`], of tensors of any kind.
+/// Does as [`along_rows`], of tensors of any kind.
 pub(super) fn base_along_rows(_: &mut BaseOperationIr) -> bool {
     false
 }
 
-/// As [`along_rows`], of activations and modules.
+/// Does as [`along_rows`], of activations and modules.
 pub(super) fn module_along_rows(_: &mut OperationIr) -> bool {
     false
 }

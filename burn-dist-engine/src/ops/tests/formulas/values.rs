@@ -1,4 +1,4 @@
-//! What formulas compute, against Flex's own kernels.
+//! Results of formulas against those of Flex's own kernels.
 
 use std::mem::MaybeUninit;
 
