@@ -56,7 +56,7 @@ pub(super) const WITHOUT: &str = "\
         select_assign slice slice_assign swap_dims unfold\n\
     custom: custom\n\
     drop: drop\n\
-    float: cross dequantize grid_sample_2d matmul quantize random\n\
+    float: acosh asinh cross dequantize grid_sample_2d hypot matmul quantize random\n\
     init: init\n\
     int: matmul\n\
     module: adaptive_avg_pool1d adaptive_avg_pool1d_backward adaptive_avg_pool2d adaptive_avg_pool2d_backward \
