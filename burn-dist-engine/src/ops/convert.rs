@@ -59,7 +59,7 @@ impl Operation for Convert<'_> {
         }
     }
 
-    /// Ints become 16-bit floats by way of f32.
+    /// Ints become f32 before they become 16-bit floats.
     fn pointwise(&self) -> Option<Pointwise> {
         let (Self::Cast(op) | Self::IntoFloat(op) | Self::IntoInt(op)) = self;
         formula([&op.input], &op.out, |_, [x]| match op.out.dtype {

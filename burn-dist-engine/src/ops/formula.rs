@@ -206,7 +206,7 @@ impl Sketch {
         self.write(Instruction::Scalar(index as u32), dtype)
     }
 
-    /// Returns a scalar of the operation as Flex's arithmetic takes it: to 16 bits it is rounded by way of f32.
+    /// Returns a scalar of the operation as Flex's arithmetic takes it: to 16 bits it is rounded twice, first to f32.
     pub(super) fn arithmetic_scalar(&self, scalar: &ScalarIr, dtype: DType) -> Value<'_> {
         self.scalar(scalar, wide(dtype)).to(dtype)
     }

@@ -84,7 +84,7 @@ impl Operation for Normal<'_> {
         }
     }
 
-    /// What is found along another dim than the last has none, and channels have none but along the last.
+    /// There is none along another dim than the last.
     fn pointwise(&self) -> Option<Pointwise> {
         match self {
             Self::Softmax(op) if is_last(&op.input, op.axis) => {

@@ -1,10 +1,9 @@
 //! Arithmetic that Burn 0.21 composes of others: signs, bounds on one side, and the length of a vector of two.
 
 use super::family::prelude::*;
-use super::formula::{Value, formula, map, pair};
+use super::formula::{formula, map};
 use super::places::pairwise;
 use super::pointwise::{self, in_order, mapped};
-use crate::mesh::DType;
 
 /// Runs a kernel that floats and ints have, with a bound if there is one.
 macro_rules! signed {
@@ -74,26 +73,8 @@ impl Operation for Signed<'_> {
                 let x = x.bounded();
                 sketch.scalar(&op.rhs, x.dtype).at_most(x)
             }),
-            Self::Hypot(op) => pair(op, hypot),
+            // The library's, which formulas do not have.
+            Self::Hypot(_) => None,
         }
-    }
-}
-
-/// Returns the length of a vector of two, scaled by its longer side so that nothing overflows.
-fn hypot<'s>(x: Value<'s>, y: Value<'s>) -> Value<'s> {
-    let (x, y) = (x.abs(), y.abs());
-    let longer_by = x.number(0.0).at_least(y - x);
-    let (longer, shorter) = (x + longer_by, y - longer_by);
-    let smallest = x.number(smallest_normal(x.dtype));
-    let ratio = shorter / smallest.at_least(longer);
-    longer * (ratio * ratio + 1.0).unary(Unary::Sqrt)
-}
-
-/// Returns the smallest number of a float type that has all its bits.
-fn smallest_normal(dtype: DType) -> f64 {
-    match dtype {
-        DType::F16 => 2f64.powi(-14),
-        DType::BF16 | DType::F32 => f32::MIN_POSITIVE.into(),
-        _ => f64::MIN_POSITIVE,
     }
 }

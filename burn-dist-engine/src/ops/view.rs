@@ -142,7 +142,7 @@ impl Operation for View<'_> {
         )
     }
 
-    /// What only says where elements are is a look at memory; what repeats them is none of a region's.
+    /// Looks at memory in another order have none, and what repeats elements.
     fn pointwise(&self) -> Option<Pointwise> {
         match self {
             Self::Reshape(op) => is_computed(of_burn(op.out.dtype)).then_some(Pointwise::Reshape),

@@ -14,9 +14,7 @@ use burn_ir::BackendIr;
 use burn_std::Bytes;
 use rustc_hash::FxHashMap;
 
-use super::Fault;
 use super::bridge::{from_flex, to_flex};
-use super::tensors::Tensors;
 use crate::burn::Pooled;
 use crate::comm::{Pool, PoolMemory};
 use crate::ops::dtype::to_burn;
@@ -64,26 +62,6 @@ impl Held {
     }
 }
 
-/// Why a region does not run.
-pub(super) enum Failure {
-    /// Its tensors are not what the plan says.
-    Fault(Fault),
-    /// What it computes.
-    Region(RegionError),
-}
-
-impl From<Fault> for Failure {
-    fn from(fault: Fault) -> Self {
-        Self::Fault(fault)
-    }
-}
-
-impl From<RegionError> for Failure {
-    fn from(error: RegionError) -> Self {
-        Self::Region(error)
-    }
-}
-
 /// Where a result is to be.
 enum Made {
     /// In memory of its own.
@@ -93,19 +71,21 @@ enum Made {
 }
 
 impl Regions {
-    /// Runs a region on the slots of a rank.
+    /// Runs a region on its operands, and returns its results.
+    ///
+    /// # Panics
+    /// If the backend's tensors are not in memory.
     pub(super) fn run<B: BackendIr>(
         &mut self,
         task: &RegionTask,
-        tensors: &mut Tensors<B>,
+        operands: Vec<B::Handle>,
         scalars: &[Scalar],
-    ) -> Result<(), Failure> {
+    ) -> Result<Vec<B::Handle>, RegionError> {
         let region = &*task.region;
         let mut held = Vec::with_capacity(task.inputs.len());
-        for input in &task.inputs {
-            let handle = tensors.take(input.slot, input.take)?;
-            let tensor = to_flex::<B>(handle, &input.shape, to_burn(input.dtype))
-                .map_err(|_| Fault::bug("a region runs on tensors in memory"))?;
+        for (input, handle) in task.inputs.iter().zip(operands) {
+            let tensor = to_flex::<B>(handle, &input.shape, to_burn(input.dtype));
+            let tensor = tensor.unwrap_or_else(|_| panic!("regions run on tensors in memory"));
             held.push(Held {
                 data: tensor.data_arc(),
                 layout: tensor.layout().clone(),
@@ -149,7 +129,7 @@ impl Regions {
             kernel(&mut self.kernels, &task.region)?.run(&mut operands, &numbers, &mut outputs)?;
         }
         let mut held: Vec<Option<Held>> = held.into_iter().map(Some).collect();
-        for (out, made) in task.outputs.iter().zip(made) {
+        let made = task.outputs.iter().zip(made).map(|(out, made)| {
             let bytes = out.shape.iter().product::<usize>() * out.dtype.size();
             let data = match made {
                 // SAFETY: the region has written all bytes.
@@ -164,10 +144,9 @@ impl Regions {
             let dtype = to_burn(out.dtype);
             let layout = Layout::contiguous(Shape::from(out.shape.clone()));
             let handle = from_flex::<B>(FlexTensor::from_arc(data, layout, dtype), dtype);
-            let handle = handle.expect("operands came from this backend");
-            tensors.put(out.id, &out.shape, out.dtype, handle);
-        }
-        Ok(())
+            handle.expect("operands came from this backend")
+        });
+        Ok(made.collect())
     }
 }
 

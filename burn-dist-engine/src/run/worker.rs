@@ -12,7 +12,7 @@ use super::describe::{failed, panic_message};
 use super::fault_cell::FaultCell;
 use super::job::Run;
 use super::observer::TaskPart;
-use super::region::{Failure, Regions};
+use super::region::Regions;
 use super::tensors::{SlotEnv, Tensors};
 use super::turn::Turn;
 use super::{Fault, host, random};
@@ -22,7 +22,7 @@ use crate::ops::Recorded;
 use crate::ops::dtype::to_burn;
 use crate::ops::execute::{execute_recorded, into_data};
 use crate::ops::index::indexing;
-use crate::plan::task::{CollectiveTask, Slot, Task, TransferTask};
+use crate::plan::task::{CollectiveTask, RegionTask, Slot, Task, TransferTask};
 
 /// Parts that the workers of a process share.
 #[derive(Clone)]
@@ -140,13 +140,7 @@ impl<B: BackendIr> Worker<B> {
             };
             match task {
                 Task::Op(op, _) => self.op(run, op)?,
-                Task::Region(task) => {
-                    let made = self.regions.run(task, &mut self.tensors, &args.scalars);
-                    made.map_err(|failure| match failure {
-                        Failure::Fault(fault) => fault,
-                        Failure::Region(error) => self.failed(run, error.to_string()),
-                    })?;
-                }
+                Task::Region(task) => self.region(run, task)?,
                 Task::Load {
                     value,
                     slot,
@@ -277,6 +271,18 @@ impl<B: BackendIr> Worker<B> {
         execute_recorded::<B, _>(op, &mut env)
             .map_err(|error| self.failed(run, error.to_string()))?;
         self.indices = None;
+        Ok(())
+    }
+
+    fn region(&mut self, run: &Run, task: &RegionTask) -> Result<(), Fault> {
+        let inputs = task.inputs.iter();
+        let operands = inputs.map(|input| self.tensors.take(input.slot, input.take));
+        let operands = operands.collect::<Result<Vec<_>, _>>()?;
+        let made = self.regions.run::<B>(task, operands, &run.args.scalars);
+        let made = made.map_err(|error| self.failed(run, error.to_string()))?;
+        for (out, handle) in task.outputs.iter().zip(made) {
+            self.tensors.put(out.id, &out.shape, out.dtype, handle);
+        }
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! What Burn 0.22 has.
+//! Operations of Burn 0.22.
 
 use burn_ir::{
     ActivationOperationIr, BaseOperationIr, ModuleOperationIr, NumericOperationIr, OperationIr,
@@ -17,7 +17,7 @@ pub(super) fn along_rows(op: &mut NumericOperationIr) -> bool {
     true
 }
 
-/// As [`along_rows`], of tensors of any kind.
+/// Does as [`along_rows`], of tensors of any kind.
 pub(super) fn base_along_rows(op: &mut BaseOperationIr) -> bool {
     let (BaseOperationIr::AllDim(op) | BaseOperationIr::AnyDim(op)) = op else {
         return false;
@@ -29,7 +29,7 @@ pub(super) fn base_along_rows(op: &mut BaseOperationIr) -> bool {
     true
 }
 
-/// As [`along_rows`], of activations and modules.
+/// Does as [`along_rows`], of activations and modules.
 pub(super) fn module_along_rows(op: &mut OperationIr) -> bool {
     use ActivationOperationIr::*;
     match op {
@@ -56,7 +56,7 @@ pub(super) const WITHOUT: &str = "\
         select_assign slice slice_assign swap_dims unfold\n\
     custom: custom\n\
     drop: drop\n\
-    float: cross dequantize grid_sample_2d matmul quantize random\n\
+    float: acosh asinh cross dequantize grid_sample_2d hypot matmul quantize random\n\
     init: init\n\
     int: matmul\n\
     module: adaptive_avg_pool1d adaptive_avg_pool1d_backward adaptive_avg_pool2d adaptive_avg_pool2d_backward \

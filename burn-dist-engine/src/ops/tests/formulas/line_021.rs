@@ -1,4 +1,4 @@
-//! What Burn 0.21 has.
+//! Operations of Burn 0.21.
 
 use burn_ir::{BaseOperationIr, NumericOperationIr, OperationIr};
 
@@ -7,12 +7,12 @@ pub(super) fn along_rows(_: &mut NumericOperationIr) -> bool {
     false
 }
 
-/// As [`along_rows`], of tensors of any kind.
+/// Does as [`along_rows`], of tensors of any kind.
 pub(super) fn base_along_rows(_: &mut BaseOperationIr) -> bool {
     false
 }
 
-/// As [`along_rows`], of activations and modules.
+/// Does as [`along_rows`], of activations and modules.
 pub(super) fn module_along_rows(_: &mut OperationIr) -> bool {
     false
 }
@@ -26,7 +26,7 @@ pub(super) const WITHOUT: &str = "\
     base_int: cat empty flip gather gather_nd permute scatter scatter_nd select \
         select_assign slice slice_assign swap_dims unfold\n\
     drop: drop\n\
-    float: cross dequantize grid_sample_2d matmul quantize random\n\
+    float: acosh asinh cross dequantize grid_sample_2d matmul quantize random\n\
     init: init\n\
     int: matmul\n\
     module: adaptive_avg_pool1d adaptive_avg_pool1d_backward adaptive_avg_pool2d adaptive_avg_pool2d_backward \
