@@ -14,7 +14,6 @@ use burn_autodiff::Autodiff;
 use burn_autodiff::checkpoint::strategy::{
     BalancedCheckpointing, CheckpointStrategy, NoCheckpointing,
 };
-use burn_backend::Backend;
 use burn_core::tensor::activation::softmax;
 use burn_core::tensor::{Bool, Device, Distribution, GradientCheckpointingStrategy, Int, Tensor};
 use burn_dist_kernels::attention::Origin;
