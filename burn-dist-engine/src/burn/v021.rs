@@ -29,6 +29,9 @@ pub(crate) fn cuda_index(device: &dyn std::any::Any) -> Option<usize> {
     Some(device.index)
 }
 
+/// True if Flex's remainder of floats is that of regions; here it rounds a sum before it.
+pub(crate) const REMAINDER_IS_EXACT: bool = false;
+
 /// Returns what tensors on a device are made of where a program does not say.
 pub(crate) fn settings<B: Backend>(device: &B::Device) -> DeviceSettings {
     get_device_settings::<B>(device)

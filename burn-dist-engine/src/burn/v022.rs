@@ -21,6 +21,9 @@ use crate::comm::PoolMemory;
 /// True if the backend of a program says what its ranks compute on; here its mesh does.
 pub(crate) const NAMES_BACKEND: bool = false;
 
+/// True if Flex's remainder of floats is that of regions.
+pub(crate) const REMAINDER_IS_EXACT: bool = true;
+
 /// Returns what tensors on a device are made of where a program does not say.
 pub(crate) fn settings<B: Backend>(device: &B::Device) -> DeviceSettings {
     get_or_init_device_settings::<B>(device)

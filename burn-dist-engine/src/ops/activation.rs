@@ -3,7 +3,7 @@
 
 use super::curves;
 use super::family::prelude::*;
-use super::formula::{formula, map, pair};
+use super::formula::{Value, formula, map, pair};
 use super::places::pairwise;
 use super::pointwise::{self, mapped};
 
@@ -37,6 +37,12 @@ family! {
     }
 }
 
+/// Returns `value` where `x` is positive or NaN, else zero.
+fn if_positive<'s>(x: Value<'s>, value: Value<'s>) -> Value<'s> {
+    let is_cut = x.compared(Binary::LessEqual, x.number(0.0));
+    is_cut.select(value.number(0.0), value)
+}
+
 impl Operation for Activated<'_> {
     fn rule(&self, shapes: &Shapes<'_>) -> OpRule {
         match self {
@@ -62,8 +68,8 @@ impl Operation for Activated<'_> {
 
     fn pointwise(&self) -> Option<Pointwise> {
         match self {
-            Self::Relu(op) => map(op, curves::relu),
-            Self::ReluBackward(op) => pair(op, curves::relu_backward),
+            Self::Relu(op) => map(op, |x| if_positive(x, x)),
+            Self::ReluBackward(op) => pair(op, if_positive),
             Self::LeakyRelu(op) => formula([&op.lhs], &op.out, |sketch, [x]| {
                 curves::leaky_relu(x, sketch.scalar(&op.rhs, x.wide().dtype))
             }),

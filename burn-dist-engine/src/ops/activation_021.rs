@@ -26,6 +26,12 @@ family! {
     }
 }
 
+/// Returns `value` where `x` is positive, else zero: where it is NaN too, as Flex 0.21 has it.
+fn if_positive<'s>(x: Value<'s>, value: Value<'s>) -> Value<'s> {
+    let is_positive = x.compared(Binary::Greater, x.number(0.0));
+    is_positive.select(value, value.number(0.0))
+}
+
 impl Activated<'_> {
     fn is_known(&self) -> bool {
         let Self::Custom(op) = self;
@@ -60,8 +66,8 @@ impl Operation for Activated<'_> {
         let Self::Custom(op) = self;
         let (inputs, out) = (&op.inputs[..], &op.outputs[0]);
         match Activation::parse(&op.id)? {
-            Activation::Relu => map(inputs, out, curves::relu),
-            Activation::ReluBackward => pair(inputs, out, curves::relu_backward),
+            Activation::Relu => map(inputs, out, |x| if_positive(x, x)),
+            Activation::ReluBackward => pair(inputs, out, if_positive),
             Activation::LeakyRelu { negative_slope } => map(inputs, out, |x| {
                 curves::leaky_relu(x, x.wide().number(negative_slope))
             }),

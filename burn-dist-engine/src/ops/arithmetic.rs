@@ -6,6 +6,7 @@ use super::family::prelude::*;
 use super::formula::{formula, map, pair, with_scalar};
 use super::places::pairwise;
 use super::pointwise::{self, in_order, mapped};
+use crate::burn::REMAINDER_IS_EXACT;
 use crate::mesh;
 
 family! {
@@ -90,6 +91,11 @@ impl Operation for Arithmetic<'_> {
             MulScalar(op) => with_scalar(op, |x, y| x * y),
             Div(op) => pair(op, |x, y| x / y),
             DivScalar(op) => with_scalar(op, |x, y| x / y),
+            Rem(BinaryOpIr { out, .. }) | RemScalar(ScalarOpIr { out, .. })
+                if out.dtype.is_float() && !REMAINDER_IS_EXACT =>
+            {
+                None
+            }
             Rem(op) => pair(op, |x, y| x.binary(Binary::Rem, y)),
             RemScalar(op) => with_scalar(op, |x, y| x.binary(Binary::Rem, y)),
             Powi(op) => formula([&op.lhs, &op.rhs], &op.out, |_, [x, y]| {

@@ -6,17 +6,6 @@ use burn_dist_plan::region::{Binary, Unary};
 
 use super::formula::Value;
 
-/// Returns `x` where it is positive or NaN, else zero.
-pub(super) fn relu(x: Value<'_>) -> Value<'_> {
-    x.number(0.0).at_least(x)
-}
-
-/// Returns the gradient where the output is positive or NaN, else zero.
-pub(super) fn relu_backward<'s>(out: Value<'s>, gradient: Value<'s>) -> Value<'s> {
-    let is_cut = out.compared(Binary::LessEqual, out.number(0.0));
-    is_cut.select(gradient.number(0.0), gradient)
-}
-
 /// Returns `x`, times a slope where it is negative or NaN.
 pub(super) fn leaky_relu<'s>(x: Value<'s>, slope: Value<'s>) -> Value<'s> {
     let (x, slope) = (x.wide(), slope.wide());

@@ -41,6 +41,6 @@ pub(super) const WITHOUT: &str = "\
         linear_x_backward max_pool1d max_pool1d_with_indices max_pool1d_with_indices_backward max_pool2d \
         max_pool2d_with_indices max_pool2d_with_indices_backward rfft\n\
     numeric_float: argmax argmin argtopk cummax cummin cumprod cumsum max_dim_with_indices \
-        min_dim_with_indices topk\n\
+        min_dim_with_indices rem rem_scalar topk\n\
     numeric_int: argmax argmin argtopk cummax cummin cumprod cumsum max_dim_with_indices mean mean_dim \
         min_dim_with_indices random topk";
