@@ -301,8 +301,8 @@ mod tests {
             let held = held[processes.process()].clone();
             let alone = Processes::default();
             let all = Rows::all(6);
-            type Source = Box<dyn BatchSource<Batch = Batch>>;
-            let sources: [(Source, Source); 2] = [
+            type Source<'a> = Box<dyn BatchSource<Batch = Batch> + 'a>;
+            let sources: [(Source<'_>, Source<'_>); 2] = [
                 (
                     Box::new(open(all.clone(), &alone)),
                     Box::new(open(held.clone(), &processes)),
