@@ -44,7 +44,7 @@ pub fn step(
     step_with(model, optim, batch, Recipe::default(), rate, device)
 }
 
-/// Does the same as [`step`], by a recipe: gradients of the microbatches are those of the batch, to rounding.
+/// Does the same as [`step()`], by a recipe: gradients of the microbatches are those of the batch, to rounding.
 ///
 /// # Panics
 /// If the number of microbatches does not divide that of rows.
