@@ -51,7 +51,7 @@ impl Figures {
         }
     }
 
-    /// Reads the figures that [`step`] returns; waits for the step.
+    /// Reads the figures that [`step()`] returns; waits for the step.
     ///
     /// # Errors
     /// If a rank failed.
