@@ -97,10 +97,7 @@ impl Regions {
         let mut made: Vec<Made> = (task.outputs.iter().zip(&places))
             .map(|(out, place)| match place {
                 Some(index) => Made::Over(*index),
-                None => {
-                    let elements: usize = out.shape.iter().product();
-                    Made::New(self.pool.take(elements * out.dtype.size()))
-                }
+                None => Made::New(self.pool.take(out.bytes())),
             })
             .collect();
         {
@@ -118,10 +115,7 @@ impl Regions {
             let mut outputs: Vec<Output<'_>> = (made.iter_mut().zip(&task.outputs))
                 .map(|(made, out)| match made {
                     Made::Over(index) => Output::Over(*index),
-                    Made::New(memory) => {
-                        let bytes = out.shape.iter().product::<usize>() * out.dtype.size();
-                        Output::New(&mut memory.as_uninit_mut()[..bytes])
-                    }
+                    Made::New(memory) => Output::New(&mut memory.as_uninit_mut()[..out.bytes()]),
                 })
                 .collect();
             let numbers = task.scalars.iter().map(|of| number(*of, scalars));
@@ -130,11 +124,11 @@ impl Regions {
         }
         let mut held: Vec<Option<Held>> = held.into_iter().map(Some).collect();
         let made = task.outputs.iter().zip(made).map(|(out, made)| {
-            let bytes = out.shape.iter().product::<usize>() * out.dtype.size();
             let data = match made {
-                // SAFETY: the region has written all bytes.
                 Made::New(memory) => {
-                    Arc::new(unsafe { Bytes::from_controller(Box::new(Pooled(memory)), bytes) })
+                    let memory = Box::new(Pooled(memory));
+                    // SAFETY: the region has written all bytes.
+                    Arc::new(unsafe { Bytes::from_controller(memory, out.bytes()) })
                 }
                 Made::Over(index) => {
                     let operand = held[index].take();

@@ -170,8 +170,8 @@ impl RegionTask {
         taken.collect()
     }
 
-    /// Returns the strides of an operand along the dims of the space, from those along its own dims: zero along those that
-    /// it does not span.
+    /// Returns the strides of an operand along the dims of the space, from those along its own dims: zero along those
+    /// that it does not span.
     pub fn strides(&self, index: usize, own: &[isize]) -> Vec<isize> {
         let space = self.region.space.iter().zip(&self.region.spans[index]);
         let spanned = space.enumerate().rev();
@@ -194,12 +194,12 @@ impl RegionTask {
 
     /// Returns the bytes that it reads and writes, each operand and each result once.
     pub fn bytes(&self) -> u64 {
-        let inputs = self.inputs.iter().map(|input| (&input.shape, input.dtype));
-        let outputs = self.outputs.iter().map(|out| (&out.shape, out.dtype));
-        let bytes = inputs
-            .chain(outputs)
-            .map(|(shape, dtype)| shape.iter().product::<usize>() * dtype.size());
-        bytes.sum::<usize>() as u64
+        let inputs = self
+            .inputs
+            .iter()
+            .map(|input| input.shape.iter().product::<usize>() * input.dtype.size());
+        let outputs = self.outputs.iter().map(NewTensor::bytes);
+        inputs.chain(outputs).sum::<usize>() as u64
     }
 }
 

@@ -59,6 +59,13 @@ pub struct NewTensor {
     pub dtype: DType,
 }
 
+impl NewTensor {
+    /// Returns its size in bytes.
+    pub fn bytes(&self) -> usize {
+        self.shape.iter().product::<usize>() * self.dtype.size()
+    }
+}
+
 impl From<Tensor<'_>> for NewTensor {
     fn from(tensor: Tensor<'_>) -> Self {
         Self {
