@@ -90,8 +90,8 @@ fn shards_have_the_bits_of_replicas_with_regions() {
     assert_eq!(sharded, replicated);
 }
 
-/// Losses of some steps move by little more than the error of the functions behind them, which is a few units in the last
-/// place, times the sums that a value comes through.
+/// Losses of some steps move by little more than the error of the functions behind them, which is a few units in the
+/// last place, times the sums that a value comes through.
 const TOLERANCE: f32 = 1e-4;
 
 #[test]

@@ -1,5 +1,5 @@
-//! Trains language models on a mesh of devices: `burn-dist-lm train | finetune | generate | explain | simulate | config |
-//! mesh`.
+//! Trains language models on a mesh of devices: `burn-dist-lm train | finetune | generate | explain | simulate | config
+//! | mesh`.
 
 use std::process::ExitCode;
 

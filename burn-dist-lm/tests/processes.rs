@@ -24,9 +24,9 @@ fn llama(processes: usize, args: &[&str]) -> Output {
 }
 
 /// What a report says that depends neither on time nor on how many processes there are: losses, and the memory of every
-/// rank but for what is no part of the model. The second is what is the same for several processes alone, which each give
-/// their rows where one gives the whole batch: their windows begin with other inputs, some of which are alive at the peak.
-/// (And they gather some of it once more.)
+/// rank but for what is no part of the model. The second is what is the same for several processes alone, which each
+/// give their rows where one gives the whole batch: their windows begin with other inputs, some of which are alive at
+/// the peak. (And they gather some of it once more.)
 fn facts(json: &Path) -> [serde_json::Value; 2] {
     let text = std::fs::read_to_string(json).expect("a report");
     let mut report: serde_json::Value = serde_json::from_str(&text).expect("JSON");

@@ -13,8 +13,8 @@ pub struct WindowPrint {
     pub number: u64,
     /// Hash of its operations.
     pub hash: u64,
-    /// Hash of the scalars and the data that it is run with, but for data that processes give their own parts of; and of
-    /// what decides besides, by which functions it is computed.
+    /// Hash of the scalars and the data that it is run with, but for data that processes give their own parts of; and
+    /// of what decides besides, by which functions it is computed.
     pub values: u64,
     /// The parts of such data that other processes have too.
     pub parts: Vec<PartPrint>,

@@ -7,7 +7,8 @@ use cubecl::cuda::CudaRuntime;
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 
-/// The tensors that a product is computed with. Operands and the result lie in memory by rows; `a` is `[m, k]`, `b` is `[n, k]`.
+/// The tensors that a product is computed with. Operands and the result lie in memory by rows; `a` is `[m, k]`, `b` is
+/// `[n, k]`.
 #[derive(Clone)]
 pub struct Call {
     /// CubeCL's stream and memory.

@@ -1,8 +1,8 @@
 //! Formulas: what an operation computes of each element of its operands, written as mathematics writes it.
 //!
 //! A family says what its operations compute beside their rules. The types are those in which Flex computes: of 16-bit
-//! floats, whole functions in f32 ([`Value::wide`]) and single operations in f32, rounded. Where Flex does something that
-//! a formula cannot say, there is none.
+//! floats, whole functions in f32 ([`Value::wide`]) and single operations in f32, rounded. Where Flex does something
+//! that a formula cannot say, there is none.
 
 use std::cell::{Cell, RefCell};
 use std::ops::{Add, Div, Mul, Neg, Sub};
@@ -15,9 +15,9 @@ use burn_ir::{BinaryOpIr, ReduceDimOpIr, ScalarIr, ScalarOpIr, TensorIr, UnaryOp
 use super::dtype::of_burn;
 use crate::mesh::{BoolStore, DType};
 
-/// Returns what an operation computes of its operands, which broadcast to the shape of its result; what the closure makes
-/// is cast to the type of the result. `None` for types that regions do not compute in, for operands whose types do not
-/// go together, and for tensors without elements, which need no kernel.
+/// Returns what an operation computes of its operands, which broadcast to the shape of its result; what the closure
+/// makes is cast to the type of the result. `None` for types that regions do not compute in, for operands whose types
+/// do not go together, and for tensors without elements, which need no kernel.
 pub(super) fn formula<const N: usize>(
     operands: [&TensorIr; N],
     out: &TensorIr,
@@ -54,7 +54,8 @@ pub(super) fn pair(
     formula([&op.lhs, &op.rhs], &op.out, |_, [x, y]| compute(x, y))
 }
 
-/// Returns the formula of a function of an element and a scalar of its type: [rounded twice](Sketch::arithmetic_scalar).
+/// Returns the formula of a function of an element and a scalar of its type: [rounded
+/// twice](Sketch::arithmetic_scalar).
 pub(super) fn with_scalar(
     op: &ScalarOpIr,
     compute: impl for<'s> FnOnce(Value<'s>, Value<'s>) -> Value<'s>,
@@ -91,8 +92,8 @@ pub(super) fn along_rows(
     }
 }
 
-/// Returns sums along dims: of each row, if they run along the last dim. Of 16-bit floats, others have none: Flex rounds
-/// after each dim.
+/// Returns sums along dims: of each row, if they run along the last dim. Of 16-bit floats, others have none: Flex
+/// rounds after each dim.
 pub(super) fn sums(input: &TensorIr, out: &TensorIr, dims: &[usize]) -> Option<Pointwise> {
     let dtype = of_burn(input.dtype);
     match dims {

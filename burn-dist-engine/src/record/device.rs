@@ -319,8 +319,8 @@ impl<M> DeviceMeshBuilder<M> {
         self
     }
 
-    /// Says what the ranks run on: [async TP](burn_dist_plan::AsyncTp::Auto) knows by it how long products and transfers
-    /// take. It delays none and changes no layout.
+    /// Says what the ranks run on: [async TP](burn_dist_plan::AsyncTp::Auto) knows by it how long products and
+    /// transfers take. It delays none and changes no layout.
     pub fn hardware(mut self, hardware: &Hardware) -> Self {
         self.options.device_costs = Some(hardware.device_costs());
         self

@@ -32,8 +32,8 @@ macro_rules! events {
 
             /// An operation begins.
             fn op_begins(op: &Recorded);
-            /// The task has what it needs and what it makes: what it takes may go from here on. A task that does not say so
-            /// holds both until it ends.
+            /// The task has what it needs and what it makes: what it takes may go from here on. A task that does not
+            /// say so holds both until it ends.
             fn holds_most();
             /// Task number `index` has ended.
             fn task_ends(index: usize, task: &Task);
@@ -44,7 +44,8 @@ macro_rules! events {
             fn written<B>(slot: Slot, handle: &B::Handle, shape: &[usize], elem_bytes: usize);
             /// A kept tensor is put in a slot.
             fn loaded(slot: Slot, id: TensorId);
-            /// A tensor, of a slot if this is part of a window, is kept on the device, instead of what had the id before.
+            /// A tensor, of a slot if this is part of a window, is kept on the device, instead of what had the id
+            /// before.
             fn kept<B>(id: TensorId, handle: &B::Handle, bytes: u64, class: MemoryClass, slot: Option<Slot>);
             /// A tensor that was kept on the device is released.
             fn released(id: TensorId);
@@ -64,7 +65,8 @@ macro_rules! events {
             );
             /// A slot is about to be sent to the rank of another stage.
             fn sends(task: &TransferTask);
-            /// A tensor of the rank of another stage was waited for between `began` and `ended`, and is put in its slot.
+            /// A tensor of the rank of another stage was waited for between `began` and `ended`, and is put in its
+            /// slot.
             fn received<B>(
                 part: TaskPart,
                 task: &TransferTask,

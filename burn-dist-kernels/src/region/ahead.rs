@@ -1,5 +1,5 @@
-//! Memory that is read soon is asked for now: chunks are shorter than what a processor looks ahead by itself, and it stops
-//! at the end of a page.
+//! Memory that is read soon is asked for now: chunks are shorter than what a processor looks ahead by itself, and it
+//! stops at the end of a page.
 
 /// Bytes of a line of the cache.
 const LINE: usize = 64;

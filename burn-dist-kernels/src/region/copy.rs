@@ -1,7 +1,7 @@
 //! Copies: elements of an array that lies in memory in any order, one after the other; and arrays one behind the other.
 //!
-//! Runs of elements are moved as they are. Where the last dim does not run through memory but another does, both are gone
-//! through in blocks, so that every line of the cache is read once. All threads of rayon's pool share the result.
+//! Runs of elements are moved as they are. Where the last dim does not run through memory but another does, both are
+//! gone through in blocks, so that every line of the cache is read once. All threads of rayon's pool share the result.
 
 use std::mem::MaybeUninit;
 

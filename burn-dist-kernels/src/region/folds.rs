@@ -1,7 +1,7 @@
 //! Rows and columns as one value, in one order.
 //!
-//! A row: lane i takes the elements i, i + 16, ... in order, beginning with the fold's neutral value; then lanes 8 apart
-//! are folded, 4, 2 and 1, the lower one on the left. The largest and the smallest have the same order.
+//! A row: lane i takes the elements i, i + 16, ... in order, beginning with the fold's neutral value; then lanes 8
+//! apart are folded, 4, 2 and 1, the lower one on the left. The largest and the smallest have the same order.
 
 use burn_dist_plan::region::{Fold, LANES_OF_A_SUM};
 use bytemuck::Pod;

@@ -40,8 +40,8 @@ pub struct Operand<'a> {
 pub enum Output<'a> {
     /// Memory of its own, every byte of which a run writes.
     New(&'a mut [MaybeUninit<u8>]),
-    /// The place of an operand, by its index: its memory is [unique](Memory::Unique), and exactly its elements in order,
-    /// as many of the same size as the result has.
+    /// The place of an operand, by its index: its memory is [unique](Memory::Unique), and exactly its elements in
+    /// order, as many of the same size as the result has.
     Over(usize),
 }
 

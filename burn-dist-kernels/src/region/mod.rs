@@ -1,16 +1,17 @@
-//! Regions on the host: formulas over rows, one pass over memory each. See [`burn_dist_plan::region`] for what a region is.
+//! Regions on the host: formulas over rows, one pass over memory each. See [`burn_dist_plan::region`] for what a region
+//! is.
 //!
 //! [`Kernel::new`] makes a region ready once, [`Kernel::run`] runs it on memory with any strides; [`run`] does both.
 //!
-//! A run goes through its rows in chunks that fit the first cache. Each instruction is one loop over the chunk in vectors
-//! (AVX-512, AVX2, NEON, or what the target has), values of rows and constants are read as they are, and short rows run
-//! many at a time. Rows are shared among the threads of rayon's current pool; small regions run on the caller.
+//! A run goes through its rows in chunks that fit the first cache. Each instruction is one loop over the chunk in
+//! vectors (AVX-512, AVX2, NEON, or what the target has), values of rows and constants are read as they are, and short
+//! rows run many at a time. Rows are shared among the threads of rayon's current pool; small regions run on the caller.
 //!
 //! # Bits
 //! A result depends on nothing but its operands: not on chunks, threads, strides, the processor or which instructions
 //! share a region. Sums have [one order](burn_dist_plan::region::LANES_OF_A_SUM), nothing is contracted to fused
-//! multiply-add, functions are [our own](functions) or those of the crate `libm`, and floats of 16 bits are computed in f32
-//! and rounded after every instruction (a fold: once).
+//! multiply-add, functions are [our own](functions) or those of the crate `libm`, and floats of 16 bits are computed in
+//! f32 and rounded after every instruction (a fold: once).
 //!
 //! # Bad input
 //! | what | result |
@@ -23,12 +24,13 @@
 //! | rows without elements | the fold's neutral value: 0, 1, the least, the largest |
 //!
 //! # Source
-//! Chunks that stay in the cache and one loop for each instruction are those of vectorised query engines (Boncz, Zukowski
-//! and Nes, "MonetDB/X100", CIDR 2005). Differs: two instructions of f32 share a loop where only the second reads the first.
+//! Chunks that stay in the cache and one loop for each instruction are those of vectorised query engines (Boncz,
+//! Zukowski and Nes, "MonetDB/X100", CIDR 2005). Differs: two instructions of f32 share a loop where only the second
+//! reads the first.
 //!
 //! # Left out
-//! Quantized types, and sums and products of bools. An operand whose rows do not run through memory is gathered, element by
-//! element: where it is large, it is better [copied](copy) before.
+//! Quantized types, and sums and products of bools. An operand whose rows do not run through memory is gathered,
+//! element by element: where it is large, it is better [copied](copy) before.
 
 mod ahead;
 mod casts;
@@ -67,8 +69,8 @@ impl Kernel {
     /// Makes a region ready.
     ///
     /// # Errors
-    /// [`RegionError::Unsupported`], [`RegionError::UnsupportedOperand`] and [`RegionError::UnsupportedKeep`] name what has
-    /// no kernel; [`RegionError::Malformed`] a region that contradicts itself.
+    /// [`RegionError::Unsupported`], [`RegionError::UnsupportedOperand`] and [`RegionError::UnsupportedKeep`] name what
+    /// has no kernel; [`RegionError::Malformed`] a region that contradicts itself.
     pub fn new(region: &Region) -> Result<Self, RegionError> {
         Ok(Self {
             program: Program::new(region)?,
@@ -78,8 +80,9 @@ impl Kernel {
     /// Runs it: one operand and one output for each of the region's, in order.
     ///
     /// # Errors
-    /// [`RegionError::Memory`] if memory is too small, unaligned, or cannot be taken over; [`RegionError::DivisionByZero`]
-    /// if an integer was divided by zero: outputs are written all the same, with zeros there.
+    /// [`RegionError::Memory`] if memory is too small, unaligned, or cannot be taken over;
+    /// [`RegionError::DivisionByZero`] if an integer was divided by zero: outputs are written all the same, with zeros
+    /// there.
     pub fn run(
         &self,
         operands: &mut [Operand<'_>],

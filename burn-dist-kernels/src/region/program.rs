@@ -2,8 +2,8 @@
 //! values are kept meanwhile.
 //!
 //! A fold makes a value of a row only after all of its elements were seen, so that what depends on it is of the next
-//! phase. A row that is longer than a chunk goes through a phase chunk by chunk; what a later phase reads again is kept for
-//! the whole row, all else for a chunk.
+//! phase. A row that is longer than a chunk goes through a phase chunk by chunk; what a later phase reads again is kept
+//! for the whole row, all else for a chunk.
 
 use burn_dist_plan::region::{
     Binary, Extent as Kept, Fold, Instruction, Keep, Number, Region, Unary,

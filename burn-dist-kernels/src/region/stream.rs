@@ -1,4 +1,5 @@
-//! Results that are too large to be read again from a cache: they are written past it, so that memory is not read first.
+//! Results that are too large to be read again from a cache: they are written past it, so that memory is not read
+//! first.
 
 use std::mem::MaybeUninit;
 

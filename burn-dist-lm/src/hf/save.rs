@@ -15,8 +15,8 @@ use crate::model::{Llama, LlamaConfig};
 /// Hugging Face takes no larger files.
 const SHARD_BYTES: u64 = 5_000_000_000;
 
-/// Writes `config.json`, `tokenizer.json` and `model.safetensors` into a folder, which is made if need be; several files
-/// of tensors and their index, if one would be larger than 5 GB.
+/// Writes `config.json`, `tokenizer.json` and `model.safetensors` into a folder, which is made if need be; several
+/// files of tensors and their index, if one would be larger than 5 GB.
 ///
 /// A model that came from a folder takes along what it brought, its `origin`: `config.json` as it was, every tensor in
 /// the type that it had there (8 bits, with the factors of blocks, too), an output that is the embedding not twice, and

@@ -210,8 +210,8 @@ impl Instruction {
     }
 }
 
-/// An instruction with the type of what it makes. 16-bit floats are computed in f32 and rounded after every instruction,
-/// so that it does not matter which instructions share a kernel.
+/// An instruction with the type of what it makes. 16-bit floats are computed in f32 and rounded after every
+/// instruction, so that it does not matter which instructions share a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Typed {
     /// The step.
@@ -257,8 +257,8 @@ pub enum Pointwise {
     },
     /// The elements of the operand, in order, in another shape.
     Reshape,
-    /// The sums of the elements of the operand along some dims, which stay with size one. Of all dims but the last, or of
-    /// all, rows are added up as [`Keep`] says; of the last one, as a fold does. Others are none of a region.
+    /// The sums of the elements of the operand along some dims, which stay with size one. Of all dims but the last, or
+    /// of all, rows are added up as [`Keep`] says; of the last one, as a fold does. Others are none of a region.
     Sum {
         /// The dims, ascending.
         dims: Vec<usize>,

@@ -7,18 +7,18 @@
 //! s5 = matmul(s4, s1)              reads s4: the region ends here      s5 = matmul(s4, s1)
 //! ```
 //!
-//! One walk over the tasks of a rank. An operation that says what it computes ([`Op::pointwise`]) joins the open regions
-//! that make its operands, or that read one of the same size, if their spaces fit: they are the same, or that of one has
-//! all dims of the other but the last, so that its values are one for each row. A region is open until something outside
-//! of it reads one of its results: so no path leads from it through others back into it, open ones can become one, and
-//! no other task waits longer than before. It stands where the last of its operations stood; collectives and all other
-//! tasks keep their order. What only a region's operations read is never in memory.
+//! One walk over the tasks of a rank. An operation that says what it computes ([`Op::pointwise`]) joins the open
+//! regions that make its operands, or that read one of the same size, if their spaces fit: they are the same, or that
+//! of one has all dims of the other but the last, so that its values are one for each row. A region is open until
+//! something outside of it reads one of its results: so no path leads from it through others back into it, open ones
+//! can become one, and no other task waits longer than before. It stands where the last of its operations stood;
+//! collectives and all other tasks keep their order. What only a region's operations read is never in memory.
 //!
 //! Constants and looks at tensors (stretched, or with other dims of size one) are made by each region that reads them,
 //! and go if nothing else does. Sums over rows end a region: their results are kept, and read from outside.
 //!
-//! A value that only other regions read is made again by them where it takes few instructions over what is there anyway:
-//! so a backward keeps less of its forward. Sums along one dim after the other are one.
+//! A value that only other regions read is made again by them where it takes few instructions over what is there
+//! anyway: so a backward keeps less of its forward. Sums along one dim after the other are one.
 //!
 //! A value in another shape is the same value: the space is then one whose dims both shapes are products of, and where
 //! rows matter to someone, they end where they did.

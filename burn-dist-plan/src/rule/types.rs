@@ -111,8 +111,8 @@ pub struct Operand {
     pub shape: Vec<usize>,
     /// Only the shape is read (the weights of `embedding_backward`): the tensor is never moved, nor needed at run time.
     pub shape_only: bool,
-    /// True if a partial value of this input may pass, as [`Rule::partial`] says. Under a joint one, all inputs with this
-    /// mark are partial together; the others (masks, indices) never are.
+    /// True if a partial value of this input may pass, as [`Rule::partial`] says. Under a joint one, all inputs with
+    /// this mark are partial together; the others (masks, indices) never are.
     pub passes: bool,
 }
 

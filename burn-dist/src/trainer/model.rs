@@ -52,8 +52,8 @@ pub trait Model: Module + Parallelize {
     /// Returns the sum of the losses of what is held out, and how many these are.
     fn held_out(&self, part: Tensors<Self>) -> [Tensor<1>; 2];
 
-    /// Returns all that tells a model of these sizes from others, as names and values: what goes on with its weights has
-    /// to have the same.
+    /// Returns all that tells a model of these sizes from others, as names and values: what goes on with its weights
+    /// has to have the same.
     fn facts(config: &Self::Config) -> Vec<(&'static str, String)>;
 }
 
@@ -65,8 +65,8 @@ pub type Tensors<M> = <<M as Model>::Batch as Batch>::Tensors;
 pub struct Loss {
     /// The number that is trained on: `[1]`.
     pub value: Tensor<1>,
-    /// Figures beside it, one for each name of [`Model::figures`]: those of all microbatches are added up too. They have no
-    /// gradients ([`Tensor::inner`]), and are read along with the loss.
+    /// Figures beside it, one for each name of [`Model::figures`]: those of all microbatches are added up too. They
+    /// have no gradients ([`Tensor::inner`]), and are read along with the loss.
     pub figures: Option<Tensor<1>>,
 }
 

@@ -61,7 +61,8 @@ pub struct Taken {
     pub figures: Option<Tensor<1>>,
 }
 
-/// Takes one optimizer step on microbatches that are on the device: their gradients are those of the batch, to rounding.
+/// Takes one optimizer step on microbatches that are on the device: their gradients are those of the batch, to
+/// rounding.
 ///
 /// # Panics
 /// If there is no microbatch.

@@ -1,5 +1,5 @@
-//! What Burn's backend alone reaches on one NVIDIA GPU, without burn-dist: products, attention and elementwise work of a
-//! 1b step, each beside the device's own copy. It tells what of a step's time is the backend's.
+//! What Burn's backend alone reaches on one NVIDIA GPU, without burn-dist: products, attention and elementwise work of
+//! a 1b step, each beside the device's own copy. It tells what of a step's time is the backend's.
 //!
 //! ```text
 //! cargo bench -p llama --features cuda,plain-cuda --bench gpu_parts

@@ -85,8 +85,8 @@ pub struct AttentionInputs<B: Backend> {
 pub struct AttentionMade<B: Backend> {
     /// The result, `[b, g, n, q, v]`.
     pub out: FloatTensor<B>,
-    /// The logarithm of the sum of `exp(score)` over the keys that a query sees, `[b, g, n, q]`, in f32 where the inputs
-    /// have fewer bits.
+    /// The logarithm of the sum of `exp(score)` over the keys that a query sees, `[b, g, n, q]`, in f32 where the
+    /// inputs have fewer bits.
     pub log_sum_exp: FloatTensor<B>,
 }
 

@@ -1,5 +1,5 @@
-//! Random programs of elementwise work, with reductions, views and products between: regions give what one operation after
-//! the other gives, on any mesh, bit by bit, and what Flex gives but for the error of its functions and of ours.
+//! Random programs of elementwise work, with reductions, views and products between: regions give what one operation
+//! after the other gives, on any mesh, bit by bit, and what Flex gives but for the error of its functions and of ours.
 
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, DType, Shape};

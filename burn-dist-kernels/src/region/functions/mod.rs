@@ -11,8 +11,8 @@
 //! Functions of f64, and of f32 those that are rarely hot, are those of the crate `libm`, one number at a time.
 //!
 //! # Source
-//! Polynomials of `exp` and `tanh`: Cephes (Moshier); of `sin` and `cos`, and the reduction of their arguments: FreeBSD's
-//! msun; those of `erf` are Chebyshev fits of our own. There are crates of such functions, but they use fused
+//! Polynomials of `exp` and `tanh`: Cephes (Moshier); of `sin` and `cos`, and the reduction of their arguments:
+//! FreeBSD's msun; those of `erf` are Chebyshev fits of our own. There are crates of such functions, but they use fused
 //! multiply-add where a processor has it (`rten-vecmath`), so that bits would depend on it, or need a nightly compiler
 //! (`sleef`).
 

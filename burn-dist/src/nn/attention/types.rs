@@ -86,8 +86,8 @@ pub(crate) struct AttentionInputs<B: Backend> {
 pub(crate) struct AttentionMade<B: Backend> {
     /// The result, `[b, g, n, q, v]`.
     pub out: FloatTensor<B>,
-    /// The logarithm of the sum of `exp(score)` over the keys that a query sees, `[b, g, n, q]`, in f32 where the inputs
-    /// have fewer bits.
+    /// The logarithm of the sum of `exp(score)` over the keys that a query sees, `[b, g, n, q]`, in f32 where the
+    /// inputs have fewer bits.
     pub log_sum_exp: FloatTensor<B>,
 }
 

@@ -183,8 +183,8 @@ fn by_flex(op: &OperationIr, data: &[TensorData]) -> TensorData {
     env.read(op.outputs().next().expect("a result"))
 }
 
-/// Returns by how many units in the last place of the larger one a function of ours and one of the library may differ: the
-/// sum of the errors that both state. Zero of what IEEE defines.
+/// Returns by how many units in the last place of the larger one a function of ours and one of the library may differ:
+/// the sum of the errors that both state. Zero of what IEEE defines.
 fn units(op: &OperationIr) -> f64 {
     match kind_name(op) {
         // Functions of at most two units here, and one in the library.
@@ -211,7 +211,8 @@ fn scale(op: &OperationIr) -> f64 {
     }
 }
 
-/// Returns how far two results are apart, in units in the last place of the larger one, or of the least that counts; NaN is equal to NaN.
+/// Returns how far two results are apart, in units in the last place of the larger one, or of the least that counts;
+/// NaN is equal to NaN.
 fn apart(found: &TensorData, expected: &TensorData, least: f64) -> f64 {
     let bits = match found.dtype() {
         DType::F16 => 11,
