@@ -1,7 +1,7 @@
 //! Language models on a mesh of devices: a decoder of Llama's family in plain Burn style, its tokenizer, its folders as
 //! Hugging Face lays them out, and the program that trains, fine-tunes and asks it.
 //!
-//! The program is `burn-dist-lm`; [`Program`] gives its commands another name.
+//! The program is `burn-dist-lm`; [`main`] is that of another name.
 
 pub mod cli;
 pub mod commands;
@@ -10,12 +10,17 @@ pub mod files;
 pub mod generate;
 pub mod hf;
 pub mod model;
-pub mod options;
-mod program;
-pub mod report;
 pub mod train;
 
-pub use program::Program;
+pub use burn_dist::trainer::command_line::Program;
+pub use commands::main;
+
+/// The program `burn-dist-lm`.
+pub const PROGRAM: Program = Program {
+    name: env!("CARGO_PKG_NAME"),
+    version: env!("CARGO_PKG_VERSION"),
+    about: env!("CARGO_PKG_DESCRIPTION"),
+};
 
 #[cfg(test)]
 mod tests;

@@ -70,6 +70,8 @@ impl Model for Llama {
     const WORDS: Words = Words {
         model: " (--size, --model)",
         again: "the model, the data, --seq and --seed",
+        remedies: "fewer ranks on it (a smaller --mesh, or more machines), a smaller --batch or --seq, --accumulate, \
+                   --activation-checkpoint full, or a smaller model",
     };
 
     fn build(config: &LlamaConfig, device: &Device) -> Self {
@@ -97,6 +99,23 @@ impl Model for Llama {
         };
         let num = learnt.clone().sum();
         [cross_entropy(logits, part.targets, Some(learnt)), num]
+    }
+
+    /// torchtitan's count, with the keys left out that a causal mask hides, and with the products that turn queries and
+    /// keys to their positions.
+    ///
+    /// # Source
+    /// `torchtitan/models/llama3/model/args.py`, `get_nparams_and_flops`: 6 flops for each token and weight of a matrix,
+    /// and `12 x layers x heads x width x tokens` for attention.
+    fn flops(config: &LlamaConfig, rows: &Batch) -> Option<f64> {
+        let (head_dim, tokens) = (config.head_dim(), rows.count() as f64);
+        let (dim, layers) = (config.dim, config.num_layers);
+        let kv_dim = head_dim * config.num_kv_heads;
+        let layer = 2 * dim * dim + 2 * dim * kv_dim + 3 * dim * config.hidden_dim;
+        let products = 6.0 * (layers * layer + dim * config.vocab) as f64 * tokens;
+        let turns = 4.0 * (layers * (dim + kv_dim) * head_dim) as f64 * tokens;
+        let attention = 6.0 * (layers * dim) as f64 * (rows.seq + 1) as f64 * tokens;
+        Some(products + turns + attention)
     }
 
     fn facts(config: &LlamaConfig) -> Vec<(&'static str, String)> {

@@ -1,24 +1,18 @@
 //! The options in sections, as a configuration file has them.
 
-use std::ffi::OsString;
-
-use burn_dist::train::config::{Config, ConfigError, Key, Section};
-use clap::{Arg, CommandFactory, FromArgMatches};
+use burn_dist::train::config::{Key, Section};
+use burn_dist::trainer::args::TrainArgs;
+use burn_dist::trainer::command_line::CommandLine;
+use burn_dist::trainer::sections::{
+    CHECKPOINT, EVALUATE, EXPLAIN, MESH, METRICS, OPTIMIZER, OUTPUT, PIPELINE, POLICY, RUN,
+    SCHEDULE, SIMULATE,
+};
 
 use super::{Cli, Command};
-use crate::Program;
 
 /// Where each option stands in a file.
 pub const SECTIONS: &[Section] = &[
-    Section::new(
-        "run",
-        "The run",
-        &[
-            Key::named("folder", "run"),
-            Key::of("seed"),
-            Key::of("force"),
-        ],
-    ),
+    RUN,
     Section::new(
         "model",
         "The model",
@@ -28,45 +22,9 @@ pub const SECTIONS: &[Section] = &[
             Key::of("save"),
         ],
     ),
-    Section::new(
-        "mesh",
-        "The devices",
-        &[
-            Key::named("axes", "mesh"),
-            Key::of("ranks-per-node"),
-            Key::of("backend"),
-            Key::of("gpu-transport"),
-            Key::of("link"),
-            Key::of("replicate-indivisible"),
-        ],
-    ),
-    Section::new(
-        "policy",
-        "How a step is laid out over the devices",
-        &[
-            Key::of("strategy"),
-            Key::of("reshard"),
-            Key::of("prefetch"),
-            Key::of("accumulate-reduce"),
-            Key::of("param-dtype"),
-            Key::of("reduce-dtype"),
-            Key::of("float8"),
-            Key::of("activation-checkpoint"),
-            Key::of("offload"),
-            Key::of("context"),
-            Key::of("async-tp"),
-            Key::of("regions"),
-        ],
-    ),
-    Section::new(
-        "pipeline",
-        "Stages along pp",
-        &[
-            Key::of("schedule"),
-            Key::of("stages-per-rank"),
-            Key::of("stages-by"),
-        ],
-    ),
+    MESH,
+    POLICY,
+    PIPELINE,
     Section::new(
         "data",
         "What is learnt from",
@@ -82,73 +40,25 @@ pub const SECTIONS: &[Section] = &[
             Key::of("shuffle-buffer"),
         ],
     ),
-    Section::new(
-        "optimizer",
-        "The optimizer",
-        &[
-            Key::of("lr"),
-            Key::of("beta1"),
-            Key::of("beta2"),
-            Key::of("eps"),
-            Key::of("weight-decay"),
-            Key::of("clip"),
-        ],
-    ),
-    Section::new(
-        "schedule",
-        "Steps and learning rates",
-        &[
-            Key::of("steps"),
-            Key::named("warmup", "lr-warmup"),
-            Key::named("decay", "lr-decay"),
-            Key::named("floor", "lr-floor"),
-            Key::named("last", "lr-last"),
-        ],
-    ),
+    OPTIMIZER,
+    SCHEDULE,
     Section::new(
         "finetune",
         "Fine-tuning",
         &[Key::of("base-steps"), Key::of("questions")],
     ),
-    Section::new(
-        "checkpoint",
-        "Checkpoints",
-        &[
-            Key::named("folder", "checkpoint"),
-            Key::of("every"),
-            Key::of("keep"),
-            Key::of("resume"),
-        ],
-    ),
-    Section::new(
-        "metrics",
-        "Figures while it runs",
-        &[
-            Key::named("every", "metrics-every"),
-            Key::of("hardware"),
-            Key::of("peak-tflops"),
-        ],
-    ),
+    CHECKPOINT,
+    METRICS,
     Section::new(
         "validation",
         "Validation",
         &[
             Key::named("files", "validate"),
             Key::named("every", "validate-every"),
+            Key::named("batches", "validate-batches"),
         ],
     ),
-    Section::new(
-        "output",
-        "What else is written",
-        &[
-            Key::named("report", "json"),
-            Key::of("plot"),
-            Key::of("no-plot"),
-            Key::of("memory"),
-            Key::of("trace"),
-            Key::of("chart"),
-        ],
-    ),
+    OUTPUT,
     Section::new(
         "generate",
         "Answers",
@@ -161,32 +71,16 @@ pub const SECTIONS: &[Section] = &[
         ],
     )
     .of_command("generate"),
+    EVALUATE,
+    // The rest of what `evaluate` is about.
     Section::new(
-        "explain",
-        "What is shown",
-        &[
-            Key::of("hardware"),
-            Key::of("hardware-file"),
-            Key::of("json"),
-            Key::of("after"),
-            Key::of("why"),
-        ],
+        "evaluate",
+        "What is evaluated, and shown",
+        &[Key::of("responses")],
     )
-    .of_command("explain"),
-    Section::new(
-        "simulate",
-        "The modelled hardware, and what is shown",
-        &[
-            Key::of("batch-per-rank"),
-            Key::of("hardware"),
-            Key::of("hardware-file"),
-            Key::of("compile"),
-            Key::of("plan-microbatches"),
-            Key::of("chart"),
-            Key::of("json"),
-        ],
-    )
-    .of_command("simulate"),
+    .of_command("evaluate"),
+    EXPLAIN,
+    SIMULATE,
 ];
 
 /// Options of the trainer whose defaults are those of a command here.
@@ -206,48 +100,16 @@ const HELP: &[(&str, &str)] = &[
     ),
 ];
 
-impl Cli {
-    /// The options of a program, with their places in a file.
-    pub fn config(program: Program) -> Config {
-        let command = Self::command().name(program.name);
-        let command = command.version(program.version).about(program.about);
-        let with_defaults = |arg: Arg| {
-            let mut known = HELP.iter();
-            let known = known.find(|(option, _)| arg.get_long() == Some(option));
-            match known {
-                Some((_, help)) => arg.help(*help),
-                None => arg,
-            }
-        };
-        let command = command.mut_subcommands(|command| command.mut_args(with_defaults));
-        Config::new(command, SECTIONS)
-    }
+impl CommandLine for Cli {
+    const SECTIONS: &'static [Section] = SECTIONS;
+    const HELP: &'static [(&'static str, &'static str)] = HELP;
 
-    /// Reads the command line, and the file that it names. What is wrong ends the program.
-    pub fn read(program: Program) -> Self {
-        Self::try_read(program, std::env::args_os()).unwrap_or_else(|error| error.exit())
-    }
-
-    /// Does the same as [`Self::read`], of any arguments.
-    ///
-    /// # Errors
-    /// If the command line is wrong, or the file.
-    pub fn try_read(
-        program: Program,
-        args: impl IntoIterator<Item = impl Into<OsString>>,
-    ) -> Result<Self, ConfigError> {
-        let read = Self::config(program).try_read(args)?;
-        let mut cli = Self::from_arg_matches(&read.matches)?;
-        let train = match &mut cli.command {
-            Command::Pretrain(args) => Some(args),
-            Command::Finetune(args) | Command::Config(args) => Some(&mut args.train),
+    fn trains(&mut self) -> Option<&mut TrainArgs> {
+        match &mut self.command {
+            Command::Pretrain(args) => Some(&mut args.train),
+            Command::Finetune(args) | Command::Config(args) => Some(&mut args.training.train),
             _ => None,
-        };
-        if let Some(args) = train {
-            args.resolved = read.resolved;
-            args.program = program;
         }
-        Ok(cli)
     }
 }
 
@@ -255,22 +117,17 @@ impl Cli {
 mod tests {
     use std::path::Path;
 
-    use burn_dist::train::config::Resolved;
-    use clap::ArgAction;
+    use burn_dist::train::config::{ConfigError, Resolved};
+    use clap::{Arg, ArgAction};
     use proptest::prelude::*;
 
     use super::*;
+    use crate::PROGRAM;
 
     #[test]
     fn every_option_stands_in_a_section() {
-        assert_eq!(
-            Cli::config(Program::default()).faults(),
-            Vec::<String>::new()
-        );
-        Cli::config(Program::default())
-            .command()
-            .clone()
-            .debug_assert();
+        assert_eq!(Cli::config(PROGRAM).faults(), Vec::<String>::new());
+        Cli::config(PROGRAM).command().clone().debug_assert();
     }
 
     /// Values that an option takes.
@@ -347,7 +204,7 @@ mod tests {
 
     /// A command line of `name`: options as they are drawn, unless another one excludes them or they need one.
     fn line(name: &str, draws: &[(bool, usize)]) -> Vec<String> {
-        let config = Cli::config(Program::default());
+        let config = Cli::config(PROGRAM);
         let command = config.command().find_subcommand(name).unwrap();
         let mut line = vec!["llama".to_string(), name.to_string()];
         let required = |arg: &&Arg| arg.is_required_set();
@@ -364,7 +221,7 @@ mod tests {
                 let option = argument(arg, samples[draw % samples.len()]);
                 let mut more = line.clone();
                 more.push(option);
-                if *is_given && Cli::try_read(Program::default(), &more).is_ok() {
+                if *is_given && Cli::try_read(PROGRAM, &more).is_ok() {
                     line = more;
                 }
             }
@@ -374,13 +231,9 @@ mod tests {
 
     /// Returns the arguments of a command, without the file that says the same.
     fn arguments(args: &[&str]) -> Result<String, ConfigError> {
-        let mut cli = Cli::try_read(Program::default(), args)?;
-        match &mut cli.command {
-            Command::Pretrain(args) => args.resolved = Resolved::default(),
-            Command::Finetune(args) | Command::Config(args) => {
-                args.train.resolved = Resolved::default();
-            }
-            _ => {}
+        let mut cli = Cli::try_read(PROGRAM, args)?;
+        if let Some(args) = cli.trains() {
+            args.resolved = Resolved::default();
         }
         Ok(format!("{:?}", cli.command))
     }
@@ -392,11 +245,11 @@ mod tests {
         fn a_resolved_file_gives_the_same_arguments(
             draws in proptest::collection::vec((proptest::bool::weighted(0.4), any::<usize>()), 90),
             name in prop_oneof![
-                Just("pretrain"), Just("finetune"), Just("generate"), Just("explain"), Just("simulate"), Just("mesh"),
+                Just("pretrain"), Just("finetune"), Just("generate"), Just("evaluate"), Just("explain"), Just("simulate"), Just("mesh"),
             ],
         ) {
             let line = line(name, &draws);
-            let read = Cli::config(Program::default()).try_read(&line).unwrap();
+            let read = Cli::config(PROGRAM).try_read(&line).unwrap();
             let text = read.resolved.to_toml("llama").unwrap();
             let folder = tempfile::tempdir().unwrap();
             let file = folder.path().join("run.toml");
@@ -421,27 +274,23 @@ mod tests {
             ("70b.toml", crate::model::Size::B70, 64, 64 * 8192),
             ("405b.toml", crate::model::Size::B405, 128, 32 * 8192),
         ] {
-            let cli = Cli::try_read(
-                Program::default(),
-                ["llama", "pretrain", "--config", &ready(name)],
-            );
+            let cli = Cli::try_read(PROGRAM, ["llama", "pretrain", "--config", &ready(name)]);
             let Command::Pretrain(args) = cli.unwrap_or_else(|error| panic!("{error}")).command
             else {
                 unreachable!("it was asked for");
             };
             let model = &args.model;
-            let mesh = model.devices.forward.axes.mesh.as_ref().unwrap();
+            let step = &model.step;
+            let mesh = step.devices.forward.axes.mesh.as_ref().unwrap();
             assert_eq!((model.size, mesh.num_ranks()), (size, ranks), "{name}");
-            let (batch, seq) = (model.batch.unwrap(), model.seq.unwrap());
+            let (batch, seq) = (step.batch.unwrap(), model.seq.unwrap());
             assert_eq!(batch * seq, tokens, "{name}");
-            assert!(args.schedule.lr_warmup.unwrap() < args.schedule.steps.unwrap());
+            let schedule = &args.train.schedule;
+            assert!(schedule.lr_warmup.unwrap() < schedule.steps.unwrap());
             // It serves the others too.
             for command in ["explain", "simulate", "mesh", "config", "finetune"] {
-                Cli::try_read(
-                    Program::default(),
-                    ["llama", command, "--config", &ready(name)],
-                )
-                .unwrap_or_else(|error| panic!("{command}: {error}"));
+                Cli::try_read(PROGRAM, ["llama", command, "--config", &ready(name)])
+                    .unwrap_or_else(|error| panic!("{command}: {error}"));
             }
         }
     }

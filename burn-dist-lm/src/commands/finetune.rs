@@ -1,20 +1,21 @@
+use std::collections::BTreeMap;
+
 use anyhow::bail;
 use burn::module::Module;
 use burn_dist::train::corpus::{
     DOCUMENT_BYTES_MAX, Document, DocumentPlace, Fields, Longer, Source,
 };
-use burn_dist::trainer::checkpoints::{self, Keeper};
+use burn_dist::trainer::checkpoints::{Keeper, SoFar};
 use burn_dist::trainer::exit::End;
 use burn_dist::trainer::metrics::RunMetrics;
 use burn_dist::trainer::processes::Processes;
-use burn_dist::trainer::progress::Progress;
 use burn_dist::trainer::report::count_text;
-use burn_dist::trainer::run::{self, Phase, Trace};
-use burn_dist::trainer::validation::Validation;
+use burn_dist::trainer::run::Trace;
+use burn_dist::trainer::session::{Part, Session};
 use burn_dist::trainer::voice::say;
 
-use super::session::Session;
-use super::texts;
+use super::job::{Columns, job};
+use super::texts::{self, Reader};
 use crate::cli::FinetuneArgs;
 use crate::data::batch::Batch;
 use crate::data::generate::{self as generated, KINDS};
@@ -23,6 +24,7 @@ use crate::data::texts::Texts;
 use crate::data::tokenizer::Text;
 use crate::data::{self, Example};
 use crate::generate::{Answered, ask, exact_match};
+use crate::hf::Origin;
 use crate::model::Llama;
 
 /// Generated questions, of which a run of the default length uses each once or twice.
@@ -32,7 +34,7 @@ const STEPS: usize = 750;
 /// Steps of a generated base model without `--base-steps`.
 const BASE_STEPS: usize = 50;
 /// The name of the second phase.
-const FINETUNE: &str = "finetune";
+pub(super) const FINETUNE: &str = "finetune";
 /// Devices without `--mesh`.
 const MESH: &str = "fsdp=2,tp=2";
 /// Questions of each kind shown at the end.
@@ -80,17 +82,25 @@ impl Lessons {
 }
 
 pub(super) fn run(args: &FinetuneArgs) -> anyhow::Result<End> {
-    let session = Session::start(&args.train, Some(MESH), true)?;
-    session.introduce()?;
-    let keeper = session.keeper()?;
-    let metrics = session.metrics(&keeper)?;
-    let end = finetune(args, &session, keeper, &metrics);
-    metrics.close(end)
+    let training = &args.training;
+    let model = &training.model;
+    let columns = Columns {
+        weighted: true,
+        packed: training.data.document_mask,
+    };
+    let job = job(model, model.step.batch, columns)?;
+    let origin = model.model.as_deref().map(Origin::read).transpose()?;
+    let session = Session::start(&job, &model.step, &training.train, Some(MESH))?;
+    session.run(
+        || Ok(()),
+        |keeper, metrics| finetune(args, &session, origin.as_ref(), keeper, metrics),
+    )
 }
 
 fn finetune(
     args: &FinetuneArgs,
-    session: &Session<'_>,
+    session: &Session<'_, Llama>,
+    origin: Option<&Origin>,
     mut keeper: Keeper,
     metrics: &RunMetrics,
 ) -> anyhow::Result<End> {
@@ -99,44 +109,55 @@ fn finetune(
         .resumed()
         .filter(|left| left.phase == FINETUNE)
         .cloned();
-    let files = texts::sources(&args.train.data.data, &Fields::pair())?;
-    let validate = texts::sources(&args.train.data.validate, &Fields::pair())?;
+    let (job, data) = (session.job, &args.training.data);
+    let reader = Reader::of(session, data);
+    let files = texts::sources(&data.data, &Fields::pair())?;
+    let validate = texts::sources(&data.validate, &Fields::pair())?;
     let lessons = lessons(args, files, session.mesh.processes())?;
-    let text = session.text(|| lessons.texts())?;
+    let text = texts::text(job, || lessons.texts())?;
     let device = &session.mesh.inference_device();
     let base_steps = match args.base_steps {
         Some(steps) => steps,
-        None if lessons.statements.is_none() || args.train.model.model.is_some() => 0,
+        None if lessons.statements.is_none() || job.weights.is_some() => 0,
         None => BASE_STEPS,
     };
-    let steps = args.train.schedule.steps.unwrap_or(STEPS);
-    session.save_config(
-        &mut keeper,
-        metrics,
-        &[("steps", steps), ("base-steps", base_steps)],
-    )?;
+    let longer = Longer::Drop;
+    let steps = session.steps(STEPS, || {
+        let rows = reader.once(lessons.train.clone(), &text, longer, text.encoder())?;
+        Ok(Some(rows.num_rows()))
+    })?;
+    let chosen = [
+        ("steps", steps),
+        ("base-steps", base_steps),
+        ("seq", job.rows.each),
+    ];
+    session.save_config(&mut keeper, metrics, &chosen)?;
     // All data is looked at before anything is computed with it: whether it fits is known at once.
-    let held_out = lessons.questions(&text, session.shape.seq)?;
+    let held_out = lessons.questions(&text, job.rows.each)?;
     let base_source = match base_steps {
         0 => None,
         _ if left.is_some() => None,
         _ => {
             let encode = text.whole_encoder();
             let base = lessons.base();
-            Some(texts::open(session, base, &text, Longer::Drop, encode)?)
+            Some(reader.open(base, &text, longer, encode)?)
         }
     };
     let (train_on, encode) = (lessons.train.clone(), text.encoder());
-    let source = texts::open(session, train_on, &text, Longer::Drop, encode)?;
-    let validate = texts::held_out(session, validate, &text, Longer::Drop, text.encoder())?;
-    let validation = session.validation(validate)?;
+    let source = reader.open(train_on, &text, longer, encode)?;
+    let validate = reader.held_out(validate, &text, longer, text.encoder())?;
+    let validation = texts::validation(session, data, validate)?;
 
-    let mut model = session.model(&mut keeper)?;
+    let mut model = session.model(&mut keeper, texts::load(job))?;
     let mut base = Trace::default();
     if let Some(source) = base_source {
-        let before = session.phase("pretrain");
-        let files = (&mut keeper, metrics);
-        (model, base) = train(session, model, (before, base_steps), source, None, files)?;
+        let part = Part {
+            before: session.phase("pretrain"),
+            steps: base_steps,
+            validation: None,
+            progress: None,
+        };
+        (model, base) = train(session, model, part, source, &mut keeper, metrics)?;
     }
 
     let before = match &left {
@@ -156,27 +177,34 @@ fn finetune(
     }
     let mut trace = Trace::default();
     if !base.interrupted {
-        let before = checkpoints::SoFar {
+        let before = SoFar {
             before: base.losses.clone(),
             meshes: base.meshes.clone(),
             exact_match: before,
             ..session.phase(FINETUNE)
         };
-        let files = (&mut keeper, metrics);
-        (model, trace) = train(session, model, (before, steps), source, validation, files)?;
+        let part = Part {
+            before,
+            steps,
+            validation,
+            progress: None,
+        };
+        (model, trace) = train(session, model, part, source, &mut keeper, metrics)?;
     }
 
     // Whatever becomes of the report, the model is kept.
-    let saved = session.save(&model, Some(&text));
+    let dir = args.training.save.as_deref();
+    let saved = texts::save(session, dir, &model, Some(&text), origin);
     let mut report = session.report("finetune", &base, &trace)?;
-    report.exact_match_before = before;
+    let mut answered = BTreeMap::from([("exact_match_before", before), ("exact_match", None)]);
     // Whatever becomes of the answers, there is a report.
     let asked = match report.interrupted {
         true => Ok(()),
         false => ask(&model.valid(), &text, &held_out, device).map(|answers| {
-            report.exact_match = exact_match(&answers);
+            let after = exact_match(&answers);
+            answered.insert("exact_match", after);
             show(&answers);
-            if let Some(after) = report.exact_match {
+            if let Some(after) = after {
                 say!(
                     "after fine-tuning: {:.0} % of {num_questions} unseen questions right",
                     after * 100.0
@@ -184,6 +212,8 @@ fn finetune(
             }
         }),
     };
+    let answered = answered.into_iter();
+    report.more = answered.map(|(name, share)| (name, share.into())).collect();
     let drawn = session.draw_memory();
     session.finish(&report, [saved, asked, drawn], &mut keeper)
 }
@@ -193,7 +223,7 @@ fn lessons(
     files: Vec<Source>,
     processes: &Processes,
 ) -> anyhow::Result<Lessons> {
-    let seed = args.train.model.seed;
+    let seed = args.training.model.step.seed;
     if files.is_empty() {
         let data = generated::generate(seed, GENERATED, args.questions)?;
         say!(
@@ -262,27 +292,17 @@ fn lessons(
     })
 }
 
-/// Trains for so many steps of a phase, and writes checkpoints and figures.
+/// Trains for the steps of a phase, and tells of its documents.
 fn train(
-    session: &Session<'_>,
+    session: &Session<'_, Llama>,
     model: Llama,
-    (before, steps): (checkpoints::SoFar, usize),
+    part: Part<'_, Batch>,
     mut source: Texts<'_>,
-    validation: Option<Validation<'_, Batch>>,
-    (keeper, metrics): (&mut Keeper, &RunMetrics),
+    keeper: &mut Keeper,
+    metrics: &RunMetrics,
 ) -> anyhow::Result<(Llama, Trace)> {
-    let mesh = &session.mesh;
-    let phase = Phase {
-        schedule: session.schedule(steps),
-        recipe: session.recipe(),
-        progress: &Progress::new(&before.phase, steps, mesh.world_size()),
-        stop: &session.stop,
-        before: &before,
-        validation,
-        metrics,
-    };
-    let trained = run::run(model, &mut source, phase, mesh.device(), mesh, keeper)?;
-    texts::tell(&source, session.shape.seq);
+    let trained = session.train(model, part, &mut source, keeper, metrics)?;
+    texts::tell(&source, session.job.rows.each);
     Ok(trained)
 }
 

@@ -1,18 +1,19 @@
+use anyhow::Context;
 use burn::module::Module;
+use burn_dist::explanation::Ask;
 use burn_dist::trainer::capacity::{Needs, check_on, check_parameters};
-use burn_dist::trainer::checkpoints::non_finite;
 use burn_dist::trainer::exit::End;
-use burn_dist::trainer::mesh::Mesh;
+use burn_dist::trainer::mesh::{Explanation, Mesh};
+use burn_dist::trainer::session::{told_non_finite, unverified};
 use burn_dist::trainer::voice::{note, say, speaks};
 
-use super::predict;
-use super::session::{read_text, unverified};
-use super::shape::Shape;
-use crate::cli::{GenerateArgs, ModelArgs};
+use super::texts::read_text;
+use crate::cli::GenerateArgs;
+use crate::data::rng::Rng;
 use crate::data::tokenizer::Wrap;
-use crate::generate::{Decoding, answer, extent};
+use crate::generate::{Decoding, answer, extent, next_tokens};
 use crate::hf;
-use crate::model::{Llama, Size};
+use crate::model::{Llama, LlamaConfig};
 
 /// Settings that need less memory than an answer that does not fit.
 const REMEDIES: &str = "fewer ranks on it (a smaller --mesh, or more machines), a smaller --max-new-tokens, fewer \
@@ -20,17 +21,8 @@ const REMEDIES: &str = "fewer ranks on it (a smaller --mesh, or more machines), 
                         or a smaller model";
 
 pub(super) fn run(args: &GenerateArgs) -> anyhow::Result<End> {
-    let shape = Shape::new(&ModelArgs {
-        devices: args.devices.clone().into(),
-        size: Size::Tiny,
-        model: Some(args.model.clone()),
-        seed: args.seed,
-        batch: None,
-        seq: None,
-        accumulate: 1,
-        repeat_rows: true,
-    })?;
-    let text = read_text(&args.model, &shape)?;
+    let config = hf::read_config(&args.model)?;
+    let text = read_text(&args.model, config.vocab)?;
     let wrap = match &args.template {
         Some(template) => Wrap::Template(template),
         None if args.chat => Wrap::Chat,
@@ -50,14 +42,11 @@ pub(super) fn run(args: &GenerateArgs) -> anyhow::Result<End> {
     let devices = args.devices.clone().into();
     let mesh = Mesh::open::<Llama>(&devices)?;
     if !args.force {
-        check_parameters(shape.config.num_params(), &mesh, REMEDIES)?;
+        check_parameters(config.num_params(), &mesh, REMEDIES)?;
     }
     if mesh.in_host_memory() {
-        let plan = predict::token(
-            &Mesh::dry::<Llama>(&devices)?,
-            &shape,
-            extent(&lens, &decoding),
-        )?;
+        let dry = Mesh::dry::<Llama>(&devices)?;
+        let plan = token(&dry, &config, extent(&lens, &decoding))?;
         check_on(&Needs::new(&[&plan.memory], REMEDIES), &mesh, args.force)?;
     }
     if speaks() {
@@ -65,16 +54,9 @@ pub(super) fn run(args: &GenerateArgs) -> anyhow::Result<End> {
         note!("{}", unverified(&args.model));
         note!("{}", text.description());
     }
-    let model = mesh.parallelize(shape.config.init(mesh.device()))?;
-    let (model, found) = hf::load_reported(model, &shape.config, &args.model, mesh.device())?;
-    if let Some(found) = non_finite(found, mesh.processes())?
-        && speaks()
-    {
-        note!(
-            "warning: the weights of {} have {found}",
-            args.model.display()
-        );
-    }
+    let model = mesh.parallelize(config.init(mesh.device()))?;
+    let (model, found) = hf::load_reported(model, &config, &args.model, mesh.device())?;
+    told_non_finite(found, &args.model, &mesh)?;
     let model = model.valid();
     for said in answer(
         &model,
@@ -86,4 +68,20 @@ pub(super) fn run(args: &GenerateArgs) -> anyhow::Result<End> {
         say!("{said}");
     }
     Ok(End::Done)
+}
+
+/// Plans the making of one token for each of `rows` rows of `seq` positions, on a dry mesh.
+fn token(
+    mesh: &Mesh,
+    config: &LlamaConfig,
+    (rows, seq): (usize, usize),
+) -> anyhow::Result<Explanation> {
+    let model = mesh.parallelize(config.init(mesh.device()))?;
+    let (model, device) = (model.valid(), &mesh.inference_device());
+    let rows = vec![vec![0]; rows];
+    let (result, plan) = mesh.explain(Ask::default(), || {
+        next_tokens(&model, &rows, seq, 0, 0.0, &mut Rng::new(0, 0), device)
+    })?;
+    result.context("the model cannot be planned")?;
+    Ok(plan)
 }

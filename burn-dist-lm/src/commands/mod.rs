@@ -1,35 +1,26 @@
 //! The commands.
 
-mod explain;
+mod evaluate;
 mod finetune;
 mod generate;
-mod predict;
+mod job;
 mod pretrain;
-mod session;
-mod shape;
-mod simulate;
 mod texts;
 
 use std::process::ExitCode;
 
-use burn_dist::clock::Hardware;
-use burn_dist::launch;
-use burn_dist::trainer::args::MeshArgs;
+use burn_dist::trainer::command_line::{CommandLine, Program, show_config};
 use burn_dist::trainer::exit::{End, exit};
-use burn_dist::trainer::mesh::Mesh;
-use burn_dist::trainer::voice::say;
+use burn_dist::trainer::explain::{explain, show_mesh};
+use burn_dist::trainer::simulate::{self, simulate};
 
-use crate::Program;
-use crate::cli::{Cli, Command, TrainArgs};
-use crate::model::Llama;
-use shape::Shape;
+use crate::cli::{Cli, Command};
+use job::{Columns, job};
 
-impl Program {
-    /// Does what the command line asks for; returns the code that the program exits with. A command line that cannot be
-    /// read ends the program.
-    pub fn main(self) -> ExitCode {
-        exit(run(&Cli::read(self)))
-    }
+/// Does what the command line asks of a program of this name; returns the code that it exits with. A command line that
+/// cannot be read ends the program.
+pub fn main(program: Program) -> ExitCode {
+    exit(run(&Cli::read(program)))
 }
 
 /// Runs what the command line asks for.
@@ -37,37 +28,21 @@ impl Program {
 /// # Errors
 /// Why it could not be done, for people.
 pub fn run(cli: &Cli) -> anyhow::Result<End> {
+    let any = Columns::default();
     match &cli.command {
         Command::Pretrain(args) => pretrain::run(args),
         Command::Finetune(args) => finetune::run(args),
+        Command::Evaluate(args) => evaluate::run(args),
         Command::Generate(args) => generate::run(args),
-        Command::Explain(args) => explain::run(args),
-        Command::Simulate(args) => simulate::run(args),
-        Command::Config(args) => {
-            let TrainArgs {
-                resolved, program, ..
-            } = &args.train;
-            say!("{}", resolved.to_toml(&program.versioned())?.trim_end());
-            Ok(End::Done)
+        Command::Explain { model, args } => {
+            let job = job(model, model.step.batch, any)?;
+            explain(&job, &model.step, args, &job.config.table(&job.name))
         }
-        Command::Mesh(args) => {
-            let devices = MeshArgs {
-                pipeline: args.pipeline.clone(),
-                ..args.axes.clone().into()
-            };
-            let shape = Shape::of_size(args.size);
-            let devices = predict::costed(&devices, &shape, 0, &Hardware::preset("h100")?)?;
-            // Alone, nothing has to run: the mesh may be larger than this machine.
-            let mesh = match launch::world()? {
-                Some(_) => Mesh::open::<Llama>(&devices)?,
-                None => Mesh::dry::<Llama>(&devices)?,
-            };
-            say!("{}", mesh.table().trim_end());
-            let model = args.size.config().init(mesh.device());
-            if let Some(stages) = mesh.stages(&model)? {
-                say!("\n{}", stages.trim_end());
-            }
-            Ok(End::Done)
+        Command::Simulate { model, args } => {
+            let job = job(model, simulate::batch(args, &model.step), any)?;
+            simulate(&job, &model.step, args)
         }
+        Command::Config(args) => show_config(&args.training.train),
+        Command::Mesh { size, args } => show_mesh(&job::of_size(*size)?, args),
     }
 }

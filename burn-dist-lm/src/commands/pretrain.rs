@@ -4,87 +4,98 @@ use burn_dist::trainer::batch::BatchSource;
 use burn_dist::trainer::checkpoints::Keeper;
 use burn_dist::trainer::exit::End;
 use burn_dist::trainer::metrics::RunMetrics;
-use burn_dist::trainer::progress::Progress;
 use burn_dist::trainer::report::count_text;
-use burn_dist::trainer::run::{self, Phase, Trace};
+use burn_dist::trainer::run::Trace;
+use burn_dist::trainer::session::{Part, Session};
 use burn_dist::trainer::voice::say;
 
-use super::session::Session;
-use super::texts;
-use crate::cli::TrainArgs;
+use super::job::{Columns, job, random};
+use super::texts::{self, Reader};
+use crate::cli::TrainingArgs;
 use crate::data;
-use crate::data::batch::{Batch, RandomTokens};
-use crate::data::rng::Rng;
+use crate::data::batch::Batch;
+use crate::hf::Origin;
+use crate::model::Llama;
 
 /// Steps without `--steps`: enough for a steady speed.
 const STEPS: usize = 20;
 
-pub(super) fn run(args: &TrainArgs) -> anyhow::Result<End> {
-    if args.save.is_some() && args.data.data.is_empty() && args.model.model.is_none() {
+pub(super) fn run(args: &TrainingArgs) -> anyhow::Result<End> {
+    let has_data = !args.data.data.is_empty();
+    if args.save.is_some() && !has_data && args.model.model.is_none() {
         bail!("--save needs a tokenizer to save with the model: give --data or --model");
     }
-    let session = Session::start(args, None, !args.data.data.is_empty())?;
-    session.introduce()?;
-    texts::check(&session)?;
-    let keeper = session.keeper()?;
-    let metrics = session.metrics(&keeper)?;
-    let end = pretrain(&session, keeper, &metrics);
-    metrics.close(end)
+    let columns = Columns {
+        weighted: has_data,
+        packed: args.data.document_mask,
+    };
+    let job = job(&args.model, args.model.step.batch, columns)?;
+    let origin = args.model.model.as_deref();
+    let origin = origin.map(Origin::read).transpose()?;
+    let session = Session::start(&job, &args.model.step, &args.train, None)?;
+    // Options about texts need texts.
+    let check = || match !has_data && args.data.document_mask {
+        true => bail!(
+            "--document-mask hides documents from each other, and random tokens have none: give --data"
+        ),
+        false => Ok(()),
+    };
+    session.run(check, |keeper, metrics| {
+        pretrain(args, &session, origin.as_ref(), keeper, metrics)
+    })
 }
 
 fn pretrain(
-    session: &Session<'_>,
+    args: &TrainingArgs,
+    session: &Session<'_, Llama>,
+    origin: Option<&Origin>,
     mut keeper: Keeper,
     metrics: &RunMetrics,
 ) -> anyhow::Result<End> {
-    let args = session.args;
-    let steps = args.schedule.steps.unwrap_or(STEPS);
-    session.save_config(&mut keeper, metrics, &[("steps", steps)])?;
+    let (job, seed) = (session.job, session.step.seed);
+    let reader = Reader::of(session, &args.data);
     let sources = texts::sources(&args.data.data, &Fields::Usual)?;
     let held_out = texts::sources(&args.data.validate, &Fields::Usual)?;
-    let text = match !sources.is_empty() || args.model.model.is_some() {
-        true => Some(session.text(|| Ok(data::sample(&sources)?))?),
+    let text = match !sources.is_empty() || job.weights.is_some() {
+        true => Some(texts::text(job, || Ok(data::sample(&sources)?))?),
         false => None,
     };
-    let (mut documents, mut random) = (None, None);
+    let longer = Longer::Split;
+    let steps = session.steps(STEPS, || match &text {
+        Some(text) if !sources.is_empty() => {
+            let rows = reader.once(sources.clone(), text, longer, text.whole_encoder())?;
+            Ok(Some(rows.num_rows()))
+        }
+        _ => Ok(None),
+    })?;
+    session.save_config(
+        &mut keeper,
+        metrics,
+        &[("steps", steps), ("seq", job.rows.each)],
+    )?;
+    let (mut documents, mut tokens) = (None, None);
     let mut validate = None;
     let source: &mut dyn BatchSource<Batch = Batch> = match &text {
         Some(text) if !sources.is_empty() => {
-            let longer = Longer::Split;
-            let encode = text.whole_encoder();
-            let opened = texts::open(session, sources, text, longer, encode)?;
-            validate = texts::held_out(session, held_out, text, longer, text.whole_encoder())?;
+            let opened = reader.open(sources, text, longer, text.whole_encoder())?;
+            validate = reader.held_out(held_out, text, longer, text.whole_encoder())?;
             documents.insert(opened)
         }
         _ => {
-            say!(
-                "random tokens from seed {}: a measurement, there is nothing to learn",
-                args.model.seed
-            );
-            random.insert(RandomTokens {
-                batch: session.shape.batch,
-                seq: session.shape.seq,
-                vocab: session.shape.config.vocab,
-                rng: Rng::new(args.model.seed, 2),
-                held: session.rows(),
-            })
+            say!("random tokens from seed {seed}: a measurement, there is nothing to learn");
+            tokens.insert(random(job, (seed, 2), session.rows()))
         }
     };
-    let progress = Progress::new("pretrain", steps, session.mesh.world_size());
-    let phase = Phase {
-        schedule: session.schedule(steps),
-        recipe: session.recipe(),
-        progress: &progress,
-        stop: &session.stop,
-        before: &session.phase("pretrain"),
-        validation: session.validation(validate)?,
-        metrics,
+    let part = Part {
+        before: session.phase("pretrain"),
+        steps,
+        validation: texts::validation(session, &args.data, validate)?,
+        progress: None,
     };
-    let (device, mesh) = (session.mesh.device(), &session.mesh);
-    let model = session.model(&mut keeper)?;
-    let (model, trace) = run::run(model, source, phase, device, mesh, &mut keeper)?;
+    let model = session.model(&mut keeper, texts::load(job))?;
+    let (model, trace) = session.train(model, part, source, &mut keeper, metrics)?;
     // Whatever becomes of the report, the model is kept.
-    let saved = session.save(&model, text.as_ref());
+    let saved = texts::save(session, args.save.as_deref(), &model, text.as_ref(), origin);
     let report = session.report("pretrain", &Trace::default(), &trace)?;
     if let (Some(first), Some(last)) = (trace.losses.first(), trace.losses.last()) {
         let speed = count_text(report.tokens_per_second.unwrap_or(0.0) as u64);
@@ -92,7 +103,7 @@ fn pretrain(
         say!("loss {first:.4} to {last:.4}, {speed} tokens/s (median step {median:.1} ms)");
     }
     if let Some(documents) = &documents {
-        texts::tell(documents, session.shape.seq);
+        texts::tell(documents, job.rows.each);
     }
     let drawn = session.draw_memory();
     session.finish(&report, [saved, drawn], &mut keeper)

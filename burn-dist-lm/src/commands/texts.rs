@@ -1,15 +1,32 @@
-//! Texts as the command line names them: their files, the rows made of them, and what is held out.
+//! Texts as the command line names them: their files, the rows made of them, what is held out, and the tokenizer; and
+//! the folders that models come from and are saved to.
+
+use std::path::Path;
 
 use anyhow::bail;
+use burn::tensor::Device;
+use burn_dist::checkpoint::NonFinite;
+use burn_dist::layout::Rows;
 use burn_dist::train::corpus::{Corpus, Encode, Fields, Longer, Once, Policy, Source};
+use burn_dist::trainer::job::Job;
+use burn_dist::trainer::processes::Processes;
 use burn_dist::trainer::report::count_text;
-use burn_dist::trainer::voice::say;
+use burn_dist::trainer::session::Session;
+use burn_dist::trainer::validation::Validation;
+use burn_dist::trainer::voice::{note, say};
 
-use super::session::Session;
+use super::job::random;
+use crate::cli::DataArgs;
+use crate::data::batch::Batch;
 use crate::data::file::DataFile;
 use crate::data::held_out::HeldOut;
 use crate::data::texts::{Shape, Texts};
 use crate::data::tokenizer::Text;
+use crate::hf::{self, Origin};
+use crate::model::Llama;
+
+/// Batches of random tokens that are held out, where there is no data.
+pub(super) const RANDOM_BATCHES: usize = 4;
 
 /// These files and those of folders, of which `usual` fields are read where the command line names none. Says what of a
 /// folder is not read.
@@ -35,59 +52,119 @@ pub(super) fn sources(files: &[DataFile], usual: &Fields) -> anyhow::Result<Vec<
     Ok(all)
 }
 
-/// Rows of documents for this session; `longer` is what becomes of long ones unless the command line says.
-pub(super) fn open<'s>(
-    session: &'s Session<'_>,
-    sources: Vec<Source>,
-    text: &Text,
-    longer: Longer,
-    encode: impl Encode + 'static,
-) -> anyhow::Result<Texts<'s>> {
-    let corpus = Corpus::open(sources, policy(session, text, longer), encode)?;
-    let corpus = corpus.identify("tokenizer", &text.fingerprint()?);
-    Texts::open(corpus, shape(session), session.mesh.processes())
+/// What makes rows of documents; `longer` is what becomes of long ones unless the command line says.
+pub(super) struct Reader<'s> {
+    pub(super) data: &'s DataArgs,
+    /// The rows of a batch that this process holds.
+    pub(super) rows: Rows,
+    /// Positions of a row.
+    pub(super) seq: usize,
+    pub(super) seed: u64,
+    pub(super) processes: &'s Processes,
 }
 
-/// The rows of held-out documents, if there are any.
-pub(super) fn held_out<'s>(
-    session: &'s Session<'_>,
-    sources: Vec<Source>,
-    text: &Text,
-    longer: Longer,
-    encode: impl Encode + 'static,
-) -> anyhow::Result<Option<HeldOut<'s>>> {
-    if sources.is_empty() {
+impl<'s> Reader<'s> {
+    pub(super) fn of(session: &'s Session<'_, Llama>, data: &'s DataArgs) -> Self {
+        Self {
+            data,
+            rows: session.rows(),
+            seq: session.job.rows.each,
+            seed: session.step.seed,
+            processes: session.mesh.processes(),
+        }
+    }
+
+    /// Rows without end.
+    pub(super) fn open(
+        &self,
+        sources: Vec<Source>,
+        text: &Text,
+        longer: Longer,
+        encode: impl Encode + 'static,
+    ) -> anyhow::Result<Texts<'s>> {
+        let corpus = Corpus::open(sources, self.policy(text, longer), encode)?;
+        let corpus = corpus.identify("tokenizer", &text.fingerprint()?);
+        Texts::open(corpus, self.shape(), self.processes)
+    }
+
+    /// All rows, once.
+    pub(super) fn once(
+        &self,
+        sources: Vec<Source>,
+        text: &Text,
+        longer: Longer,
+        encode: impl Encode + 'static,
+    ) -> anyhow::Result<Once> {
+        Ok(Once::open(sources, self.policy(text, longer), encode)?)
+    }
+
+    /// The rows of held-out documents, if there are any.
+    pub(super) fn held_out(
+        &self,
+        sources: Vec<Source>,
+        text: &Text,
+        longer: Longer,
+        encode: impl Encode + 'static,
+    ) -> anyhow::Result<Option<HeldOut<'s>>> {
+        if sources.is_empty() {
+            return Ok(None);
+        }
+        let once = self.once(sources, text, longer, encode)?;
+        let counts = once.counts();
+        let held_out = HeldOut::new(once, text.end(), self.shape(), self.processes)?;
+        say!(
+            "held out: {} documents in {} batches",
+            count_text(counts.documents),
+            held_out.num_batches()
+        );
+        Ok(Some(held_out))
+    }
+
+    fn policy(&self, text: &Text, longer: Longer) -> Policy {
+        let data = self.data;
+        Policy {
+            packing: data.packing,
+            longer: data.longer.unwrap_or(longer),
+            shuffle_bytes: data.shuffle_buffer.0,
+            seed: self.seed,
+            pad: text.end(),
+            ..Policy::new(self.seq)
+        }
+    }
+
+    fn shape(&self) -> Shape {
+        Shape {
+            held: self.rows.clone(),
+            seq: self.seq,
+            document_mask: self.data.document_mask,
+        }
+    }
+}
+
+/// Returns the held-out texts for validation, if the command line asks for it; random tokens, where there are no texts.
+///
+/// # Errors
+/// If there is nothing to hold out.
+pub(super) fn validation<'h>(
+    session: &Session<'_, Llama>,
+    data: &DataArgs,
+    held_out: Option<HeldOut<'h>>,
+) -> anyhow::Result<Option<Validation<'h, Batch>>> {
+    if let Some(held_out) = held_out {
+        let batches = held_out.num_batches();
+        return session.validation(Box::new(held_out), batches).map(Some);
+    }
+    if session.args.run.validate_every.is_none() {
         return Ok(None);
     }
-    let once = Once::open(sources, policy(session, text, longer), encode)?;
-    let counts = once.counts();
-    let held_out = HeldOut::new(once, text.end(), shape(session), session.mesh.processes())?;
-    say!(
-        "held out: {} documents in {} batches",
-        count_text(counts.documents),
-        held_out.num_batches()
-    );
-    Ok(Some(held_out))
-}
-
-fn policy(session: &Session<'_>, text: &Text, longer: Longer) -> Policy {
-    let data = &session.args.data;
-    Policy {
-        packing: data.packing,
-        longer: data.longer.unwrap_or(longer),
-        shuffle_bytes: data.shuffle_buffer.0,
-        seed: session.args.model.seed,
-        pad: text.end(),
-        ..Policy::new(session.shape.seq)
+    if !data.data.is_empty() {
+        bail!("--validate-every needs rows that are held out: give --validate");
     }
-}
-
-fn shape(session: &Session<'_>) -> Shape {
-    Shape {
-        held: session.rows(),
-        seq: session.shape.seq,
-        document_mask: session.args.data.document_mask,
-    }
+    // Training draws from another stream.
+    let source = random(session.job, (session.step.seed, 5), session.rows());
+    session
+        .validation(Box::new(source), RANDOM_BATCHES)
+        .map(Some)
 }
 
 /// Says what became of the documents that this process has read, and how long it has waited for their rows.
@@ -110,16 +187,75 @@ pub(super) fn tell(texts: &Texts<'_>, seq: usize) {
     );
 }
 
-/// Options about texts need texts.
-///
-/// # Errors
-/// If there is one without `--data`.
-pub(super) fn check(session: &Session<'_>) -> anyhow::Result<()> {
-    let data = &session.args.data;
-    if data.data.is_empty() && data.document_mask {
+/// A tokenizer trained at the start stays small: its training grows with the vocabulary.
+const MAX_TRAINED_VOCAB: usize = 2048;
+
+/// The tokenizer of the model's folder, or one trained on `texts`: on all of them, in every process.
+pub(super) fn text(
+    job: &Job<Llama>,
+    texts: impl FnOnce() -> anyhow::Result<Vec<String>>,
+) -> anyhow::Result<Text> {
+    let rows = job.config.vocab;
+    match &job.weights {
+        Some(dir) => {
+            let text = read_text(dir, rows)?;
+            say!("{}", text.description());
+            Ok(text)
+        }
+        None => Ok(Text::train(
+            texts()?.iter().map(String::as_str),
+            rows.min(MAX_TRAINED_VOCAB),
+        )?),
+    }
+}
+
+/// Reads a model folder's tokenizer and compares it with the `rows` of the model's embedding.
+pub(super) fn read_text(dir: &Path, rows: usize) -> anyhow::Result<Text> {
+    let path = dir.join("tokenizer.json");
+    let text = Text::read(&path, &hf::read_tokens(dir)?)?;
+    if text.vocab() > rows {
         bail!(
-            "--document-mask hides documents from each other, and random tokens have none: give --data"
+            "{} has {} tokens, and the model's embedding has {rows} rows: they do not belong together",
+            path.display(),
+            text.vocab(),
         );
     }
+    if let Some(id) = text.ends().iter().find(|id| **id as usize >= rows) {
+        bail!(
+            "answers of the model in {} end with id {id}, and its embedding has {rows} rows: correct eos_token_id",
+            dir.display(),
+        );
+    }
+    Ok(text)
+}
+
+/// Returns what reads the weights of a folder into the job's model.
+pub(super) fn load(
+    job: &Job<Llama>,
+) -> impl FnOnce(Llama, &Path, &Device) -> anyhow::Result<(Llama, Option<NonFinite>)> {
+    |model, dir, device| Ok(hf::load_reported(model, &job.config, dir, device)?)
+}
+
+/// Writes the model to the folder of `--save`, if there is one.
+///
+/// # Communication
+/// All processes read all parameters, and learn how it ended.
+/// # Errors
+/// If a parameter cannot be read, or a file not be written.
+pub(super) fn save(
+    session: &Session<'_, Llama>,
+    dir: Option<&Path>,
+    model: &Llama,
+    text: Option<&Text>,
+    origin: Option<&Origin>,
+) -> anyhow::Result<()> {
+    let (Some(dir), Some(text)) = (dir, text) else {
+        return Ok(());
+    };
+    let device = session.mesh.device();
+    if let Some(found) = hf::save(model, &session.job.config, text, origin, dir, device)? {
+        note!("warning: the model in {} has {found}", dir.display());
+    }
+    say!("model: {}", dir.display());
     Ok(())
 }

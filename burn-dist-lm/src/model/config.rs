@@ -2,6 +2,7 @@ use burn::nn::{
     Embedding, EmbeddingConfig, Initializer, Linear, LinearConfig, RmsNorm, RmsNormConfig,
 };
 use burn::tensor::Device;
+use burn_dist::trainer::report::count_text;
 use thiserror::Error;
 
 use super::{Attention, Block, FeedForward, Llama, RopeConfig, RopeScaling};
@@ -387,6 +388,44 @@ impl LlamaConfig {
             head_dim: self.head_dim(),
             rope: self.rope.clone(),
         }
+    }
+
+    /// The matrices of a model of this name with their shapes and counts, as a table.
+    pub fn table(&self, name: &str) -> String {
+        let Self {
+            dim,
+            hidden_dim,
+            vocab,
+            num_layers,
+            ..
+        } = *self;
+        let kv_dim = self.num_kv_heads * self.head_dim();
+        let mut rows = vec![
+            (1, "tok_embeddings", vec![vocab, dim]),
+            (2 * num_layers + 1, "norms", vec![dim]),
+            (2 * num_layers, "attention wq, wo", vec![dim, dim]),
+            (2 * num_layers, "attention wk, wv", vec![dim, kv_dim]),
+            (2 * num_layers, "ffn w1, w3", vec![dim, hidden_dim]),
+            (num_layers, "ffn w2", vec![hidden_dim, dim]),
+        ];
+        if !self.tied {
+            rows.push((1, "output", vec![dim, vocab]));
+        }
+        let mut text = format!(
+            "{name}: {} parameters",
+            count_text(self.num_params() as u64)
+        );
+        for (times, what, shape) in rows {
+            let count = times * shape.iter().product::<usize>();
+            let shape: Vec<String> = shape.iter().map(usize::to_string).collect();
+            let times = match times {
+                1 => String::new(),
+                times => format!("{times} x"),
+            };
+            let (shape, count) = (shape.join(" x "), count_text(count as u64));
+            text += &format!("\n  {times:>6} {what:<18} {shape:>16} {count:>18}");
+        }
+        text
     }
 
     /// A model small enough for tests.

@@ -11,6 +11,7 @@ use burn_dist::trainer::batch::{BatchSource, Position, in_samples};
 use burn_dist::trainer::checkpoints::{Keeper, SoFar};
 use burn_dist::trainer::mesh::Mesh;
 use burn_dist::trainer::metrics::RunMetrics;
+use burn_dist::trainer::model::Model;
 use burn_dist::trainer::optimizer::optimizer;
 use burn_dist::trainer::progress::Progress;
 use burn_dist::trainer::run::{Phase, Trace, run};
@@ -109,26 +110,11 @@ fn the_loss_falls() {
     assert!(last < first * 0.5, "{first} to {last}");
 }
 
-/// torchtitan counts 6 flops for each token and weight of a matrix, and 12 x layers x heads x width x tokens for
-/// attention (`torchtitan/models/llama3/model/args.py`, `get_nparams_and_flops`): all pairs of a query and a key,
-/// and no score twice. Here keys that a causal mask hides are left out, and the backward makes the scores again.
+/// Scores that the backward of attention makes again are work of the hardware, not of the model.
 #[test]
 fn the_flops_of_a_step_are_those_of_the_formula() {
     let config = LlamaConfig::test();
-    let head_dim = config.dim / config.num_heads;
-    let kv_dim = head_dim * config.num_kv_heads;
-    let attention = 2 * config.dim * config.dim + 2 * config.dim * kv_dim;
-    let layer = attention + 3 * config.dim * config.hidden_dim;
-    let weights = config.num_layers * layer + config.dim * config.vocab;
-    let (rows, seq) = (4.0, 8.0);
-    let products = 6.0 * weights as f64 * rows * seq;
-    let of_torchtitan = 12.0 * (config.num_layers * config.dim) as f64 * seq * rows * seq;
-    let pairs = (seq + 1.0) / (2.0 * seq);
-    // Rotary positions turn queries and keys by products here, and their gradients back.
-    let turned = config.num_layers * (config.dim + kv_dim) * head_dim;
-    let turns = 4.0 * turned as f64 * rows * seq;
-    // Scores that the backward of attention makes again are work of the hardware, not of the model.
-    let expected = products + turns + of_torchtitan * pairs;
+    let expected = Llama::flops(&config, &repeat().next_batch().unwrap()).unwrap();
     for axes in ["1", "fsdp=2,tp=2", "pp=2", "dp=2,cp=2"] {
         let mesh = Mesh::open::<Llama>(&devices(Some(axes))).unwrap();
         let model = config.init(mesh.device());

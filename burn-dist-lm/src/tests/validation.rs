@@ -167,9 +167,9 @@ fn every_position_counts_alike_whatever_its_batch() {
     let model = model.valid();
     let losses = |batches, source: Box<dyn BatchSource<Batch = Batch>>| {
         let mut validation = Validation::new(source, batches, None).unwrap();
-        let first = validation.loss(&model, 1, &mesh).unwrap().0;
+        let first = validation.loss(&model, 1, &mesh).unwrap().loss;
         // The same rows again.
-        let again = validation.loss(&model, 1, &mesh).unwrap().0;
+        let again = validation.loss(&model, 1, &mesh).unwrap().loss;
         assert_eq!(first, again);
         f64::from(first)
     };
@@ -197,7 +197,7 @@ fn documents_that_share_rows_are_validated_as_they_are_trained() {
             share_rows,
         };
         let mut validation = Validation::new(Box::new(source), 2, None).unwrap();
-        validation.loss(&model, 1, &mesh).unwrap().0
+        validation.loss(&model, 1, &mesh).unwrap().loss
     };
     let (together, alone) = (loss(true), loss(false));
     assert!((together - alone).abs() < 1e-5, "{together}, {alone}");

@@ -30,6 +30,13 @@ impl Position {
         self.rows
     }
 
+    /// Returns what it says of something that its rows are a function of: of the `tokenizer`, for instance.
+    pub fn identity(&self, what: &str) -> Option<&str> {
+        let mut all = self.identity.iter();
+        let found = all.find(|(name, _)| name == what);
+        found.map(|(_, value)| value.as_str())
+    }
+
     /// Puts together what processes know of the same position.
     ///
     /// # Errors

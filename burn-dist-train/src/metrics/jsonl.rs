@@ -50,7 +50,11 @@ impl Sink for Jsonl {
         self.file.path()
     }
 
+    /// Texts have no place here: what is theirs is in a file of its own.
     fn write(&mut self, record: &Record) -> io::Result<()> {
+        if matches!(record, Record::Text(_)) {
+            return Ok(());
+        }
         self.line.clear();
         serde_json::to_writer(&mut self.line, &Line(record))?;
         self.line.push(b'\n');
@@ -83,6 +87,7 @@ impl Serialize for Line<'_> {
                     map.serialize_entry(name, value)?;
                 }
             }
+            Record::Text(text) => map.serialize_entry("text", &text.name)?,
         }
         map.end()
     }

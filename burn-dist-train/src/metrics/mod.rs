@@ -48,7 +48,7 @@ mod writer;
 pub use error::MetricsError;
 pub use jsonl::Jsonl;
 pub use layer::EventLayer;
-pub use record::{Event, Figures, Record};
+pub use record::{Event, Figures, Record, Text};
 pub use tensorboard::TensorBoard;
 pub use writer::{Inbox, Metrics, QUEUE};
 

@@ -12,6 +12,29 @@ pub enum Record {
     Figures(Figures),
     /// An event.
     Event(Event),
+    /// A text.
+    Text(Text),
+}
+
+/// A text of a run, such as its configuration, which programs that draw figures show beside them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Text {
+    pub(super) name: Cow<'static, str>,
+    pub(super) step: u64,
+    pub(super) time_unix_ms: u64,
+    pub(super) text: String,
+}
+
+impl Text {
+    /// A text of a run that has done `step` steps. It is shown as it is, line by line.
+    pub fn new(name: impl Into<Cow<'static, str>>, step: u64, text: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            step,
+            time_unix_ms: now_unix_ms(),
+            text: text.into(),
+        }
+    }
 }
 
 /// Figures of a step.

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 
 use super::layer::EventLayer;
 use super::message::Message;
-use super::{Event, Figures, MetricsError, Record, Sink};
+use super::{Event, Figures, MetricsError, Record, Sink, Text};
 
 /// Records that wait for the writer at most.
 pub const QUEUE: usize = 1024;
@@ -90,6 +90,11 @@ impl Metrics {
     /// Hands an event over; waits while the queue is full.
     pub fn event(&self, event: Event) {
         self.send(Message::Record(Record::Event(event)));
+    }
+
+    /// Hands a text over; waits while the queue is full.
+    pub fn text(&self, text: Text) {
+        self.send(Message::Record(Record::Text(text)));
     }
 
     /// Waits until everything handed over was written, or could not be. A program does so before it saves a checkpoint:

@@ -418,29 +418,101 @@ impl Kept {
     }
 }
 
+/// A checkpoint that is looked at, and not gone on from.
+pub struct Stored {
+    saved: Saved,
+    /// How far its run was.
+    pub so_far: SoFar,
+    /// What is said where it cannot be read.
+    unreadable: String,
+}
+
+impl Stored {
+    /// Opens that of a step, or the newest, in a folder that another program may have meanwhile.
+    ///
+    /// # Errors
+    /// If there is none, or it cannot be read.
+    pub fn open(root: &Path, step: Option<u64>, device: &Device) -> anyhow::Result<Self> {
+        // A folder is made by who saves.
+        if !root.is_dir() {
+            bail!("there is no folder of checkpoints {}", root.display());
+        }
+        let checkpoints = Checkpointer::at(root, device)?;
+        let resume = step.map_or(Resume::Auto, Resume::At);
+        let found = opened(&checkpoints, resume, root)?;
+        let (saved, so_far) =
+            found.with_context(|| format!("there is no checkpoint in {}", root.display()))?;
+        Ok(Self {
+            unreadable: format!("cannot read the checkpoint of step {}", saved.step()),
+            saved,
+            so_far,
+        })
+    }
+
+    /// Reads the weights into a model.
+    ///
+    /// # Errors
+    /// If they are those of another model than the one that is `described`, or cannot be read.
+    pub fn model<M: Model>(&self, model: M, described: &Described) -> anyhow::Result<M> {
+        if let Some(expected) = &self.so_far.model {
+            let checked = expected.check(described, M::WORDS);
+            checked.with_context(|| self.unreadable.clone())?;
+        }
+        let model = self.saved.module("model", model);
+        model.with_context(|| self.unreadable.clone())
+    }
+}
+
 /// Opens what a run goes on from.
 fn resumed(
     checkpoints: &Checkpointer,
     resume: Resume,
     root: &Path,
 ) -> anyhow::Result<Option<(Saved, SoFar)>> {
+    if resume == Resume::Never {
+        tell_passed_over(checkpoints)?;
+        if let Some(step) = checkpoints.newest()? {
+            bail!(
+                "{} has checkpoints up to step {step}: go on from there with --resume auto, or choose another \
+                 folder",
+                root.display()
+            );
+        }
+        return Ok(None);
+    }
+    let found = opened(checkpoints, resume, root)?;
+    match &found {
+        Some((_, so_far)) => {
+            let (phase, done) = (&so_far.phase, so_far.losses.len());
+            say!("resuming {} after step {done} of {phase}", root.display());
+        }
+        None => say!(
+            "no checkpoint in {}: the run begins with step 1",
+            root.display()
+        ),
+    }
+    Ok(found)
+}
+
+/// Tells of what is in the folder and no checkpoint.
+fn tell_passed_over(checkpoints: &Checkpointer) -> anyhow::Result<()> {
     if speaks() {
         for passed in checkpoints.checkpoints().newest()?.passed_over {
             note!("warning: {passed}; it is passed over");
         }
     }
+    Ok(())
+}
+
+/// Opens the checkpoint of a step, or the newest, if there is one.
+fn opened(
+    checkpoints: &Checkpointer,
+    resume: Resume,
+    root: &Path,
+) -> anyhow::Result<Option<(Saved, SoFar)>> {
+    tell_passed_over(checkpoints)?;
     let unreadable = || format!("cannot read the checkpoints in {}", root.display());
     let saved = match resume {
-        Resume::Never => {
-            if let Some(step) = checkpoints.newest()? {
-                bail!(
-                    "{} has checkpoints up to step {step}: go on from there with --resume auto, or choose another \
-                     folder",
-                    root.display()
-                );
-            }
-            return Ok(None);
-        }
         Resume::At(step) => checkpoints.open(step).with_context(|| {
             let steps = checkpoints.checkpoints().steps().unwrap_or_default();
             let steps: Vec<String> = steps.iter().map(u64::to_string).collect();
@@ -451,15 +523,9 @@ fn resumed(
             let root = root.display();
             format!("cannot go on from the checkpoint of step {step} in {root}, which has {steps}")
         })?,
-        Resume::Auto => match checkpoints.latest() {
+        Resume::Never | Resume::Auto => match checkpoints.latest() {
             Ok(Some(saved)) => saved,
-            Ok(None) => {
-                say!(
-                    "no checkpoint in {}: the run begins with step 1",
-                    root.display()
-                );
-                return Ok(None);
-            }
+            Ok(None) => return Ok(None),
             Err(error) => {
                 let newest = checkpoints.checkpoints().newest();
                 let step = newest.ok().and_then(|newest| newest.step);
@@ -482,8 +548,6 @@ fn resumed(
         _ => {}
     }
     let progress: SoFar = saved.value("so far").with_context(unreadable)?;
-    let (phase, done) = (&progress.phase, progress.losses.len());
-    say!("resuming {} after step {done} of {phase}", root.display());
     Ok(Some((saved, progress)))
 }
 

@@ -24,7 +24,7 @@ use crate::clock::Simulation;
 use crate::explanation::{Ask, MemoryPlan, MemoryTimeline};
 use crate::layout::Rows;
 use crate::mesh::{Axis, AxisRole, MeshShape};
-use crate::parallel::ParallelError;
+use crate::parallel::{ParallelError, ParamSpec};
 use crate::report::{AccountedMemory, MeshReport, RankStats, RankTimes};
 use crate::schedule::Timeline;
 use crate::train::files::write_whole;
@@ -110,6 +110,21 @@ fn policy(plan: Plan, units: &str, args: &MeshArgs) -> anyhow::Result<Plan> {
         plan = plan.replicate_indivisible();
     }
     Ok(plan)
+}
+
+/// The number of a parameter's module in the list `units`: `layers.3.norm.gamma` -> 3.
+fn unit(units: &str, path: &str) -> Option<usize> {
+    let rest = path.strip_prefix(units)?.strip_prefix('.')?;
+    rest.split('.').next()?.parse().ok()
+}
+
+/// The outermost list of modules that a parameter is in: `layers.3.norm.gamma` -> `layers`.
+fn list(path: &str) -> Option<&str> {
+    let numbers = path.match_indices('.').filter(|(at, _)| {
+        let next = path[at + 1..].split('.').next();
+        next.is_some_and(|next| next.parse::<usize>().is_ok())
+    });
+    numbers.map(|(at, _)| &path[..at]).next()
 }
 
 /// The axes that a model can be trained on, for people: `pp, dp, fsdp, cp and tp`.
@@ -346,10 +361,73 @@ impl Mesh {
     /// # Errors
     /// If the model cannot be laid out so.
     pub fn stages<M: Model>(&self, model: &M) -> anyhow::Result<Option<String>> {
+        let (_, specs) = self.resolve(model)?;
+        Ok(stages::table(&specs, self.mesh.shape()))
+    }
+
+    /// The number of the model's parameters.
+    ///
+    /// # Errors
+    /// If the model cannot be laid out so.
+    pub fn num_params<M: Model>(&self, model: &M) -> anyhow::Result<usize> {
+        let (_, specs) = self.resolve(model)?;
+        Ok(specs.iter().map(|spec| spec.layout.numel()).sum())
+    }
+
+    /// The number of modules in the list that the model is made of; 0 if it names none.
+    ///
+    /// # Errors
+    /// If the model cannot be laid out so.
+    pub fn num_units<M: Model>(&self, model: &M) -> anyhow::Result<usize> {
+        let (_, specs) = self.resolve(model)?;
+        let units = specs.iter().filter_map(|spec| unit(M::UNITS, &spec.path));
+        Ok(units.max().map_or(0, |last| last + 1))
+    }
+
+    /// The plan of a model under the policy of the run, and what it says of each parameter.
+    fn resolve<M: Model>(&self, model: &M) -> anyhow::Result<(Plan, Vec<ParamSpec>)> {
         let plan = policy(model.plan_on(self.mesh.shape())?, M::UNITS, &self.args)?;
         let specs = plan.resolve(model, self.mesh.shape());
         let specs = specs.map_err(|error| self.misfit(&error))?;
-        Ok(stages::table(&specs, self.mesh.shape()))
+        Ok((plan, specs))
+    }
+
+    /// Refuses a model that says of itself what its parameters are not.
+    fn check_says<M: Model>(&self, specs: &[ParamSpec]) -> anyhow::Result<()> {
+        let paths = specs.iter().map(|spec| spec.path.as_str());
+        let is_there = paths.clone().any(|path| unit(M::UNITS, path).is_some());
+        if !M::UNITS.is_empty() && !is_there {
+            let mut lists: Vec<&str> = paths.filter_map(list).collect();
+            lists.dedup();
+            bail!(
+                "the model says that it is made of the list `{}` (Model::UNITS), and has no parameters there; its lists: {}",
+                M::UNITS,
+                match lists.as_slice() {
+                    [] => "none".to_string(),
+                    lists => lists.join(", "),
+                }
+            );
+        }
+        let shape = self.mesh.shape();
+        for (index, axis) in shape.axes().iter().enumerate() {
+            let says = M::AXES.contains(&axis.name.as_str()) && axis.role.splits_model();
+            let splits = |spec: &ParamSpec| {
+                let mut axes = spec.layout.sharded_axes();
+                axes.any(|axis| usize::from(axis.0) == index)
+            };
+            if says
+                && axis.size > 1
+                && !self.args.forward.replicate_indivisible
+                && !specs.iter().any(splits)
+            {
+                bail!(
+                    "the model says that its tensors are split over axis `{}` (Model::AXES), and its plan splits none over \
+                     that of the mesh {shape}: all ranks along it would do the same",
+                    axis.name
+                );
+            }
+        }
+        Ok(())
     }
 
     /// The rows that this process has to read of a step's `batch` rows, cut into microbatches.
@@ -375,9 +453,10 @@ impl Mesh {
     /// Lays the model's parameters out over the mesh.
     ///
     /// # Errors
-    /// If the model cannot be laid out so.
+    /// If the model cannot be laid out so, or says of its units or axes what they are not.
     pub fn parallelize<M: Model>(&self, model: M) -> anyhow::Result<M> {
-        let plan = policy(model.plan_on(self.mesh.shape())?, M::UNITS, &self.args)?;
+        let (plan, specs) = self.resolve(&model)?;
+        self.check_says::<M>(&specs)?;
         model
             .parallelize_with(self.mesh.shape(), &plan)
             .map_err(|error| self.misfit(&error))

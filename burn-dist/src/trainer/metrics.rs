@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use super::exit::End;
 use super::processes::Processes;
+use super::validation::Measured;
 use super::voice::{complain, in_one_line};
 use crate::train::StepFigures;
-use crate::train::metrics::{Event, Figures, Inbox, Jsonl, Metrics, Sink, TensorBoard, name};
+use crate::train::metrics::{Event, Figures, Inbox, Jsonl, Metrics, Sink, TensorBoard, Text, name};
 use crate::train::run::RunFolder;
 
 /// The figures of a run, if it writes any.
@@ -59,7 +60,7 @@ pub struct StepRow {
     /// The part of it that was waiting for the batch.
     pub waiting_for_data: Duration,
     /// The loss on what is held out, after it, and how long that took.
-    pub validation: Option<(f32, Duration)>,
+    pub validation: Option<Measured>,
     /// Figures of the model, by name.
     pub figures: Vec<(String, f32)>,
 }
@@ -140,6 +141,13 @@ impl RunMetrics {
         }
     }
 
+    /// Writes a text of the run that has done `done` steps, for TensorBoard.
+    pub fn text(&self, name: &'static str, done: usize, text: &str) {
+        if let Some(metrics) = self.0.as_ref().and_then(|kept| kept.metrics.as_ref()) {
+            metrics.text(Text::new(name, done as u64, text));
+        }
+    }
+
     /// Waits until everything so far is written.
     pub fn settle(&self) {
         if let Some(metrics) = self.0.as_ref().and_then(|kept| kept.metrics.as_ref()) {
@@ -184,9 +192,9 @@ impl StepRow {
         if let Some(norm) = self.gradient_norm {
             figures.push(name::GRADIENT_NORM, norm.into());
         }
-        if let Some((loss, time)) = self.validation {
-            figures.push(name::VALIDATION_LOSS, loss.into());
-            figures.push(name::VALIDATION_MS, ms(time));
+        if let Some(found) = self.validation {
+            figures.push(name::VALIDATION_LOSS, found.loss.into());
+            figures.push(name::VALIDATION_MS, ms(found.time));
         }
         for (name, value) in &self.figures {
             figures.push(format!("model/{name}"), f64::from(*value));

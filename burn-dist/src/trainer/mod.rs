@@ -7,7 +7,10 @@
 //! | file | idea |
 //! | --- | --- |
 //! | `model`, `batch` | what a program brings: a model, and rows for it |
-//! | `args` | groups of options for its command line |
+//! | `args`, `sections` | groups of options for its command line; their places in a configuration file |
+//! | `command_line`, `job` | a program's command line with such a file; the model and the rows that it names |
+//! | `session` | a training command between its start and its end |
+//! | `explain`, `simulate`, `evaluate` | commands that run no step: its plan, its time, the loss of a model as it is |
 //! | `mesh` | the devices, opened by these options |
 //! | `run`, `step` | the loop; one step of it: microbatches, clipping, the optimizer |
 //! | `validation` | the loss on what is held out |
@@ -22,8 +25,12 @@ pub mod args;
 pub mod batch;
 pub mod capacity;
 pub mod checkpoints;
+pub mod command_line;
 pub mod error;
+pub mod evaluate;
 pub mod exit;
+pub mod explain;
+pub mod job;
 pub mod lost;
 pub mod mesh;
 pub mod metrics;
@@ -38,6 +45,9 @@ pub mod progress;
 pub mod report;
 pub mod run;
 pub mod schedule;
+pub mod sections;
+pub mod session;
+pub mod simulate;
 pub mod stages;
 pub mod step;
 pub mod validation;

@@ -14,17 +14,20 @@ use crate::{Parallelize, Plan};
 ///
 /// # Source
 /// torchtitan's `ModelProtocol` and `TrainSpec`, which ask for the same of a model. Differs: how a model is split is a
-/// plan, in place of functions that change the model, and its flops are counted by the planner.
+/// plan, in place of functions that change the model, and its flops are counted by the planner, which compares them with
+/// what the model says.
 pub trait Model: Module + Parallelize {
     /// Its sizes.
     type Config: Clone + std::fmt::Debug;
     /// The rows of a step.
     type Batch: Batch;
 
-    /// The path of the list of modules that the stages of a pipeline are made of: `layers`. Stages by cost need it.
+    /// The path of the list of modules that the model is made of: `layers`. Stages by cost are cut from it. A model that
+    /// has no such list is refused where it is laid out.
     const UNITS: &'static str = "";
     /// Names of the axes that tensors of the model are split over, beside those of rows, sequences and stages: `tp`. A
-    /// mesh with another one would have ranks that all do the same.
+    /// mesh with another one would have ranks that all do the same, and is refused; so is one of these that splits no
+    /// parameter.
     const AXES: &'static [&'static str] = &["tp"];
     /// The model and its data by the options of the program, for messages.
     const WORDS: Words = Words::NONE;
@@ -51,6 +54,13 @@ pub trait Model: Module + Parallelize {
 
     /// Returns the sum of the losses of what is held out, and how many these are.
     fn held_out(&self, part: Tensors<Self>) -> [Tensor<1>; 2];
+
+    /// Returns the flops of a training step on these rows by the model's own formula, if it has one: those of products,
+    /// forward and backward, each once. Where a step is planned, a formula that is far from what the planner counts is
+    /// warned of; figures are by the planner.
+    fn flops(_config: &Self::Config, _rows: &Self::Batch) -> Option<f64> {
+        None
+    }
 
     /// Returns all that tells a model of these sizes from others, as names and values: what goes on with its weights
     /// has to have the same.
@@ -87,6 +97,8 @@ pub struct Words {
     pub model: &'static str,
     /// The things that have to be named again where a run goes on: `the model, the data, --seq and --seed`.
     pub again: &'static str,
+    /// Settings that need less memory than a training step that does not fit.
+    pub remedies: &'static str,
 }
 
 impl Words {
@@ -94,5 +106,7 @@ impl Words {
     pub const NONE: Self = Self {
         model: "",
         again: "the model, the data and the seed",
+        remedies: "fewer ranks on it (a smaller --mesh, or more machines), a smaller --batch, --accumulate, \
+                   --activation-checkpoint full, or a smaller model",
     };
 }

@@ -3,15 +3,20 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
+use burn_core::tensor::Tensor;
 
+use super::args::{MeshArgs, PipelineArgs, StagesBy};
 use super::batch::Batch;
+use super::job::{Job, StepRows};
 use super::mesh::{Explanation, Mesh};
 use super::model::Model;
 use super::optimizer::optimizer;
 use super::report::bytes_text;
 use super::step::{Norm, step};
+use crate::clock::{Hardware, ModuleCosts};
 use crate::explanation::{Ask, MemoryClass, MemoryPlan};
+use crate::mesh::MeshShape;
 
 /// The work and memory of the steps of a run.
 #[derive(Debug, Clone)]
@@ -57,6 +62,80 @@ pub fn steps<M: Model>(
         first: made.memory,
         steady,
     })
+}
+
+/// Plans two steps of a job's model on `rows`, the first one of `first` microbatches: however many these are, it leaves
+/// the same behind. The second is asked `ask`.
+///
+/// # Errors
+/// If a step cannot be planned.
+pub fn planned<M: Model>(
+    mesh: &Mesh,
+    job: &Job<M>,
+    rows: StepRows,
+    first: usize,
+    ask: &Ask,
+) -> anyhow::Result<Predicted> {
+    let model = mesh.parallelize(M::build(&job.config, mesh.device()))?;
+    let next = |microbatches| (job.sample)(rows.of_microbatch() * microbatches);
+    steps(mesh, model, next, [first, rows.accumulate], ask)
+}
+
+/// Plans the loss of one batch that is held out, on a dry mesh.
+///
+/// # Errors
+/// If it cannot be planned.
+pub fn held_out<M: Model>(mesh: &Mesh, job: &Job<M>) -> anyhow::Result<Explanation> {
+    let model = mesh.parallelize(M::build(&job.config, mesh.device()))?;
+    let model = model.valid();
+    let (device, batch) = (mesh.inference_device(), (job.sample)(job.rows.batch)?);
+    let (result, plan) = mesh.explain(Ask::default(), || {
+        let hold = mesh.hold();
+        let parts = batch.split(job.rows.accumulate);
+        let mut losses = Vec::new();
+        for part in parts {
+            losses.extend(model.held_out(part.enter(&device, false)?));
+        }
+        drop(hold);
+        Tensor::cat(losses, 0).try_into_data()?;
+        anyhow::Ok(())
+    })?;
+    result.context("the loss cannot be planned")?;
+    Ok(plan)
+}
+
+/// Returns the devices with what modules cost on `hardware`, if stages are cut by that.
+///
+/// # Errors
+/// If the model names no list that stages are cut from, or a step cannot be planned.
+pub fn costed<M: Model>(
+    devices: &MeshArgs,
+    job: &Job<M>,
+    hardware: &Hardware,
+) -> anyhow::Result<MeshArgs> {
+    let mut devices = devices.clone();
+    let has_stages = |mesh: &MeshShape| mesh.pipeline_axis().is_some();
+    if devices.pipeline.stages_by == StagesBy::Layers
+        || !devices.forward.axes.mesh.as_ref().is_some_and(has_stages)
+    {
+        return Ok(devices);
+    }
+    if M::UNITS.is_empty() {
+        bail!(
+            "--stages-by cost cuts a list of modules into stages, and this model names none (Model::UNITS): its stages \
+             are those of its plan"
+        );
+    }
+    let mut one = devices.clone();
+    one.forward.axes.mesh = None;
+    one.pipeline = PipelineArgs::default();
+    let ask = Ask {
+        hardware: Some(hardware.clone()),
+        ..Ask::default()
+    };
+    let step = planned(&Mesh::dry::<M>(&one)?, job, job.rows.cut_to(1), 1, &ask)?;
+    devices.pipeline.costs = Some(ModuleCosts::new(&step.steady.simulations));
+    Ok(devices)
 }
 
 /// Memory of the ranks as a table: what they hold when they hold most, and the most of each class; ranks with equal

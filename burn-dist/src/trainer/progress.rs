@@ -1,14 +1,12 @@
-//! The progress of a training phase: a bar on a terminal, a line now and then elsewhere.
+//! The progress of a training phase: a bar on a terminal, a line for each step elsewhere, as logs of batch systems have.
 
 use std::io::IsTerminal;
+use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::report::{RankMemory, bytes_text, count_text};
 use super::voice::{note, say, speaks};
-
-/// Lines written over a phase where there is no terminal to draw on.
-const PLAIN_LINES: usize = 10;
 
 /// The part of a step that is shown.
 #[derive(Debug, Clone, Copy)]
@@ -21,6 +19,12 @@ pub struct Shown<'a> {
     pub figures: &'a [f32],
     /// Tokens, or what else a batch counts, per second at the median step time.
     pub tokens_per_second: f64,
+    /// The learning rate.
+    pub rate: f64,
+    /// The time of the step.
+    pub time: Duration,
+    /// The norm of its gradients, if it is known.
+    pub gradient_norm: Option<f32>,
 }
 
 /// The text of a step.
@@ -33,6 +37,8 @@ pub struct Progress {
     /// The ranks of all processes.
     num_ranks: usize,
     bar: Option<ProgressBar>,
+    /// Steps from one line on standard error to the next; none, where there is a bar alone.
+    every: Option<usize>,
     /// Steps from one line on standard output to the next, and their text, if that is wanted in place of all else.
     lines: Option<(usize, Line)>,
     quiet: bool,
@@ -62,9 +68,18 @@ impl Progress {
             name: name.to_string(),
             steps,
             num_ranks,
+            every: bar.is_none().then_some(1),
             bar,
             lines: None,
             quiet: !speaks,
+        }
+    }
+
+    /// Writes a line every so many steps, and for the last, on a terminal too: as many as usual, without a number.
+    pub fn log_every(self, steps: Option<usize>) -> Self {
+        Self {
+            every: steps.or(self.every),
+            ..self
         }
     }
 
@@ -88,6 +103,7 @@ impl Progress {
             name: String::new(),
             steps: 0,
             num_ranks: 0,
+            every: None,
             bar: None,
             lines: None,
             quiet: true,
@@ -111,15 +127,25 @@ impl Progress {
             return;
         }
         let message = message(loss, tokens_per_second, memory, self.num_ranks);
+        let is_due = |every: usize| done == self.steps || done.is_multiple_of(every);
+        if self.every.is_some_and(is_due) {
+            let (name, steps) = (&self.name, self.steps);
+            self.write(format!(
+                "{name:>9} {done:>5}/{steps} {message}{}",
+                more(shown)
+            ));
+        }
+        if let Some(bar) = &self.bar {
+            bar.set_message(message);
+            bar.set_position(done as u64);
+        }
+    }
+
+    /// Writes a line, above the bar if there is one.
+    fn write(&self, line: String) {
         match &self.bar {
-            Some(bar) => {
-                bar.set_message(message);
-                bar.set_position(done as u64);
-            }
-            None if done == self.steps || done.is_multiple_of(self.steps.div_ceil(PLAIN_LINES)) => {
-                note!("{:>9} {done:>5}/{} {message}", self.name, self.steps);
-            }
-            None => {}
+            Some(bar) => bar.println(line),
+            None => note!("{line}"),
         }
     }
 
@@ -132,10 +158,7 @@ impl Progress {
             "{:>9} validation loss {loss:.4} after step {done}",
             self.name
         );
-        match &self.bar {
-            Some(bar) => bar.println(line),
-            None => note!("{line}"),
-        }
+        self.write(line);
     }
 
     /// Leaves the last state on the screen.
@@ -159,6 +182,17 @@ impl Progress {
             );
         }
     }
+}
+
+/// The part of a step's line that a bar has no room for.
+fn more(shown: &Shown<'_>) -> String {
+    let norm = shown.gradient_norm;
+    let norm = norm.map_or_else(String::new, |norm| format!("  norm {norm:.3}"));
+    format!(
+        "  lr {:.3e}{norm}  {:.1} ms",
+        shown.rate,
+        shown.time.as_secs_f64() * 1e3
+    )
 }
 
 fn message(loss: f32, tokens_per_second: f64, memory: &[RankMemory], num_ranks: usize) -> String {
@@ -187,6 +221,36 @@ fn message(loss: f32, tokens_per_second: f64, memory: &[RankMemory], num_ranks: 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_has_the_rate_and_the_time_of_its_step() {
+        let shown = Shown {
+            done: 3,
+            loss: 1.25,
+            figures: &[],
+            tokens_per_second: 5.0,
+            rate: 2e-3,
+            time: Duration::from_micros(12_340),
+            gradient_norm: None,
+        };
+        assert_eq!(more(&shown), "  lr 2.000e-3  12.3 ms");
+        let norm = Shown {
+            gradient_norm: Some(0.5),
+            ..shown
+        };
+        assert_eq!(more(&norm), "  lr 2.000e-3  norm 0.500  12.3 ms");
+    }
+
+    #[test]
+    fn a_number_of_steps_goes_over_the_usual_one() {
+        let plain = Progress {
+            every: Some(1),
+            ..Progress::quiet()
+        };
+        let bar = Progress::quiet();
+        assert_eq!(plain.log_every(Some(7)).every, Some(7));
+        assert_eq!(bar.log_every(None).every, None);
+    }
 
     #[test]
     fn the_message_shows_the_range_over_ranks() {

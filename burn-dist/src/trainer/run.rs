@@ -183,14 +183,17 @@ pub fn run<M: Model>(
             loss,
             figures: &figures,
             tokens_per_second,
+            rate,
+            time,
+            gradient_norm,
         };
         progress.step(&shown, &before.memory);
         trace.interrupted = mesh.processes().stop(phase.stop)?;
         let validation = match held_out.filter(|_| loss.is_finite()) {
             Some(held_out) => {
                 let found = held_out.loss(&model.valid(), recipe.accumulate, mesh)?;
-                trace.validation.push((done, found.0));
-                progress.validated(done, found.0);
+                trace.validation.push((done, found.loss));
+                progress.validated(done, found.loss);
                 // What that did is no part of the next step.
                 report = mesh.report();
                 before = Account::of(&report);

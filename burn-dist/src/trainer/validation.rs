@@ -18,6 +18,17 @@ pub struct Validation<'a, B> {
     every: Option<usize>,
 }
 
+/// The loss on what is held out.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Measured {
+    /// The mean over all positions that are learnt.
+    pub loss: f32,
+    /// How many these are.
+    pub positions: u64,
+    /// How long it took.
+    pub time: Duration,
+}
+
 impl<'a, B: Batch> Validation<'a, B> {
     /// Takes the next `batches` batches of `source`: every `every` steps, and after the last one.
     ///
@@ -41,8 +52,8 @@ impl<'a, B: Batch> Validation<'a, B> {
         is_last || self.every.is_some_and(|every| done.is_multiple_of(every))
     }
 
-    /// Returns the mean loss over all positions that are learnt, and how long it took. Batches are cut into
-    /// `microbatches`, as those of a step are. Neither the model nor random numbers change.
+    /// Returns the mean loss over all positions that are learnt. Batches are cut into `microbatches`, as those of a step
+    /// are. Neither the model nor random numbers change.
     ///
     /// # Communication
     /// A forward pass of each batch under the model's layouts, without gradients; two numbers are read.
@@ -53,7 +64,7 @@ impl<'a, B: Batch> Validation<'a, B> {
         model: &M,
         microbatches: usize,
         mesh: &Mesh,
-    ) -> anyhow::Result<(f32, Duration)> {
+    ) -> anyhow::Result<Measured> {
         let begin = Instant::now();
         let device = mesh.inference_device();
         self.source
@@ -77,6 +88,10 @@ impl<'a, B: Batch> Validation<'a, B> {
             sum += both.next().map_or(0.0, f64::from);
             positions += both.next().map_or(0.0, f64::from);
         }
-        Ok(((sum / positions) as f32, begin.elapsed()))
+        Ok(Measured {
+            loss: (sum / positions) as f32,
+            positions: positions as u64,
+            time: begin.elapsed(),
+        })
     }
 }

@@ -1,4 +1,4 @@
-//! Event files that TensorBoard reads: scalars of its plugin `scalars`.
+//! Event files that TensorBoard reads: scalars of its plugin `scalars`, texts of its plugin `text`.
 //!
 //! Values are 32-bit floats there: the lines of JSON have all digits. A file is named after the time and the process
 //! that made it; TensorBoard reads those of a directory in the order of their names. Each run of a program makes one,
@@ -76,25 +76,33 @@ impl Sink for TensorBoard {
 
     /// Events have no place here.
     fn write(&mut self, record: &Record) -> io::Result<()> {
-        let Record::Figures(Figures {
-            step,
-            time_unix_ms,
-            values,
-        }) = record
-        else {
-            return Ok(());
-        };
-        let values = values.iter().map(|(name, value)| (name.as_ref(), *value));
-        self.append(
-            *time_unix_ms,
-            *step,
-            Content::Scalars(proto::scalars(values)),
-        )
+        match record {
+            Record::Event(_) => Ok(()),
+            Record::Figures(Figures {
+                step,
+                time_unix_ms,
+                values,
+            }) => {
+                let values = values.iter().map(|(name, value)| (name.as_ref(), *value));
+                let summary = proto::scalars(values);
+                self.append(*time_unix_ms, *step, Content::Summary(summary))
+            }
+            Record::Text(text) => {
+                let summary = proto::text(&text.name, &verbatim(&text.text));
+                self.append(text.time_unix_ms, text.step, Content::Summary(summary))
+            }
+        }
     }
 
     fn sync(&mut self) -> io::Result<()> {
         self.file.sync()
     }
+}
+
+/// A text as Markdown, which TensorBoard shows, that is displayed as it is.
+fn verbatim(text: &str) -> String {
+    let lines = text.lines().map(|line| format!("    {line}"));
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 /// A name that sorts after those of earlier files, whatever became of the clock.
@@ -184,6 +192,39 @@ mod tests {
             }
         }
         assert_eq!(in_lines, expected);
+    }
+
+    #[test]
+    fn a_text_is_written_as_its_plugin_reads_it() {
+        use super::super::Text;
+        use super::proto::Event;
+
+        let folder = tempfile::tempdir().unwrap();
+        let mut board = TensorBoard::open(folder.path(), 4).unwrap();
+        let text = Text::new("configuration", 4, "[run]\nseed = 1");
+        board.write(&Record::Text(text)).unwrap();
+        let bytes = std::fs::read(board.path()).unwrap();
+        // The last record: its length, a checksum, the message, a checksum.
+        let mut left = &bytes[..];
+        let mut last = Vec::new();
+        while let Some((length, _)) = left.split_first_chunk::<8>() {
+            let end = 12 + u64::from_le_bytes(*length) as usize;
+            last = left[12..end].to_vec();
+            left = &left[end + 4..];
+        }
+        let event = Event::decode(&last[..]).unwrap();
+        let shown = format!("{event:?}");
+        for part in [
+            "step: 4",
+            "\"configuration/text_summary\"",
+            "plugin_name: \"text\"",
+            "data_class: 2",
+            "dtype: 7",
+        ] {
+            assert!(shown.contains(part), "{part}: {shown}");
+        }
+        let expected = b"    [run]\n    seed = 1";
+        assert!(last.windows(expected.len()).any(|part| part == expected));
     }
 
     #[test]

@@ -48,7 +48,7 @@ struct Value {
     metadata: Option<Metadata>,
 }
 
-/// `tensorboard.TensorProto`, of no dim.
+/// `tensorboard.TensorProto`.
 #[derive(Clone, PartialEq, Message)]
 struct Tensor {
     /// `DataType`.
@@ -58,12 +58,16 @@ struct Tensor {
     shape: Option<Shape>,
     #[prost(float, repeated, tag = "5")]
     float_val: Vec<f32>,
+    #[prost(bytes = "vec", repeated, tag = "8")]
+    string_val: Vec<Vec<u8>>,
 }
 
 /// `DataType.DT_FLOAT`: TensorBoard's data server shows no scalars of another type.
 const FLOAT: i32 = 1;
+/// `DataType.DT_STRING`.
+const STRING: i32 = 7;
 
-/// `tensorboard.TensorShapeProto`.
+/// `tensorboard.TensorShapeProto`, of no dim.
 #[derive(Clone, PartialEq, Message)]
 struct Shape {}
 
@@ -79,6 +83,8 @@ struct Metadata {
 
 /// `DataClass.DATA_CLASS_SCALAR`.
 const SCALAR: i32 = 1;
+/// `DataClass.DATA_CLASS_TENSOR`.
+const TENSOR: i32 = 2;
 
 /// `tensorboard.SummaryMetadata.PluginData`.
 #[derive(Clone, PartialEq, Message)]
@@ -93,8 +99,8 @@ pub(super) enum Content {
     Version(String),
     /// The run begins, or goes on, with the event's step.
     Start,
-    /// Figures.
-    Scalars(Summary),
+    /// Figures, or a text.
+    Summary(Summary),
 }
 
 /// Makes an event.
@@ -114,7 +120,7 @@ pub(super) fn event(time_unix_ms: u64, step: u64, content: Content) -> Event {
             session_log: Some(SessionLog { status: START }),
             ..event
         },
-        Content::Scalars(summary) => Event {
+        Content::Summary(summary) => Event {
             summary: Some(summary),
             ..event
         },
@@ -123,21 +129,45 @@ pub(super) fn event(time_unix_ms: u64, step: u64, content: Content) -> Event {
 
 /// Makes a summary of figures.
 pub(super) fn scalars<'a>(values: impl Iterator<Item = (&'a str, f64)>) -> Summary {
-    let value = |(name, value): (&str, f64)| Value {
-        tag: name.to_string(),
-        tensor: Some(Tensor {
+    let value = |(name, value): (&str, f64)| {
+        let tensor = Tensor {
             dtype: FLOAT,
             shape: Some(Shape {}),
             float_val: vec![value as f32],
-        }),
-        metadata: Some(Metadata {
-            plugin_data: Some(PluginData {
-                plugin_name: "scalars".to_string(),
-            }),
-            data_class: SCALAR,
-        }),
+            ..Tensor::default()
+        };
+        of_plugin(name.to_string(), tensor, ("scalars", SCALAR))
     };
     Summary {
         value: values.map(value).collect(),
+    }
+}
+
+/// Makes a summary of a text, in Markdown.
+pub(super) fn text(name: &str, text: &str) -> Summary {
+    let tensor = Tensor {
+        dtype: STRING,
+        shape: Some(Shape {}),
+        string_val: vec![text.as_bytes().to_vec()],
+        ..Tensor::default()
+    };
+    // The plugin's own ending of names.
+    let tag = format!("{name}/text_summary");
+    Summary {
+        value: vec![of_plugin(tag, tensor, ("text", TENSOR))],
+    }
+}
+
+/// A value that a plugin of TensorBoard shows.
+fn of_plugin(tag: String, tensor: Tensor, (plugin, data_class): (&str, i32)) -> Value {
+    Value {
+        tag,
+        tensor: Some(tensor),
+        metadata: Some(Metadata {
+            plugin_data: Some(PluginData {
+                plugin_name: plugin.to_string(),
+            }),
+            data_class,
+        }),
     }
 }

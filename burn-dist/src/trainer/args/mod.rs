@@ -4,6 +4,9 @@ mod checkpoints;
 pub mod numbers;
 mod optimizer;
 mod run;
+mod show;
+mod step;
+mod train;
 
 use std::path::Path;
 
@@ -21,6 +24,9 @@ use crate::{
 pub use checkpoints::{CheckpointArgs, Resume};
 pub use optimizer::{OptimizerArgs, ScheduleArgs};
 pub use run::RunArgs;
+pub use show::{EvaluateArgs, ExplainArgs, HardwareArgs, ShowMeshArgs, SimulateArgs};
+pub use step::StepArgs;
+pub use train::{OutputArgs, TrainArgs};
 
 /// How the ranks along pp share the layers, and in which order they work.
 #[derive(Debug, Clone, Default, Args)]

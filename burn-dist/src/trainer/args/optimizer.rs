@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::numbers::{above_0, at_least_0, below_1, share};
+use super::numbers::{above_0, at_least_0, below_1, positive, share};
 use crate::trainer::optimizer::OptimizerConfig;
 use crate::trainer::schedule::{Decay, Schedule};
 
@@ -12,6 +12,10 @@ pub struct ScheduleArgs {
     /// Training steps.
     #[arg(long)]
     pub steps: Option<usize>,
+    /// Times through the data instead: as many steps as all rows of it make, so often. The data is read once to count
+    /// them.
+    #[arg(long, value_name = "N", value_parser = positive, conflicts_with = "steps")]
+    pub epochs: Option<usize>,
     /// The highest learning rate.
     #[arg(long, value_parser = above_0::<f64>)]
     pub lr: Option<f64>,

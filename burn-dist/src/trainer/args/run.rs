@@ -28,4 +28,11 @@ pub struct RunArgs {
     /// Steps from one validation to the next; there is one after the last step too.
     #[arg(long, value_name = "N", value_parser = positive)]
     pub validate_every: Option<usize>,
+    /// Batches of what is held out that validation takes, the first of them; all by default.
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub validate_batches: Option<usize>,
+    /// Write a line to standard error every N steps, for logs; without a terminal there is one for every step by
+    /// default, and on a terminal a bar.
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub log_every: Option<usize>,
 }

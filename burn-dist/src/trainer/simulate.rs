@@ -1,21 +1,21 @@
-use burn_dist::Fault;
-use burn_dist::Float;
-use burn_dist::clock::{Hardware, RankSimulation, Simulation};
-use burn_dist::explanation::Ask;
-use burn_dist::explanation::PlanError;
-use burn_dist::mesh::DType;
-use burn_dist::trainer::error::Unfit;
-use burn_dist::trainer::exit::End;
-use burn_dist::trainer::mesh::Mesh;
-use burn_dist::trainer::outputs::{check_chart, draw_chart};
-use burn_dist::trainer::report::bytes_text;
-use burn_dist::trainer::voice::{complain, say};
+//! The command `simulate`: how long a step takes on modelled hardware.
+
 use serde::Serialize;
 
+use super::args::{SimulateArgs, StepArgs};
+use super::error::Unfit;
+use super::exit::End;
+use super::job::Job;
+use super::mesh::Mesh;
+use super::model::Model;
+use super::outputs::{check_chart, draw_chart};
 use super::predict;
-use super::shape::Shape;
-use crate::cli::SimulateArgs;
-use crate::model::Llama;
+use super::report::bytes_text;
+use super::voice::{complain, say};
+use crate::clock::{Hardware, RankSimulation, Simulation};
+use crate::explanation::{Ask, PlanError};
+use crate::mesh::DType;
+use crate::{Fault, Float};
 
 /// Microbatches that are planned of a step with more, unless the command line says otherwise: the first three, which
 /// begin the sums of gradients and losses, one that may stand for others, and the last, which the optimizer follows.
@@ -45,34 +45,39 @@ struct Simulated<'a> {
     windows: &'a [Simulation],
 }
 
-pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<End> {
+/// Returns the rows of a step: as many for each group of ranks that has rows of its own, if the command line says so.
+pub fn batch(args: &SimulateArgs, step: &StepArgs) -> Option<usize> {
+    let groups = match &step.devices.forward.axes.mesh {
+        Some(mesh) => mesh.group_size(&mesh.data_axes()),
+        None => 1,
+    };
+    let batch = args.batch_per_rank.map(|rows| rows.saturating_mul(groups));
+    batch.or(step.batch)
+}
+
+/// Plans a step and runs it on modelled hardware.
+///
+/// # Errors
+/// If the step cannot be planned, or the chart not be drawn.
+pub fn simulate<M: Model>(
+    job: &Job<M>,
+    step: &StepArgs,
+    args: &SimulateArgs,
+) -> anyhow::Result<End> {
     let hardware = match args.hardware.read()? {
         Some(hardware) => hardware,
         None => Hardware::preset("h100")?,
     };
     let compile = args.compile || hardware.kernels.compile;
     let hardware = hardware.compiled(compile);
-    // Each group of ranks that has rows of its own has as many.
-    let groups = match &args.model.devices.forward.axes.mesh {
-        Some(mesh) => mesh.group_size(&mesh.data_axes()),
-        None => 1,
-    };
-    let batch = args.batch_per_rank.map(|rows| rows.saturating_mul(groups));
-    let shape = Shape::of_batch(&args.model, batch.or(args.model.batch))?;
-    let (devices, seed) = (&args.model.devices, args.model.seed);
-    let mut devices = predict::costed(devices, &shape, seed, &hardware)?;
+    let mut devices = predict::costed(&step.devices, job, &hardware)?;
     devices.hardware = Some(hardware.clone());
-    let (batch, microbatches) = (shape.batch, shape.accumulate);
+    let (rows, microbatches) = (job.rows, job.rows.accumulate);
     let mut planned_microbatches = microbatches.min(args.plan_microbatches.unwrap_or(PLANNED));
     let mut why_all = None;
     let (mesh, steady) = loop {
-        let few = Shape {
-            accumulate: planned_microbatches,
-            batch: batch / microbatches * planned_microbatches,
-            ..shape.clone()
-        };
-        let mesh = Mesh::dry::<Llama>(&devices)?;
-        shape.check_rows(&mesh, args.model.repeat_rows)?;
+        let mesh = Mesh::dry::<M>(&devices)?;
+        rows.check(&mesh, step.repeat_rows)?;
         check_chart(args.chart.as_ref(), &mesh)?;
         let asked = (planned_microbatches < microbatches).then(|| u32::try_from(microbatches));
         let ask = Ask {
@@ -80,8 +85,9 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<End> {
             microbatches: asked.transpose()?,
             ..Ask::default()
         };
-        let error = match predict::steady(&mesh, &few, args.model.seed, &ask) {
-            Ok(steady) => break (mesh, steady),
+        let few = rows.cut_to(planned_microbatches);
+        let error = match predict::planned(&mesh, job, few, 1, &ask) {
+            Ok(planned) => break (mesh, planned.steady),
             Err(error) => error,
         };
         match mesh.fault() {
@@ -95,8 +101,11 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<End> {
             _ => return Err(error),
         }
     };
+    if planned_microbatches == microbatches {
+        job.check_flops(steady.model_flops)?;
+    }
     let windows = steady.simulations;
-    let dtype = match args.model.devices.forward.param_dtype {
+    let dtype = match step.devices.forward.param_dtype {
         Float::F32 => DType::F32,
         Float::BF16 => DType::BF16,
         Float::F16 => DType::F16,
@@ -108,16 +117,16 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<End> {
     let world_size = mesh.world_size();
     let share = |flops: f64| flops / step_s / hardware.peak_flops(dtype);
     let simulated = Simulated {
-        size: &shape.name,
+        size: &job.name,
         mesh: mesh.name(),
         world_size,
-        batch,
-        seq: shape.seq,
+        batch: rows.batch,
+        seq: rows.each,
         microbatches,
         planned_microbatches,
         hardware: &hardware,
         step_s,
-        tokens_per_s_per_rank: (batch * shape.seq) as f64 / step_s / world_size as f64,
+        tokens_per_s_per_rank: (rows.batch * rows.each) as f64 / step_s / world_size as f64,
         model_flops_utilization: share(steady.model_flops / world_size as f64),
         hardware_flops_utilization: share(windows.iter().map(executed).sum()),
         peak_bytes: ranks().map(|rank| rank.peak_bytes).max().unwrap_or(0),
@@ -143,21 +152,20 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<End> {
     if let Some(unfit) = unfit {
         say!("{unfit}");
     }
-    let float8 = args.model.devices.forward.float8.as_ref();
+    let float8 = step.devices.forward.float8.as_ref();
     let float8 = float8.map(|float8| format!(", layers in float8 {float8}"));
     say!(
-        "{}, {} x {} tokens, mesh {} ({world_size} rank(s)), {dtype} products{}{}",
+        "{}, {rows}, mesh {} ({world_size} rank(s)), {dtype} products{}{}",
         simulated.size,
-        batch,
-        shape.seq,
         simulated.mesh,
         float8.unwrap_or_default(),
         if compile { ", compiled" } else { "" }
     );
     say!(
-        "{:.0} tokens a second and rank; {:.1} % of the peak of {dtype} by the flops of the model, {:.1} % by those of \
+        "{:.0} {} a second and rank; {:.1} % of the peak of {dtype} by the flops of the model, {:.1} % by those of \
          the plan; at most {} of {}",
         simulated.tokens_per_s_per_rank,
+        rows.unit,
         100.0 * simulated.model_flops_utilization,
         100.0 * simulated.hardware_flops_utilization,
         bytes_text(simulated.peak_bytes),

@@ -1,102 +1,98 @@
-//! The common part of `pretrain` and `finetune`: the model's shape, stopping on a signal, and what a run leaves behind.
+//! A training command between its start and its end: what is checked before work is spent, and what a run leaves.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use burn_dist::Float;
-use burn_dist::clock::Hardware;
-use burn_dist::explanation::Ask;
-use burn_dist::launch::Stop;
-use burn_dist::layout::Rows;
-use burn_dist::train::files::write_whole;
-use burn_dist::train::metrics::{Event, Inbox};
-use burn_dist::train::run::{RunFolder, RunLock};
-use burn_dist::trainer::args::Resume;
-use burn_dist::trainer::capacity::{Needs, check_on, check_parameters};
-use burn_dist::trainer::checkpoints::{Described, Keeper, SoFar, non_finite, take};
-use burn_dist::trainer::exit::End;
-use burn_dist::trainer::mesh::{Explanation, Mesh};
-use burn_dist::trainer::metrics::{RunMetrics, Wanted};
-use burn_dist::trainer::outputs::{check_chart, draw_memory, save_chart, save_trace};
-use burn_dist::trainer::plot::{self, Curve};
-use burn_dist::trainer::predict::memory_table;
-use burn_dist::trainer::report::{
-    MeshSince, RankReport, StepTimes, Traffic, ValidationLoss, count_text, write_json,
-};
-use burn_dist::trainer::run::Trace;
-use burn_dist::trainer::schedule::Schedule;
-use burn_dist::trainer::step::Recipe;
-use burn_dist::trainer::validation::Validation;
-use burn_dist::trainer::voice::{complain, note, say, speaks};
+use burn_core::tensor::Device;
 use tracing_subscriber::layer::SubscriberExt;
 
-use super::predict;
-use super::shape::Shape;
-use crate::cli::TrainArgs;
-use crate::data::batch::{Batch, RandomTokens};
-use crate::data::held_out::HeldOut;
-use crate::data::rng::Rng;
-use crate::data::tokenizer::Text;
-use crate::hf::{self, Origin};
-use crate::model::{Llama, Size};
-use crate::options;
-use crate::report::{Report, Weights};
-
-/// Batches of random tokens that are held out, where there is no data.
-const RANDOM_BATCHES: usize = 4;
+use super::args::{Resume, StepArgs, TrainArgs};
+use super::batch::BatchSource;
+use super::capacity::{Needs, check_on, check_parameters};
+use super::checkpoints::{Described, Keeper, SoFar, non_finite, take};
+use super::exit::End;
+use super::job::Job;
+use super::mesh::{Explanation, Mesh};
+use super::metrics::{RunMetrics, Wanted};
+use super::model::Model;
+use super::options;
+use super::outputs::{check_chart, draw_memory, save_chart, save_trace};
+use super::plot::{self, Curve};
+use super::predict::{self, memory_table};
+use super::progress::Progress;
+use super::report::{
+    MeshSince, RankReport, Report, StepTimes, Traffic, ValidationLoss, Weights, count_text,
+    write_json,
+};
+use super::run::{self, Phase, Trace};
+use super::schedule::Schedule;
+use super::step::Recipe;
+use super::validation::Validation;
+use super::voice::{complain, note, say, speaks};
+use crate::Float;
+use crate::checkpoint::NonFinite;
+use crate::clock::Hardware;
+use crate::explanation::Ask;
+use crate::launch::Stop;
+use crate::layout::Rows;
+use crate::train::files::write_whole;
+use crate::train::metrics::{Event, Inbox};
+use crate::train::run::{RunFolder, RunLock};
 
 /// A training command between its start and its end.
 #[derive(Debug)]
-pub(super) struct Session<'a> {
-    pub(super) args: &'a TrainArgs,
-    pub(super) mesh: Mesh,
-    pub(super) shape: Shape,
-    pub(super) stop: Stop,
+pub struct Session<'a, M: Model> {
+    /// The model and the rows of a step.
+    pub job: &'a Job<M>,
+    /// The devices, and how rows are cut.
+    pub step: &'a StepArgs,
+    /// How to train, and what to keep.
+    pub args: &'a TrainArgs,
+    /// The devices.
+    pub mesh: Mesh,
+    /// What Ctrl-C and SIGTERM ask.
+    pub stop: Stop,
+    num_params: usize,
     /// The plan of a step; known where it is shown, or compared with the memory there is.
     predicted: Option<Explanation>,
-    /// The files that the model brought along, if it came from a folder.
-    origin: Option<Origin>,
     /// The folder of the run.
-    pub(super) folder: Option<RunFolder>,
+    folder: Option<RunFolder>,
     /// The log, until the files of figures are open; in the process that writes them.
     inbox: RefCell<Option<Inbox>>,
     /// The lock of the run's folder, in the process that writes.
     lock: Option<RunLock>,
 }
 
-impl<'a> Session<'a> {
+/// A phase of a session.
+pub struct Part<'v, B> {
+    /// The state before it.
+    pub before: SoFar,
+    /// How many steps it has.
+    pub steps: usize,
+    /// The rows that are held out.
+    pub validation: Option<Validation<'v, B>>,
+    /// What shows how far it is; the usual one, if it is not set.
+    pub progress: Option<Progress>,
+}
+
+impl<'a, M: Model> Session<'a, M> {
     /// Checks what can be checked before work is spent, opens the mesh, compares the memory that a step needs with what
     /// there is, and listens for Ctrl-C and SIGTERM.
     ///
-    /// `default_mesh` are the devices if the command line names none; rows are `weighted` if they are questions and
-    /// answers.
-    pub(super) fn start(
+    /// `default_mesh` are the devices if the command line names none.
+    ///
+    /// # Errors
+    /// What cannot be, for people.
+    pub fn start(
+        job: &'a Job<M>,
+        step: &'a StepArgs,
         args: &'a TrainArgs,
         default_mesh: Option<&str>,
-        weighted: bool,
     ) -> anyhow::Result<Self> {
-        let shape = Shape::new(&args.model)?;
         let folder = args.run.run.as_ref().map(RunFolder::at);
-        let plot = args.plot.as_ref();
-        let files = args.json.iter().chain(&args.trace).chain(&args.memory);
-        let files = files.chain(&args.chart);
-        for path in files.chain(plot) {
-            let folder = path
-                .parent()
-                .filter(|folder| !folder.as_os_str().is_empty());
-            if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
-                bail!(
-                    "cannot write {}: there is no folder {}",
-                    path.display(),
-                    folder.display()
-                );
-            }
-        }
-        for path in plot.into_iter().chain(&args.memory) {
-            plot::check_name(path)?;
-        }
+        check_files(args)?;
         // Before anything is logged; what is logged until the files are open waits in the queue.
         let inbox = folder.as_ref().map(|_| Inbox::default());
         if let Some(inbox) = &inbox {
@@ -104,107 +100,125 @@ impl<'a> Session<'a> {
             tracing::subscriber::set_global_default(subscriber)
                 .context("two runs in one program")?;
         }
-        let origin = args.model.model.as_deref();
-        let origin = origin.map(Origin::read).transpose()?;
-        let mut devices = args.model.devices.clone();
+        let output = &args.output;
+        let mut devices = step.devices.clone();
         let axes = &mut devices.forward.axes;
         if let (None, Some(default)) = (&axes.mesh, default_mesh) {
             axes.mesh = Some(default.parse().context("the default mesh")?);
         }
         let hardware = Hardware::preset("h100")?;
-        let mut devices = predict::costed(&devices, &shape, args.model.seed, &hardware)?;
+        let mut devices = predict::costed(&devices, job, &hardware)?;
         devices.hardware.clone_from(&args.run.hardware);
-        let mesh = match args.trace.is_some() || args.chart.is_some() {
-            true => Mesh::traced::<Llama>(&devices)?,
-            false => Mesh::open::<Llama>(&devices)?,
+        let mesh = match output.trace.is_some() || output.chart.is_some() {
+            true => Mesh::traced::<M>(&devices)?,
+            false => Mesh::open::<M>(&devices)?,
         };
-        shape.check_rows(&mesh, args.model.repeat_rows)?;
-        check_chart(args.chart.as_ref(), &mesh)?;
+        job.rows.check(&mesh, step.repeat_rows)?;
+        check_chart(output.chart.as_ref(), &mesh)?;
         let lock = match &folder {
             Some(folder) => take(folder, args.checkpoints.resumes()?, mesh.processes())?,
             None => None,
         };
+        let num_params = mesh.num_params(&M::build(&job.config, mesh.device()))?;
+        let remedies = M::WORDS.remedies;
         if !args.force {
-            check_parameters(shape.config.num_params(), &mesh, REMEDIES)?;
+            check_parameters(num_params, &mesh, remedies)?;
         }
         // Nothing has run yet: threads, weights and data come later.
         let ask = Ask {
-            hardware: args.chart.is_some().then_some(hardware),
+            hardware: output.chart.is_some().then_some(hardware),
             ..Ask::default()
         };
-        let predicted = match mesh.in_host_memory() || args.memory.is_some() || args.chart.is_some()
-        {
+        let is_shown = output.memory.is_some() || output.chart.is_some();
+        let predicted = match mesh.in_host_memory() || is_shown {
             true => {
-                let dry = Mesh::dry::<Llama>(&devices)?;
-                let rows = predict::Rows {
-                    weighted,
-                    packed: args.data.document_mask,
-                };
-                let plan = predict::step(&dry, &shape, args.model.seed, rows, &ask)?;
+                let dry = Mesh::dry::<M>(&devices)?;
+                let plan = predict::planned(&dry, job, job.rows, job.rows.accumulate, &ask)?;
+                job.check_flops(plan.steady.model_flops)?;
                 let windows = [&plan.first[..], &plan.steady.memory];
-                check_on(&Needs::new(&windows, REMEDIES), &mesh, args.force)?;
+                check_on(&Needs::new(&windows, remedies), &mesh, args.force)?;
                 Some(plan.steady)
             }
             false => None,
         };
-        mesh.device().seed(args.model.seed);
+        mesh.device().seed(step.seed);
         let stop = Stop::on_signals().context("cannot listen for Ctrl-C and SIGTERM")?;
         Ok(Self {
+            job,
+            step,
             args,
             mesh,
-            shape,
             stop,
+            num_params,
             predicted,
-            origin,
             folder,
             inbox: inbox.filter(|_| lock.is_some()).into(),
             lock,
         })
     }
 
+    /// Introduces the run, opens its files, and does `work` with them; notes how that has ended.
+    ///
+    /// # Errors
+    /// Those of the files, and of `work`.
+    pub fn run(
+        &self,
+        check: impl FnOnce() -> anyhow::Result<()>,
+        work: impl FnOnce(Keeper, &RunMetrics) -> anyhow::Result<End>,
+    ) -> anyhow::Result<End> {
+        self.introduce()?;
+        check()?;
+        let keeper = self.keeper()?;
+        let metrics = self.metrics(&keeper)?;
+        let end = work(keeper, &metrics);
+        metrics.close(end)
+    }
+
     /// The beginning of a phase.
-    pub(super) fn phase(&self, phase: &str) -> SoFar {
-        let Shape { name, config, .. } = &self.shape;
+    pub fn phase(&self, phase: &str) -> SoFar {
         SoFar {
-            model: Some(Described::new::<Llama>(name, config)),
+            model: Some(Described::new::<M>(&self.job.name, &self.job.config)),
             ..SoFar::of(phase)
         }
     }
 
     /// The learning rates of a phase.
-    pub(super) fn schedule(&self, steps: usize) -> Schedule {
-        let model = &self.args.model;
-        let peak = match model.size {
-            _ if model.model.is_some() => 2e-5,
-            Size::Tiny => 2e-3,
-            _ => 3e-4,
-        };
-        self.args.schedule.of(peak, steps)
+    pub fn schedule(&self, steps: usize) -> Schedule {
+        self.args.schedule.of(self.job.peak, steps)
     }
 
-    /// The checkpoint's tokenizer, or one trained on `texts`: on all of them, in every process.
-    pub(super) fn text(
+    /// How many steps the run has: as the command line says, in steps or in epochs, or else `default`. `rows` counts
+    /// those of an epoch; `None`, if the data has no end.
+    ///
+    /// # Errors
+    /// If there is no epoch, or its rows cannot be counted.
+    pub fn steps(
         &self,
-        texts: impl FnOnce() -> anyhow::Result<Vec<String>>,
-    ) -> anyhow::Result<Text> {
-        match &self.args.model.model {
-            Some(dir) => {
-                let text = read_text(dir, &self.shape)?;
-                say!("{}", text.description());
-                Ok(text)
-            }
-            None => Ok(Text::train(
-                texts()?.iter().map(String::as_str),
-                self.shape.config.vocab.min(MAX_TRAINED_VOCAB),
-            )?),
-        }
+        default: usize,
+        rows: impl FnOnce() -> anyhow::Result<Option<u64>>,
+    ) -> anyhow::Result<usize> {
+        let schedule = &self.args.schedule;
+        let Some(epochs) = schedule.epochs else {
+            return Ok(schedule.steps.unwrap_or(default));
+        };
+        let Some(rows) = rows()? else {
+            bail!("--epochs needs data that ends, and this has no end: give --steps");
+        };
+        let steps = (rows * epochs as u64).div_ceil(self.job.rows.batch as u64);
+        say!(
+            "{epochs} epoch{} of {} rows: {} steps",
+            if epochs == 1 { "" } else { "s" },
+            count_text(rows),
+            count_text(steps)
+        );
+        Ok(usize::try_from(steps)?)
     }
 
     /// The checkpoints of the run.
     ///
     /// # Errors
     /// As [`Keeper::open`].
-    pub(super) fn keeper(&self) -> anyhow::Result<Keeper> {
+    fn keeper(&self) -> anyhow::Result<Keeper> {
         let args = &self.args.checkpoints;
         let default = self.folder.as_ref().map(RunFolder::checkpoints);
         let root = args.checkpoint.as_deref().or(default.as_deref());
@@ -225,16 +239,16 @@ impl<'a> Session<'a> {
     }
 
     /// Prints which options differ from those by which the run was trained before, if it goes on, and keeps its
-    /// options, with the steps and rates that were chosen for it, in the folder of the run and beside its checkpoints:
-    /// as config.toml, or config-N.toml if it goes on after step N.
+    /// options, with those that were `chosen` for it, in the folder of the run and beside its checkpoints: as
+    /// config.toml, or config-N.toml if it goes on after step N; and among the figures.
     ///
     /// # Errors
     /// If it cannot be written.
-    pub(super) fn save_config(
+    pub fn save_config(
         &self,
         keeper: &mut Keeper,
         metrics: &RunMetrics,
-        steps: &[(&str, usize)],
+        chosen: &[(&str, usize)],
     ) -> anyhow::Result<()> {
         let run = self.folder.as_ref().map(RunFolder::path);
         let checkpoints = self.args.checkpoints.checkpoint.as_deref();
@@ -242,9 +256,8 @@ impl<'a> Session<'a> {
             return Ok(());
         }
         let mut resolved = self.args.resolved.clone();
-        let Shape { batch, seq, .. } = self.shape;
         resolved.choose("mesh", self.mesh.name());
-        for (option, value) in steps.iter().chain(&[("batch", batch), ("seq", seq)]) {
+        for (option, value) in chosen.iter().chain(&[("batch", self.job.rows.batch)]) {
             resolved.choose(option, value);
         }
         resolved.choose("lr", self.schedule(1).peak);
@@ -262,6 +275,7 @@ impl<'a> Session<'a> {
             return Ok(());
         }
         let text = resolved.to_toml(&self.args.program.versioned())?;
+        metrics.text("configuration", done.unwrap_or(0), &text);
         let name = match done {
             Some(step) => format!("config-{step}.toml"),
             None => "config.toml".to_string(),
@@ -279,14 +293,14 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     /// As [`RunMetrics::open`].
-    pub(super) fn metrics(&self, keeper: &Keeper) -> anyhow::Result<RunMetrics> {
+    fn metrics(&self, keeper: &Keeper) -> anyhow::Result<RunMetrics> {
         let Some(folder) = &self.folder else {
             return Ok(RunMetrics::none());
         };
         let run = &self.args.run;
         let peak = run.peak_tflops.or_else(|| {
             let products = run.hardware.as_ref()?.products;
-            Some(match self.args.model.devices.forward.param_dtype {
+            Some(match self.step.devices.forward.param_dtype {
                 Float::F32 => products.f32_tflops,
                 _ => products.f16_tflops,
             })
@@ -303,8 +317,8 @@ impl<'a> Session<'a> {
             .with("step", done)
             .with("version", self.args.program.version)
             .with("mesh", self.mesh.name())
-            .with("size", self.shape.name.clone())
-            .with("parameters", self.shape.config.num_params());
+            .with("size", self.job.name.clone())
+            .with("parameters", self.num_params);
         metrics.event(begin);
         say!(
             "figures: {}, tensorboard --logdir {}",
@@ -319,102 +333,117 @@ impl<'a> Session<'a> {
         Ok(metrics)
     }
 
-    /// The model on the mesh: with the weights of a folder, or random ones that are made on first use; without any, if
-    /// the run goes on from a checkpoint.
-    pub(super) fn model(&self, keeper: &mut Keeper) -> anyhow::Result<Llama> {
-        let (config, device) = (&self.shape.config, self.mesh.device());
-        let model = self.mesh.parallelize(config.init(device))?;
-        let dir = self.args.model.model.as_ref();
+    /// The model on the mesh, with random weights that are made on first use; if the job has a folder of weights, and
+    /// the run does not go on from a checkpoint, with what `load` reads there.
+    ///
+    /// # Errors
+    /// If it does not fit the mesh, or cannot be read.
+    pub fn model(
+        &self,
+        keeper: &mut Keeper,
+        load: impl FnOnce(M, &Path, &Device) -> anyhow::Result<(M, Option<NonFinite>)>,
+    ) -> anyhow::Result<M> {
+        let model = M::build(&self.job.config, self.mesh.device());
+        let model = self.mesh.parallelize(model)?;
+        let dir = self.job.weights.as_ref();
         let Some(dir) = dir.filter(|_| keeper.resumed().is_none()) else {
             return Ok(model);
         };
-        let (model, found) = hf::load_reported(model, config, dir, device)?;
-        if let Some(found) = non_finite(found, self.mesh.processes())? {
-            let what = format!("the weights of {} have {found}", dir.display());
-            if speaks() {
-                note!("warning: {what}");
-            }
+        let (model, found) = load(model, dir, self.mesh.device())?;
+        if let Some(what) = told_non_finite(found, dir, &self.mesh)? {
             keeper.loaded(what);
         }
         Ok(model)
     }
 
     /// The rows of a step that this process has to read.
-    pub(super) fn rows(&self) -> Rows {
-        self.mesh.rows(self.shape.batch, self.shape.accumulate)
+    pub fn rows(&self) -> Rows {
+        self.mesh
+            .rows(self.job.rows.batch, self.job.rows.accumulate)
     }
 
-    /// Returns the held-out texts for validation, if the command line asks for it.
+    /// Returns what asks for the loss of the first of so many batches that are held out, as often and of as many as the
+    /// command line says.
     ///
     /// # Errors
-    /// If there is nothing to hold out.
-    pub(super) fn validation<'h>(
+    /// If `source` cannot say where it is.
+    pub fn validation<'h>(
         &self,
-        held_out: Option<HeldOut<'h>>,
-    ) -> anyhow::Result<Option<Validation<'h, Batch>>> {
-        let every = self.args.run.validate_every;
-        if let Some(held_out) = held_out {
-            let batches = held_out.num_batches();
-            return Validation::new(Box::new(held_out), batches, every).map(Some);
-        }
-        if every.is_none() {
-            return Ok(None);
-        }
-        if !self.args.data.data.is_empty() {
-            bail!("--validate-every needs rows that are held out: give --validate");
-        }
-        let source = RandomTokens {
-            batch: self.shape.batch,
-            seq: self.shape.seq,
-            vocab: self.shape.config.vocab,
-            // Training draws from another stream.
-            rng: Rng::new(self.args.model.seed, 5),
-            held: self.rows(),
-        };
-        Validation::new(Box::new(source), RANDOM_BATCHES, every).map(Some)
+        source: Box<dyn BatchSource<Batch = M::Batch> + 'h>,
+        batches: usize,
+    ) -> anyhow::Result<Validation<'h, M::Batch>> {
+        let run = &self.args.run;
+        let batches = run
+            .validate_batches
+            .map_or(batches, |most| most.min(batches));
+        Validation::new(source, batches, run.validate_every)
     }
 
     /// How a step is taken.
-    pub(super) fn recipe(&self) -> Recipe {
+    pub fn recipe(&self) -> Recipe {
         Recipe {
-            accumulate: self.shape.accumulate,
+            accumulate: self.job.rows.accumulate,
             clip: self.args.optimizer.clip.map(|norm| norm as f32),
             optimizer: self.args.optimizer.config(),
         }
     }
 
-    /// One line about the model and the devices, and what else is to be known before the run; with `--memory`, what
-    /// each rank will hold.
+    /// Trains for the steps of a phase, and writes checkpoints and figures.
     ///
     /// # Errors
-    /// If the model cannot be laid out over the mesh.
-    pub(super) fn introduce(&self) -> anyhow::Result<()> {
-        let Shape {
-            config,
-            name,
-            seq,
-            batch,
-            ..
-        } = &self.shape;
+    /// As [`run::run`].
+    pub fn train(
+        &self,
+        model: M,
+        part: Part<'_, M::Batch>,
+        source: &mut dyn BatchSource<Batch = M::Batch>,
+        keeper: &mut Keeper,
+        metrics: &RunMetrics,
+    ) -> anyhow::Result<(M, Trace)> {
+        let (mesh, steps) = (&self.mesh, part.steps);
+        let usual = || {
+            let progress = Progress::new(&part.before.phase, steps, mesh.world_size());
+            progress.log_every(self.args.run.log_every)
+        };
+        let phase = Phase {
+            schedule: self.schedule(steps),
+            recipe: self.recipe(),
+            progress: &part.progress.unwrap_or_else(usual),
+            stop: &self.stop,
+            before: &part.before,
+            validation: part.validation,
+            metrics,
+        };
+        run::run(model, source, phase, mesh.device(), mesh, keeper)
+    }
+
+    /// One line about the model and the devices, and what else is to be known before the run; with `--memory`, what
+    /// each rank will hold.
+    fn introduce(&self) -> anyhow::Result<()> {
         let ranks = self.mesh.world_size();
+        let model = M::build(&self.job.config, self.mesh.device());
+        let units = match self.mesh.num_units(&model)? {
+            0 => String::new(),
+            units => format!(" in {units} {}", M::UNITS),
+        };
         say!(
-            "{name}: {} parameters in {} layers, {batch} x {seq} tokens a step, mesh {} ({ranks} rank{})",
-            count_text(config.num_params() as u64),
-            config.num_layers,
+            "{}: {} parameters{units}, {} a step, mesh {} ({ranks} rank{})",
+            self.job.name,
+            count_text(self.num_params as u64),
+            self.job.rows,
             self.mesh.name(),
             if ranks == 1 { "" } else { "s" },
         );
         if let Some(advice) = self.mesh.advice() {
             say!("{advice}");
         }
-        let model = config.init(self.mesh.device());
         if let Some(stages) = self.mesh.stages(&model)? {
             say!("{}", stages.trim_end());
         }
-        if let Some(dir) = &self.args.model.model {
+        if let Some(dir) = &self.job.weights {
             say!("{}", unverified(dir));
         }
-        if self.args.memory.is_some()
+        if self.args.output.memory.is_some()
             && let Some(plan) = &self.predicted
         {
             say!("{}", memory_table(&plan.memory).trim_end());
@@ -426,9 +455,9 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     /// As [`draw_memory`].
-    pub(super) fn draw_memory(&self) -> anyhow::Result<()> {
-        match (&self.args.memory, &self.predicted) {
-            (Some(path), Some(plan)) => draw_memory(path, &self.shape.name, &self.mesh, plan),
+    pub fn draw_memory(&self) -> anyhow::Result<()> {
+        match (&self.args.output.memory, &self.predicted) {
+            (Some(path), Some(plan)) => draw_memory(path, &self.job.name, &self.mesh, plan),
             _ => Ok(()),
         }
     }
@@ -437,7 +466,7 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     /// If another process does not say what its ranks did.
-    pub(super) fn report(
+    pub fn report(
         &self,
         command: &'static str,
         base: &Trace,
@@ -473,13 +502,13 @@ impl<'a> Session<'a> {
                 mesh: mesh.clone(),
             })
             .collect(),
-            size: self.shape.name.clone(),
-            seed: self.args.model.seed,
-            weights: self.args.model.model.as_ref().map(|dir| Weights {
+            size: self.job.name.clone(),
+            seed: self.step.seed,
+            weights: self.job.weights.as_ref().map(|dir| Weights {
                 from: dir.display().to_string(),
                 verified: false,
             }),
-            num_params: self.shape.config.num_params(),
+            num_params: self.num_params,
             tokens_per_step: measured.tokens_per_step,
             interrupted: base.interrupted || trace.interrupted,
             pretrain_losses: base.losses.clone(),
@@ -496,39 +525,24 @@ impl<'a> Session<'a> {
             collectives,
             plan: self.mesh.plan(),
             redundancy: self.mesh.redundancy(),
-            exact_match_before: None,
-            exact_match: None,
+            more: BTreeMap::new(),
         })
-    }
-
-    /// With `--save`, writes the model.
-    ///
-    /// # Communication
-    /// All processes read all parameters, and learn how it ended.
-    /// # Errors
-    /// If a parameter cannot be read, or a file not be written.
-    pub(super) fn save(&self, model: &Llama, text: Option<&Text>) -> anyhow::Result<()> {
-        let (Some(dir), Some(text)) = (&self.args.save, text) else {
-            return Ok(());
-        };
-        let (config, origin) = (&self.shape.config, self.origin.as_ref());
-        if let Some(found) = hf::save(model, config, text, origin, dir, self.mesh.device())? {
-            note!("warning: the model in {} has {found}", dir.display());
-        }
-        say!("model: {}", dir.display());
-        Ok(())
     }
 
     /// Writes what else the command line asks for: the report, the trace, the plot. All are tried, and all errors are
     /// printed, those of what has been `tried` already too; the first one is returned.
-    pub(super) fn finish(
+    ///
+    /// # Errors
+    /// If one of them cannot be written, or the last checkpoint was not.
+    pub fn finish(
         &self,
         report: &Report,
         tried: impl IntoIterator<Item = anyhow::Result<()>>,
         keeper: &mut Keeper,
     ) -> anyhow::Result<End> {
         let folder = self.folder.as_ref();
-        let json = self.args.json.clone();
+        let (output, mesh) = (&self.args.output, &self.mesh);
+        let json = output.json.clone();
         let json = match json.or(folder.map(RunFolder::report)) {
             Some(path) if speaks() => {
                 let path = &path;
@@ -536,17 +550,14 @@ impl<'a> Session<'a> {
             }
             _ => Ok(()),
         };
-        let (args, mesh) = (self.args, &self.mesh);
-        let trace = args
-            .trace
-            .as_ref()
-            .map_or(Ok(()), |path| save_trace(path, mesh));
+        let trace = output.trace.as_ref();
+        let trace = trace.map_or(Ok(()), |path| save_trace(path, mesh));
         let planned = self.predicted.as_ref();
-        let chart = args.chart.as_ref();
+        let chart = output.chart.as_ref();
         let chart = chart.map_or(Ok(()), |path| save_chart(path, mesh, planned));
-        let path = self.args.plot.clone().or(folder.map(RunFolder::plot));
+        let path = output.plot.clone().or(folder.map(RunFolder::plot));
         let plot = match &path.unwrap_or_else(|| "loss.png".into()) {
-            _ if self.args.no_plot || !speaks() => Ok(()),
+            _ if output.no_plot || !speaks() => Ok(()),
             path => draw(path, report).inspect(|()| say!("plot: {}", path.display())),
         };
         let results = [json, trace, chart, plot].into_iter().chain(tried);
@@ -567,40 +578,58 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Settings that need less memory than a training step that does not fit.
-const REMEDIES: &str = "fewer ranks on it (a smaller --mesh, or more machines), a smaller --batch or --seq, \
-                        --accumulate, --activation-checkpoint full, or a smaller model";
+/// Checks that the files which the command line names can be written, as far as their names tell.
+fn check_files(args: &TrainArgs) -> anyhow::Result<()> {
+    let output = &args.output;
+    let plot = output.plot.as_ref();
+    let files = output
+        .json
+        .iter()
+        .chain(&output.trace)
+        .chain(&output.memory);
+    for path in files.chain(&output.chart).chain(plot) {
+        let folder = path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty());
+        if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
+            bail!(
+                "cannot write {}: there is no folder {}",
+                path.display(),
+                folder.display()
+            );
+        }
+    }
+    for path in plot.into_iter().chain(&output.memory) {
+        plot::check_name(path)?;
+    }
+    Ok(())
+}
 
 /// Returns the warning about weights that come from a folder.
-pub(super) fn unverified(dir: &Path) -> String {
+pub fn unverified(dir: &Path) -> String {
     format!(
         "weights from {}, unverified: no checksums come with them, so a changed byte is not noticed",
         dir.display()
     )
 }
 
-/// A tokenizer trained at the start stays small: its training grows with the vocabulary.
-const MAX_TRAINED_VOCAB: usize = 2048;
-
-/// Reads a model folder's tokenizer and compares it with the model.
-pub(super) fn read_text(dir: &Path, shape: &Shape) -> anyhow::Result<Text> {
-    let path = dir.join("tokenizer.json");
-    let text = Text::read(&path, &hf::read_tokens(dir)?)?;
-    let rows = shape.config.vocab;
-    if text.vocab() > rows {
-        bail!(
-            "{} has {} tokens, and the model's embedding has {rows} rows: they do not belong together",
-            path.display(),
-            text.vocab(),
-        );
+/// Warns, in the process that speaks, of values of a folder that are not finite; returns the warning.
+///
+/// # Communication
+/// The processes tell each other what they have read.
+/// # Errors
+/// If another process is late or has ended.
+pub fn told_non_finite(
+    found: Option<NonFinite>,
+    dir: &Path,
+    mesh: &Mesh,
+) -> anyhow::Result<Option<String>> {
+    let found = non_finite(found, mesh.processes())?;
+    let what = found.map(|found| format!("the weights of {} have {found}", dir.display()));
+    if let Some(what) = what.as_ref().filter(|_| speaks()) {
+        note!("warning: {what}");
     }
-    if let Some(id) = text.ends().iter().find(|id| **id as usize >= rows) {
-        bail!(
-            "answers of the model in {} end with id {id}, and its embedding has {rows} rows: correct eos_token_id",
-            dir.display(),
-        );
-    }
-    Ok(text)
+    Ok(what)
 }
 
 fn draw(path: &Path, report: &Report) -> anyhow::Result<()> {

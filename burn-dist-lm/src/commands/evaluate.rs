@@ -1,0 +1,71 @@
+use anyhow::bail;
+use burn_dist::train::corpus::{Fields, Longer};
+use burn_dist::trainer::batch::Position;
+use burn_dist::trainer::evaluate::Evaluation;
+use burn_dist::trainer::exit::End;
+
+use super::finetune::FINETUNE;
+use super::job::{Columns, job, random};
+use super::texts::{self, RANDOM_BATCHES, Reader};
+use crate::cli::EvaluationArgs;
+use crate::data;
+use crate::data::tokenizer::Text;
+
+pub(super) fn run(args: &EvaluationArgs) -> anyhow::Result<End> {
+    let columns = Columns {
+        weighted: !args.data.data.is_empty(),
+        packed: args.data.document_mask,
+    };
+    let (model, data) = (&args.model, &args.data);
+    let job = job(model, model.step.batch, columns)?;
+    let evaluation = Evaluation::start(&job, &model.step, &args.args, texts::load(&job))?;
+    let rows = evaluation.rows();
+    if data.data.is_empty() {
+        let source = random(&job, (model.step.seed, 5), rows);
+        return evaluation.run(Box::new(source), RANDOM_BATCHES);
+    }
+    let left = evaluation.so_far.as_ref();
+    // As the run was trained that the weights are of.
+    let is_finetuned = args.responses || left.is_some_and(|left| left.phase == FINETUNE);
+    let (fields, longer) = match is_finetuned {
+        true => (Fields::pair(), Longer::Drop),
+        false => (Fields::Usual, Longer::Split),
+    };
+    let sources = texts::sources(&data.data, &fields)?;
+    let text = texts::text(&job, || Ok(data::sample(&sources)?))?;
+    if let Some(Position::Rows(position)) = left.and_then(|left| left.position.as_ref()) {
+        check_tokenizer(position.identity("tokenizer"), &text)?;
+    }
+    let asked = match data.validate.is_empty() {
+        true => sources,
+        false => texts::sources(&data.validate, &fields)?,
+    };
+    let reader = Reader {
+        data,
+        rows,
+        seq: job.rows.each,
+        seed: model.step.seed,
+        processes: evaluation.mesh.processes(),
+    };
+    let held_out = match is_finetuned {
+        true => reader.held_out(asked, &text, longer, text.encoder())?,
+        false => reader.held_out(asked, &text, longer, text.whole_encoder())?,
+    };
+    let Some(held_out) = held_out else {
+        bail!("there are no rows to evaluate");
+    };
+    let batches = held_out.num_batches();
+    evaluation.run(Box::new(held_out), batches)
+}
+
+/// Refuses a tokenizer that the run was not trained with.
+fn check_tokenizer(expected: Option<&str>, text: &Text) -> anyhow::Result<()> {
+    let found = text.fingerprint()?;
+    match expected {
+        Some(expected) if expected != found => bail!(
+            "the run was trained with another tokenizer ({expected}) than this ({found}): give the --data or the --model \
+             that it was begun with, and what to evaluate with --validate"
+        ),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,118 @@
+//! The model that the command line names, not yet built, and rows of tokens like those of its data.
+
+use anyhow::bail;
+use burn_dist::layout::Rows;
+use burn_dist::trainer::batch::BatchSource;
+use burn_dist::trainer::job::{Job, StepRows};
+
+use crate::cli::ModelArgs;
+use crate::data::batch::{PackedIds, RandomTokens};
+use crate::data::rng::Rng;
+use crate::hf;
+use crate::model::{Llama, Size};
+
+/// The columns of rows besides tokens.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Columns {
+    /// Positions count differently: prompts and padding do not.
+    pub(super) weighted: bool,
+    /// Documents do not see each other.
+    pub(super) packed: bool,
+}
+
+/// More tokens than any row and any step has.
+const SEQ_MAX: usize = 1 << 22;
+const TOKENS_MAX: usize = 1 << 30;
+
+/// The job of a size, with the size's own rows and tokens of a step.
+pub(super) fn of_size(size: Size) -> anyhow::Result<Job<Llama>> {
+    let (seq, batch) = size.default_seq_and_batch();
+    Ok(Job {
+        config: size.config(),
+        name: size.name().to_string(),
+        weights: None,
+        rows: StepRows::new(batch, 1, (seq, "tokens"))?,
+        peak: match size {
+            Size::Tiny => 2e-3,
+            _ => 3e-4,
+        },
+        sample: sample(size.config().vocab, seq, 0, Columns::default()),
+    })
+}
+
+/// The job that the command line names, with `batch` rows of a step; `None` is the size's own number.
+pub(super) fn job(
+    args: &ModelArgs,
+    batch: Option<usize>,
+    columns: Columns,
+) -> anyhow::Result<Job<Llama>> {
+    let mut job = of_size(args.size)?;
+    let (mut seq, mut rows) = (job.rows.each, job.rows.batch);
+    if let Some(dir) = &args.model {
+        job.config = hf::read_config(dir)?;
+        job.name = dir.display().to_string();
+        job.weights = Some(dir.clone());
+        job.peak = 2e-5;
+        (seq, rows) = (512, 8);
+    }
+    let (batch, seq) = (batch.unwrap_or(rows), args.seq.unwrap_or(seq));
+    // What follows from them is counted in 64 bits.
+    let tokens = batch
+        .checked_mul(seq)
+        .filter(|tokens| *tokens <= TOKENS_MAX);
+    if seq > SEQ_MAX || tokens.is_none() {
+        bail!(
+            "{batch} rows of {seq} tokens are more than a step can have: give a --seq of at most {SEQ_MAX}, and a \
+             --batch with which a step has at most {TOKENS_MAX} tokens"
+        );
+    }
+    let step = &args.step;
+    job.rows = StepRows::new(batch, step.accumulate, (seq, "tokens"))?;
+    if let Some(mesh) = &step.devices.forward.axes.mesh {
+        let ranks = mesh.group_size(&mesh.context_axes());
+        if seq < ranks {
+            bail!(
+                "the mesh {mesh} splits sequences over {ranks} ranks, and a sequence has {seq} tokens: give a --seq \
+                 of at least {ranks}, or cp fewer ranks"
+            );
+        }
+    }
+    job.sample = sample(job.config.vocab, seq, step.seed, columns);
+    Ok(job)
+}
+
+fn sample(
+    vocab: usize,
+    seq: usize,
+    seed: u64,
+    columns: Columns,
+) -> burn_dist::trainer::job::Sample<Llama> {
+    Box::new(move |batch| {
+        let mut source = RandomTokens {
+            batch,
+            seq,
+            vocab,
+            rng: Rng::new(seed, 2),
+            held: Rows::all(batch),
+        };
+        let mut rows = source.next_batch()?;
+        let num = rows.tokens.len();
+        rows.weights = columns.weighted.then(|| vec![0.0; num]);
+        rows.packed = columns.packed.then(|| PackedIds {
+            documents: vec![0; num],
+            positions: vec![0; num],
+        });
+        Ok(rows)
+    })
+}
+
+/// Random tokens that a step of the job takes, of which this process holds `held`; `stream` keeps uses of a seed apart.
+pub(super) fn random(job: &Job<Llama>, (seed, stream): (u64, u64), held: Rows) -> RandomTokens {
+    RandomTokens {
+        batch: job.rows.batch,
+        seq: job.rows.each,
+        vocab: job.config.vocab,
+        rng: Rng::new(seed, stream),
+        held,
+    }
+}
