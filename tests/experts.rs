@@ -11,12 +11,13 @@ use burn_dist::custom::{
 use burn_dist::explanation::Explanation;
 use burn_dist::mesh::{MeshShape, ReduceOp};
 use burn_dist::parallel::ParallelError;
-use burn_dist::{DTensor, DeviceMesh, Dist, OnMesh, Parallelize, Plan};
+use burn_dist::trainer::model::Model;
+use burn_dist::trainer::optimizer::optimizer;
+use burn_dist::{DTensor, DeviceMesh, Dist, OnMesh, Parallelize, ParallelizeWith, Plan};
 use burn_flex::{Flex, FlexDevice};
 use moe::data::Ciphers;
-use moe::mesh::parallelize;
-use moe::model::Config;
-use moe::{explain, train};
+use moe::model::{Config, Decoder};
+use moe::train;
 
 const BATCH: usize = 8;
 const SEQ: usize = 16;
@@ -49,7 +50,29 @@ fn planned(axes: &str, over: Option<&str>, config: &Config, sizes: (usize, usize
     let mesh = DeviceMesh::builder().axes(&axes.parse().expect("a mesh"));
     // Sums are small here, and yet none is to be made on every rank.
     let mesh = mesh.scatter_bytes_min(0);
-    explain::step(mesh, config, over, sizes).expect("it fits")
+    let mesh = mesh.dry_run().build().expect("a mesh");
+    let (device, (batch, seq)) = (mesh.device().autodiff(), sizes);
+    let mut model = on(&mesh, over, config);
+    let (mut optim, ciphers) = (optimizer(), Ciphers::new(0));
+    let mut step = || {
+        let rows = ciphers.rows(0..batch, seq);
+        let (next, figures) = train::step(model.clone(), &mut optim, &rows, 1e-3, &device);
+        model = next;
+        figures.into_data();
+    };
+    // The first step makes the parameters and the optimizer's state.
+    step();
+    burn_dist::explain(&device, step).1
+}
+
+fn on(mesh: &DeviceMesh, over: Option<&str>, config: &Config) -> Decoder {
+    let config = Config {
+        experts_over: over.map(str::to_string),
+        ..config.clone()
+    };
+    let model = config.init(&mesh.device().autodiff());
+    let plan = model.plan_on(mesh.shape()).expect("a plan");
+    model.parallelize_with(mesh, &plan).expect("it fits")
 }
 
 #[test]
@@ -96,11 +119,10 @@ fn what_crosses_is_what_was_planned() {
     for (axes, over, _) in MESHES {
         let mesh = DeviceMesh::parse(axes).expect("a mesh");
         let device = mesh.device().autodiff();
-        let mut model = parallelize(config().init(&device), &mesh, over).expect("it fits");
-        let mut optim = train::OPTIMIZER.init();
-        let mut ciphers = Ciphers::new(0);
+        let mut model = on(&mesh, over, &config());
+        let (mut optim, ciphers) = (optimizer(), Ciphers::new(0));
         let mut step = || {
-            let batch = ciphers.batch(BATCH, SEQ);
+            let batch = ciphers.rows(0..BATCH, SEQ);
             let (next, figures) = train::step(model.clone(), &mut optim, &batch, 1e-3, &device);
             model = next;
             figures.into_data();

@@ -4,7 +4,7 @@ use anyhow::{Context, bail};
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
 use crate::data::Example;
-use crate::data::rng::Rng;
+use burn_dist::trainer::rng::Rng;
 use crate::data::tokenizer::{Text, Wrap};
 use crate::model::Llama;
 

@@ -23,7 +23,7 @@ use burn_dist::trainer::run::{self, Phase};
 use burn_dist::trainer::schedule::Schedule;
 use burn_dist::trainer::step::Recipe;
 use burn_dist_lm::data::batch::RandomTokens;
-use burn_dist_lm::data::rng::Rng;
+use burn_dist::trainer::rng::Rng;
 use burn_dist_lm::model::{Llama, Size};
 
 /// Pairs of steps that count; two go before them.

@@ -19,7 +19,7 @@ use super::texts::{self, Reader};
 use crate::cli::FinetuneArgs;
 use crate::data::batch::Batch;
 use crate::data::generate::{self as generated, KINDS};
-use crate::data::rng::Rng;
+use burn_dist::trainer::rng::Rng;
 use crate::data::texts::Texts;
 use crate::data::tokenizer::Text;
 use crate::data::{self, Example};

@@ -9,7 +9,7 @@ use burn_dist::trainer::voice::{note, say, speaks};
 
 use super::texts::read_text;
 use crate::cli::GenerateArgs;
-use crate::data::rng::Rng;
+use burn_dist::trainer::rng::Rng;
 use crate::data::tokenizer::Wrap;
 use crate::generate::{Decoding, answer, extent, next_tokens};
 use crate::hf;

@@ -7,7 +7,7 @@ use burn_dist::trainer::job::{Job, StepRows};
 
 use crate::cli::ModelArgs;
 use crate::data::batch::{PackedIds, RandomTokens};
-use crate::data::rng::Rng;
+use burn_dist::trainer::rng::Rng;
 use crate::hf;
 use crate::model::{Llama, Size};
 

@@ -7,7 +7,7 @@ use burn_dist::layout::Rows;
 use burn_dist::parallel::DTensorError;
 use burn_dist::trainer::batch::{self, BatchSource, Position, in_samples};
 
-use super::rng::Rng;
+use burn_dist::trainer::rng::Rng;
 use crate::model::Packed;
 
 /// One step's data: `batch` rows of `seq` positions, of which this process has some, row-major.

@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 
 use super::Example;
-use super::rng::{Rng, hash_text};
+use burn_dist::trainer::rng::{Rng, hash_text};
 
 /// One in this many facts is held out.
 const HELD_OUT_ONE_IN: u64 = 8;

@@ -4,7 +4,6 @@ pub mod batch;
 pub mod file;
 pub mod generate;
 pub mod held_out;
-pub mod rng;
 pub mod texts;
 pub mod tokenizer;
 pub mod tokens;

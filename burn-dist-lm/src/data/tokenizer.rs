@@ -13,7 +13,7 @@ use tokenizers::pre_tokenizers::digits::Digits;
 use tokenizers::pre_tokenizers::sequence::Sequence;
 use tokenizers::{AddedToken, Encoding, Token, Tokenizer};
 
-use super::rng::hash_text;
+use burn_dist::trainer::rng::hash_text;
 use super::tokens::{ENDS, Ends, TOKENIZER_CONFIG, Tokens};
 use super::{Example, plain};
 use crate::files::{shown, without_mark};

@@ -11,7 +11,7 @@ use safetensors::tensor::TensorView;
 use super::folder::names;
 use super::*;
 use crate::data::generate::generate;
-use crate::data::rng::Rng;
+use burn_dist::trainer::rng::Rng;
 use crate::data::tokenizer::Text;
 use crate::model::{Llama, LlamaConfig, Rope, RopeConfig, RopeScaling};
 

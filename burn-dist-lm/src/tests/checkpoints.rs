@@ -19,7 +19,7 @@ use burn_dist::trainer::step::Recipe;
 use burn_dist::trainer::voice::in_one_line;
 
 use crate::data::batch::{Batch, RandomTokens};
-use crate::data::rng::Rng;
+use burn_dist::trainer::rng::Rng;
 use crate::model::{Llama, LlamaConfig, RopeConfig, RopeScaling, Size};
 
 /// Random tokens; the run is stopped in the step of one of its batches.

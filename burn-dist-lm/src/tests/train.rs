@@ -19,7 +19,7 @@ use burn_dist::trainer::schedule::Schedule;
 use burn_dist::trainer::step::Recipe;
 
 use crate::data::batch::{Batch, RandomTokens};
-use crate::data::rng::Rng;
+use burn_dist::trainer::rng::Rng;
 use crate::model::{Llama, LlamaConfig};
 use crate::train::{cross_entropy, step, step_with};
 

@@ -19,7 +19,7 @@ use burn_dist::trainer::step::Recipe;
 use burn_dist::trainer::validation::Validation;
 
 use crate::data::batch::{Batch, PackedIds, RandomTokens};
-use crate::data::rng::Rng;
+use burn_dist::trainer::rng::Rng;
 use crate::model::{Llama, LlamaConfig};
 
 fn tokens(seed: u64) -> RandomTokens {

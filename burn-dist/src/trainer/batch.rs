@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use anyhow::bail;
-use burn_core::tensor::Device;
+use burn_core::tensor::{Device, Element, TensorData};
 use serde::{Deserialize, Serialize};
 
 use crate::data::Stream;
@@ -30,6 +30,56 @@ pub trait Batch: Sized {
 
     /// Returns how much there is in all rows, here and in other processes, of what a speed counts: tokens, or images.
     fn count(&self) -> usize;
+}
+
+/// A column of a batch: values of rows, as many of each row, one row after the other.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Column<E> {
+    /// The values.
+    pub values: Vec<E>,
+    each: usize,
+}
+
+impl<E: Element> Column<E> {
+    /// A column of `each` values a row.
+    ///
+    /// # Panics
+    /// If that does not divide the number of values.
+    pub fn new(values: Vec<E>, each: usize) -> Self {
+        assert!(
+            values.len().is_multiple_of(each),
+            "{} values are no rows of {each}",
+            values.len()
+        );
+        Self { values, each }
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.values.len() / self.each
+    }
+
+    /// Cuts it into columns of as many rows each.
+    ///
+    /// # Panics
+    /// If there are no `parts` of as many rows.
+    pub fn split(&self, parts: usize) -> Vec<Self> {
+        let rows = self.rows();
+        assert!(
+            rows.is_multiple_of(parts),
+            "{parts} microbatches do not divide {rows} rows"
+        );
+        let each = self.each;
+        let parts = self.values.chunks((rows / parts * each).max(1));
+        let part = |values: &[E]| Self::new(values.to_vec(), each);
+        parts.map(part).collect()
+    }
+
+    /// Returns it as data in which each row has the shape `row`.
+    pub fn data(&self, row: &[usize]) -> TensorData {
+        let shape: Vec<usize> = [self.rows()].iter().chain(row).copied().collect();
+        TensorData::new(self.values.clone(), shape)
+    }
 }
 
 /// How far a source of batches is.
@@ -121,6 +171,14 @@ impl<B, F: FnMut(Range<usize>) -> B> Numbered<F> {
         }
     }
 
+    /// Begins with the sample of this number.
+    pub fn starting_at(self, first: usize) -> Self {
+        Self {
+            next: first,
+            ..self
+        }
+    }
+
     fn stream(&self) -> Stream {
         Stream {
             samples: usize::MAX,
@@ -156,6 +214,16 @@ impl<B, F: FnMut(Range<usize>) -> B> BatchSource for Numbered<F> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn columns_are_cut_by_rows() {
+        let column = Column::new((0..12).collect::<Vec<i64>>(), 3);
+        let parts = column.split(2);
+        assert_eq!(parts[1], Column::new((6..12).collect(), 3));
+        assert_eq!(parts[1].data(&[3, 1]).shape.to_vec(), [2, 3, 1]);
+        let cut = std::panic::catch_unwind(|| column.split(3));
+        assert!(cut.is_err());
+    }
 
     #[test]
     fn numbered_samples_go_on_where_another_run_was_left() {

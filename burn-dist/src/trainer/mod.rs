@@ -11,6 +11,7 @@
 //! | `command_line`, `job` | a program's command line with such a file; the model and the rows that it names |
 //! | `session` | a training command between its start and its end |
 //! | `explain`, `simulate`, `evaluate` | commands that run no step: its plan, its time, the loss of a model as it is |
+//! | `rng` | random numbers for data, the same on every machine |
 //! | `mesh` | the devices, opened by these options |
 //! | `run`, `step` | the loop; one step of it: microbatches, clipping, the optimizer |
 //! | `validation` | the loss on what is held out |
@@ -43,6 +44,7 @@ pub mod predict;
 pub mod processes;
 pub mod progress;
 pub mod report;
+pub mod rng;
 pub mod run;
 pub mod schedule;
 pub mod sections;

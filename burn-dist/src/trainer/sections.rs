@@ -162,5 +162,35 @@ pub const EVALUATE: Section = Section::new(
 )
 .of_command("evaluate");
 
+/// Rows of a step.
+pub const ROWS: Section = Section::new(
+    "data",
+    "What is learnt from",
+    &[
+        Key::of("batch"),
+        Key::of("seq"),
+        Key::of("accumulate"),
+        Key::of("repeat-rows"),
+    ],
+);
+
+/// What is held out.
+pub const VALIDATION: Section = Section::new(
+    "validation",
+    "Validation",
+    &[
+        Key::named("every", "validate-every"),
+        Key::named("batches", "validate-batches"),
+    ],
+);
+
+/// The sections of a program that has options of its own about its model alone.
+pub const fn with(model: Section) -> [Section; 15] {
+    [
+        RUN, model, MESH, POLICY, PIPELINE, ROWS, OPTIMIZER, SCHEDULE, CHECKPOINT, METRICS, VALIDATION, OUTPUT,
+        EVALUATE, EXPLAIN, SIMULATE,
+    ]
+}
+
 /// Names of sections about where and what is written, and how often; options in all others change the values of a run.
 pub(super) const OF_OUTPUT: [&str; 5] = ["run", "checkpoint", "metrics", "validation", "output"];

@@ -1,12 +1,11 @@
 //! Trains two small towers to match images with their captions, as CLIP does (arXiv:2103.00020), each tower on
-//! stages of its own: `cargo run --release -p clip -- pp=2,dp=2 4 1f1b` (axes, microbatches, schedule).
+//! stages of its own: `cargo run --release -p clip -- --mesh pp=2,dp=2 --microbatches 4 --schedule 1f1b`.
 //!
 //! The image tower is deeper than the text tower, and tables say which stage has which blocks. On a mesh without `pp`
 //! the tables do nothing.
 //!
 //! Shape letters: `b` batch, `p` patches, `s` tokens, `n` either, `d` width, `e` width of what is compared.
 
-use std::num::ParseIntError;
 use std::ops::Range;
 use std::process::ExitCode;
 
@@ -16,24 +15,24 @@ use burn::nn::{
     Embedding, EmbeddingConfig, Initializer, LayerNorm, LayerNormConfig, Linear, LinearConfig,
 };
 use burn::tensor::activation::{gelu, log_softmax, softmax};
-use burn::tensor::{Device, Int, Tensor, TensorData};
-use burn_dist::launch::Stop;
+use burn::tensor::{Device, Int, Tensor};
 use burn_dist::mesh::MeshShape;
-use burn_dist::parallel::{DTensorError, ParallelError};
-use burn_dist::schedule::ScheduleKind;
-use burn_dist::trainer::batch::{Batch, Numbered};
-use burn_dist::trainer::checkpoints::{Keeper, SoFar};
+use burn_dist::parallel::DTensorError;
+use burn_dist::schedule::ScheduleChoice;
+use burn_dist::train::config::Section;
+use burn_dist::trainer::args::{PipelineArgs, StepArgs, TrainArgs};
+use burn_dist::trainer::batch::{Batch, Column, Numbered};
+use burn_dist::trainer::command_line::{CommandLine, Program};
 use burn_dist::trainer::exit::{End, exit};
-use burn_dist::trainer::mesh::Mesh;
-use burn_dist::trainer::metrics::RunMetrics;
+use burn_dist::trainer::job::{Job, StepRows};
 use burn_dist::trainer::model::{Loss, Model, Tensors};
-use burn_dist::trainer::optimizer::OptimizerConfig;
 use burn_dist::trainer::progress::Progress;
-use burn_dist::trainer::run::{self, Phase};
-use burn_dist::trainer::schedule::{Decay, Schedule};
-use burn_dist::trainer::step::Recipe;
-use burn_dist::trainer::voice::{complain, say};
-use burn_dist::{DeviceMesh, Parallelize, ParallelizeWith, Plan};
+use burn_dist::trainer::run::Trace;
+use burn_dist::trainer::sections;
+use burn_dist::trainer::session::{Part, Session};
+use burn_dist::trainer::voice::say;
+use burn_dist::{Parallelize, Plan};
+use clap::Parser;
 
 const WIDTH: usize = 32;
 /// Width of what is compared.
@@ -50,14 +49,8 @@ const WORDS: usize = 4;
 const VOCAB: usize = 4 + 3 + 3 + 3;
 const BATCH: usize = 32;
 const STEPS: usize = 60;
-const LEARNING_RATE: f64 = 3e-3;
-/// Burn's own settings of AdamW.
-const OPTIMIZER: OptimizerConfig = OptimizerConfig {
-    beta1: 0.9,
-    beta2: 0.999,
-    eps: 1e-5,
-    weight_decay: 1e-4,
-};
+/// The first pair of those that training does not reach, to ask at the end.
+const UNSEEN: usize = 1 << 32;
 
 fn linear(from: usize, to: usize, device: &Device) -> Linear {
     LinearConfig::new(from, to).with_bias(false).init(device)
@@ -148,28 +141,19 @@ struct Clip {
     text: Tower,
     /// Logarithm of what similarities are multiplied by.
     scale: Param<Tensor<1>>,
+    /// Stages on each rank along `pp`.
+    per_rank: usize,
 }
 
 impl Clip {
-    fn new(device: &Device) -> Self {
-        let scale = Initializer::Constant { value: 2.0 };
-        Self {
-            patches: linear(PATCH_VALUES, WIDTH, device),
-            image: Tower::new(IMAGE_BLOCKS, NUM_PATCHES, device),
-            words: EmbeddingConfig::new(VOCAB, WIDTH).init(device),
-            text: Tower::new(TEXT_BLOCKS, WORDS, device),
-            scale: scale.init([1], device),
-        }
-    }
-
     /// Says which stage has what: on two, a tower each; on four, the image tower has the first three, the last of which
     /// has one of its blocks and the text tower's first.
-    fn stages(plan: Plan, stages: usize) -> Result<Plan, Error> {
+    fn stages(plan: Plan, stages: usize) -> anyhow::Result<Plan> {
         let (image, text): (&[u32], &[u32]) = match stages {
             1 => return Ok(plan),
             2 => (&[0, 0, 0, 0], &[1, 1]),
             4 => (&[0, 1, 1, 2], &[2, 3]),
-            _ => return Err(Error::Stages(stages)),
+            _ => bail!("this example says what is on 1, 2 or 4 stages, not on {stages}"),
         };
         let ends = [image[IMAGE_BLOCKS - 1], text[0]];
         Ok(plan
@@ -208,17 +192,31 @@ impl Clip {
 }
 
 impl Model for Clip {
-    type Config = ();
+    /// Stages on each rank along `pp`.
+    type Config = usize;
     type Batch = Pairs;
 
-    fn build((): &(), device: &Device) -> Self {
-        Self::new(device)
+    fn build(per_rank: &usize, device: &Device) -> Self {
+        let scale = Initializer::Constant { value: 2.0 };
+        Self {
+            patches: linear(PATCH_VALUES, WIDTH, device),
+            image: Tower::new(IMAGE_BLOCKS, NUM_PATCHES, device),
+            words: EmbeddingConfig::new(VOCAB, WIDTH).init(device),
+            text: Tower::new(TEXT_BLOCKS, WORDS, device),
+            scale: scale.init([1], device),
+            per_rank: *per_rank,
+        }
     }
 
-    fn loss(&self, (images, texts): Tensors<Self>, _parts: usize) -> Loss {
-        // The loss of a step is the mean over all rows.
-        let share = images.dims()[0] as f64 / BATCH as f64;
-        (self.contrast(images, texts) * share).into()
+    fn plan_on(&self, mesh: &MeshShape) -> anyhow::Result<Plan> {
+        let sizes = mesh.axes().iter();
+        let mut pipeline = sizes.filter(|axis| axis.role.cuts_stages() && axis.size > 1);
+        let stages = pipeline.next().map_or(1, |axis| self.per_rank * axis.size);
+        Self::stages(self.plan(), stages)
+    }
+
+    fn loss(&self, (images, texts): Tensors<Self>, parts: usize) -> Loss {
+        (self.contrast(images, texts) / parts as f64).into()
     }
 
     fn held_out(&self, (images, texts): Tensors<Self>) -> [Tensor<1>; 2] {
@@ -227,39 +225,28 @@ impl Model for Clip {
         [self.contrast(images, texts) * count.clone(), count]
     }
 
-    fn facts((): &()) -> Vec<(&'static str, String)> {
+    fn facts(_: &usize) -> Vec<(&'static str, String)> {
         Vec::new()
     }
 }
 
 /// Images with their texts.
 struct Pairs {
-    images: Vec<f32>,
-    texts: Vec<i64>,
+    images: Column<f32>,
+    texts: Column<i64>,
 }
 
 impl Batch for Pairs {
     type Tensors = (Tensor<3>, Tensor<2, Int>);
 
     fn split(&self, parts: usize) -> Vec<Self> {
-        let rows = self.count();
-        // 32 rows in 5 parts: 7, 7, 6, 6, 6.
-        let start = |part: usize| part * (rows / parts) + part.min(rows % parts);
-        let of = |part: usize| {
-            let (start, end) = (start(part), start(part + 1));
-            let values = NUM_PATCHES * PATCH_VALUES;
-            Self {
-                images: self.images[start * values..end * values].to_vec(),
-                texts: self.texts[start * WORDS..end * WORDS].to_vec(),
-            }
-        };
-        (0..parts).map(of).collect()
+        let both = self.images.split(parts).into_iter().zip(self.texts.split(parts));
+        both.map(|(images, texts)| Self { images, texts }).collect()
     }
 
     fn enter(&self, device: &Device, _by_process: bool) -> Result<Self::Tensors, DTensorError> {
-        let rows = self.count();
-        let images = TensorData::new(self.images.clone(), [rows, NUM_PATCHES, PATCH_VALUES]);
-        let texts = TensorData::new(self.texts.clone(), [rows, WORDS]);
+        let images = self.images.data(&[NUM_PATCHES, PATCH_VALUES]);
+        let texts = self.texts.data(&[WORDS]);
         Ok((
             Tensor::from_data(images, device),
             Tensor::from_data(texts, device),
@@ -267,7 +254,7 @@ impl Batch for Pairs {
     }
 
     fn count(&self) -> usize {
-        self.texts.len() / WORDS
+        self.texts.rows()
     }
 }
 
@@ -302,114 +289,91 @@ fn pairs(numbers: Range<usize>) -> Pairs {
             }
         }
     }
-    Pairs { images, texts }
+    Pairs {
+        images: Column::new(images, NUM_PATCHES * PATCH_VALUES),
+        texts: Column::new(texts, WORDS),
+    }
 }
 
-/// Why the program does not train.
-#[derive(Debug, thiserror::Error)]
-enum Error {
-    #[error(
-        "three arguments at most (axes of the mesh, microbatches, schedule), and there are {0}: clip pp=2,dp=2 4 1f1b"
-    )]
-    Arguments(usize),
-    #[error("`{0}` is no number of microbatches: {1}")]
-    Microbatches(String, ParseIntError),
-    #[error("this example says what is on 1, 2 or 4 stages, not on {0}")]
-    Stages(usize),
-    #[error("the model does not fit the mesh: {0}")]
-    Model(ParallelError),
-    #[error(
-        "a batch of {BATCH} row(s) cannot be cut into {0} microbatches: use at most {BATCH}, or a larger batch"
-    )]
-    Batch(usize),
+/// Trains two small towers to match images with their captions, each tower on stages of its own.
+#[derive(Debug, Parser)]
+#[command(version, about)]
+struct Cli {
+    /// The devices, and the rows of a step.
+    #[command(flatten)]
+    step: StepArgs,
+    /// How to train, and what to keep.
+    #[command(flatten)]
+    args: TrainArgs,
 }
 
-/// Number of stages on a mesh: one if no axis is for them.
-fn num_stages(mesh: &MeshShape, schedule: ScheduleKind) -> usize {
-    let sizes = mesh.axes().iter();
-    let pipeline = sizes.filter(|axis| axis.role.cuts_stages() && axis.size > 1);
-    let per_rank = if schedule.is_v() { 2 } else { 1 };
-    pipeline
-        .map(|axis| per_rank * axis.size)
-        .next()
-        .unwrap_or(1)
+impl CommandLine for Cli {
+    const SECTIONS: &'static [Section] =
+        &sections::with(Section::new("model", "The model", &[]));
+    const HELP: &'static [(&'static str, &'static str)] = &[];
+
+    fn trains(&mut self) -> Option<&mut TrainArgs> {
+        Some(&mut self.args)
+    }
 }
 
-fn train(arguments: &[String]) -> anyhow::Result<End> {
-    if arguments.len() > 3 {
-        bail!(Error::Arguments(arguments.len()));
-    }
-    let axes = arguments.first().map_or("", String::as_str);
-    let microbatches = match arguments.get(1) {
-        Some(text) => text
-            .parse()
-            .map_err(|error| Error::Microbatches(text.clone(), error))?,
-        None => 4,
+/// Stages on each rank along `pp`.
+fn per_rank(pipeline: &PipelineArgs) -> usize {
+    let of_schedule = match &pipeline.schedule {
+        ScheduleChoice::Kind(kind) if kind.is_v() => 2,
+        _ => 1,
     };
-    let schedule = match arguments.get(2) {
-        Some(name) => name.parse()?,
-        None => ScheduleKind::default(),
+    pipeline.stages_per_rank.unwrap_or(of_schedule) as usize
+}
+
+fn train(Cli { step, args }: &Cli) -> anyhow::Result<End> {
+    let batch = step.batch.unwrap_or(BATCH);
+    let job = Job::<Clip> {
+        config: per_rank(&step.devices.pipeline),
+        name: "clip".to_string(),
+        weights: None,
+        rows: StepRows::new(batch, step.accumulate, (1, "images"))?,
+        peak: 3e-3,
+        sample: Box::new(|rows| Ok(pairs(0..rows))),
     };
-    let mesh = DeviceMesh::parse(axes)?;
-    let device = mesh.device().autodiff();
-    device.seed(0);
-    let model = Clip::new(&device);
-    let plan = model.plan().schedule(schedule);
-    let plan = Clip::stages(plan, num_stages(mesh.shape(), schedule))?;
-    let model = model.parallelize_with(&mesh, &plan).map_err(Error::Model)?;
-    if !(1..=BATCH).contains(&microbatches) {
-        bail!(Error::Batch(microbatches));
-    }
-    let mesh = Mesh::of(mesh)?;
-    let progress = Progress::lines(STEPS, 1, |step| {
-        format!("step {:>2}  loss {:.5}", step.done, step.loss)
-    });
-    let stop = Stop::on_signals()?;
-    let phase = Phase {
-        schedule: Schedule {
-            warm_up: 0,
-            decay: Decay::Constant,
-            ..Schedule::new(LEARNING_RATE, STEPS)
-        },
-        recipe: Recipe {
-            accumulate: microbatches,
-            optimizer: OPTIMIZER,
-            ..Recipe::default()
-        },
-        progress: &progress,
-        stop: &stop,
-        before: &SoFar::of("train"),
-        validation: None,
-        metrics: &RunMetrics::none(),
-    };
-    let (model, trace) = run::run(
-        model,
-        &mut Numbered::new("things", BATCH, pairs),
-        phase,
-        &device,
-        &mesh,
-        &mut Keeper::none(),
-    )?;
-    if let Some(code) = stop.exit_code().filter(|_| trace.interrupted) {
-        return Ok(End::Interrupted(code));
-    }
-    let unseen = pairs(STEPS * BATCH..(STEPS + 1) * BATCH);
-    let (images, texts) = unseen.enter(&mesh.inference_device(), false)?;
-    let best = model.valid().forward(images, texts).argmax(1);
-    let found = best.into_data();
-    let found = found.iter::<i64>().enumerate();
-    let right = found.filter(|(row, best)| *row as i64 == *best).count();
-    say!("{right} of {BATCH} images found their text");
-    Ok(End::Done)
+    let session = Session::start(&job, step, args, None)?;
+    session.run(|| Ok(()), |mut keeper, metrics| {
+        let steps = session.steps(STEPS, || Ok(None))?;
+        session.save_config(&mut keeper, metrics, &[("steps", steps)])?;
+        let validation = args.run.validate_every.map(|_| {
+            let held_out = Numbered::new("things", batch, pairs).starting_at(UNSEEN);
+            session.validation(Box::new(held_out), 1)
+        });
+        let progress = Progress::lines(steps, args.run.log_every.unwrap_or(1), |step| {
+            format!("step {:>2}  loss {:.5}", step.done, step.loss)
+        });
+        let part = Part {
+            before: session.phase("train"),
+            steps,
+            validation: validation.transpose()?,
+            progress: Some(progress),
+        };
+        let model = session.model(&mut keeper, |_, _, _| unreachable!("there is no folder"))?;
+        let mut source = Numbered::new("things", batch, pairs);
+        let (model, trace) = session.train(model, part, &mut source, &mut keeper, metrics)?;
+        let report = session.report("train", &Trace::default(), &trace)?;
+        if !trace.interrupted {
+            let unseen = pairs(UNSEEN..UNSEEN + BATCH);
+            let (images, texts) = unseen.enter(&session.mesh.inference_device(), false)?;
+            let best = model.valid().forward(images, texts).argmax(1).into_data();
+            let best = best.iter::<i64>().enumerate();
+            let right = best.filter(|(row, best)| *row as i64 == *best).count();
+            say!("{right} of {BATCH} images found their text");
+        }
+        let drawn = session.draw_memory();
+        session.finish(&report, [drawn], &mut keeper)
+    })
 }
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    match train(&arguments) {
-        Ok(end) => exit(Ok(end)),
-        Err(error) => {
-            complain(&error);
-            ExitCode::from(2)
-        }
-    }
+    exit(train(&Cli::read(Program {
+        name: env!("CARGO_PKG_NAME"),
+        version: env!("CARGO_PKG_VERSION"),
+        about: env!("CARGO_PKG_DESCRIPTION"),
+    })))
 }

@@ -16,7 +16,7 @@ use burn_dist::trainer::batch::BatchSource;
 use burn_dist::trainer::optimizer;
 use burn_dist::{DeviceMesh, Parallelize};
 use burn_dist_lm::data::batch::{Batch, RandomTokens};
-use burn_dist_lm::data::rng::Rng;
+use burn_dist::trainer::rng::Rng;
 use burn_dist_lm::model::{Llama, Size};
 use burn_dist_lm::train;
 use serde_json::json;

@@ -1,12 +1,17 @@
 //! The command line.
 
+use anyhow::ensure;
+use burn_dist::mesh::MeshShape;
+use burn_dist::train::config::{Key, Section};
+use burn_dist::trainer::args::{EvaluateArgs, ExplainArgs, SimulateArgs, StepArgs, TrainArgs};
+use burn_dist::trainer::batch::Numbered;
+use burn_dist::trainer::command_line::CommandLine;
+use burn_dist::trainer::job::{Job, StepRows};
+use burn_dist::trainer::sections;
 use clap::{Args, Parser, Subcommand};
 
-use burn_dist::clock::Hardware;
-use burn_dist::explanation::PASSES;
-use burn_dist::mesh::MeshShape;
-
-use crate::model::{Capacity, Config};
+use crate::data::{Batch, Ciphers};
+use crate::model::{Capacity, Config, Decoder};
 
 /// Trains a mixture-of-experts decoder on a mesh of devices.
 #[derive(Debug, Parser)]
@@ -21,17 +26,49 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Train on ciphers that the model has to learn by heart.
-    Train(TrainArgs),
+    Train {
+        /// The model.
+        #[command(flatten)]
+        model: ModelArgs,
+        /// How to train, and what to keep.
+        #[command(flatten)]
+        args: TrainArgs,
+    },
+    /// Ask for the loss of a checkpoint on rows that training never sees.
+    Evaluate {
+        /// The model.
+        #[command(flatten)]
+        model: ModelArgs,
+        /// The checkpoint, and what is shown.
+        #[command(flatten)]
+        args: EvaluateArgs,
+    },
     /// Show what a training step does on the mesh, without running it: which tokens cross, and how many bytes.
-    Explain(Box<ExplainArgs>),
+    Explain {
+        /// The model.
+        #[command(flatten)]
+        model: ModelArgs,
+        /// What is shown.
+        #[command(flatten)]
+        args: ExplainArgs,
+    },
+    /// Show how long a training step takes on modelled hardware, without running it.
+    Simulate {
+        /// The model.
+        #[command(flatten)]
+        model: ModelArgs,
+        /// The hardware.
+        #[command(flatten)]
+        args: SimulateArgs,
+    },
 }
 
 /// A model on a mesh.
 #[derive(Debug, Clone, Args)]
 pub struct ModelArgs {
-    /// Axes of the mesh, such as ep=4 or fsdp=2,ep=2; experts are split over ep.
-    #[arg(long, default_value = "ep=2")]
-    pub mesh: MeshShape,
+    /// The devices, and the rows of a step.
+    #[command(flatten)]
+    pub step: StepArgs,
     /// Axes that experts are split over in the place of ep, the first major: fsdp, or fsdp,cp.
     #[arg(long, value_name = "AXES")]
     pub experts_over: Option<String>,
@@ -65,23 +102,20 @@ pub struct ModelArgs {
     /// Heads of attention.
     #[arg(long, default_value_t = Config::default().heads)]
     pub heads: usize,
-    /// Sequences of a batch, of all ranks together.
-    #[arg(long, default_value_t = 16)]
-    pub batch: usize,
     /// Tokens of a sequence.
     #[arg(long, default_value_t = 32)]
     pub seq: usize,
-    /// Seed of the parameters and the data.
-    #[arg(long, default_value_t = 0)]
-    pub seed: u64,
 }
 
+/// Rows of a step without `--batch`.
+const BATCH: usize = 16;
+
 impl ModelArgs {
-    /// Returns the shape of the model.
+    /// Returns the model with `batch` rows of a step.
     ///
     /// # Errors
-    /// If its sizes do not fit each other or the batch.
-    pub fn config(&self) -> anyhow::Result<Config> {
+    /// If its sizes do not fit each other or the rows.
+    pub fn job(&self, batch: Option<usize>) -> anyhow::Result<Job<Decoder>> {
         let config = Config {
             width: self.width,
             layers: self.layers,
@@ -95,44 +129,85 @@ impl ModelArgs {
             },
             groups: self.groups,
             shared: !self.no_shared,
+            experts_over: self.experts_over.clone(),
             ..Config::default()
         };
         config.validate(self.seq)?;
-        anyhow::ensure!(
-            self.batch > 0,
-            "a batch of 0 sequences: use --batch 1 or more"
-        );
-        Ok(config)
+        let batch = batch.unwrap_or(BATCH);
+        ensure!(batch <= 1 << 20, "a batch of {batch} sequences: use less");
+        let (ciphers, seq) = (Ciphers::new(self.step.seed), self.seq);
+        Ok(Job {
+            name: format!("{} experts", config.experts),
+            config,
+            weights: None,
+            rows: StepRows::new(batch, self.step.accumulate, (seq, "tokens"))?,
+            peak: 5e-3,
+            sample: Box::new(move |rows| Ok(ciphers.rows(0..rows, seq))),
+        })
+    }
+
+    /// The rows to train on.
+    pub fn rows(&self, batch: usize) -> Numbered<impl FnMut(std::ops::Range<usize>) -> Batch + use<>> {
+        let (seed, seq) = (self.step.seed, self.seq);
+        let ciphers = Ciphers::new(seed);
+        let name = format!("ciphers of seed {seed}, rows of {seq}");
+        Numbered::new(&name, batch, move |numbers| ciphers.rows(numbers, seq))
+    }
+
+    /// The devices and the rows of a step, and the mesh: `ep=2` by default.
+    ///
+    /// # Errors
+    /// None, of a mesh that was read.
+    pub fn step(&self) -> anyhow::Result<(StepArgs, MeshShape)> {
+        let mut step = self.step.clone();
+        let mesh = match step.devices.forward.axes.mesh.take() {
+            Some(mesh) => mesh,
+            None => MeshShape::parse("ep=2")?,
+        };
+        step.devices.forward.axes.mesh = Some(mesh.clone());
+        Ok((step, mesh))
     }
 }
 
-/// A run.
-#[derive(Debug, Args)]
-pub struct TrainArgs {
-    /// The model.
-    #[command(flatten)]
-    pub model: ModelArgs,
-    /// Optimizer steps.
-    #[arg(long, default_value_t = 200)]
-    pub steps: usize,
-    /// Learning rate.
-    #[arg(long, default_value_t = 5e-3)]
-    pub lr: f64,
-    /// Steps from one printed line to the next.
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
-    pub every: u64,
+impl CommandLine for Cli {
+    const SECTIONS: &'static [Section] = &sections::with(Section::new(
+        "model",
+        "The model",
+        &[
+            Key::of("experts-over"),
+            Key::of("experts"),
+            Key::of("top-k"),
+            Key::of("capacity-factor"),
+            Key::of("dropless"),
+            Key::of("groups"),
+            Key::of("no-shared"),
+            Key::of("width"),
+            Key::of("hidden"),
+            Key::of("layers"),
+            Key::of("heads"),
+        ],
+    ));
+    const HELP: &'static [(&'static str, &'static str)] = &[(
+        "mesh",
+        "Axes of the mesh, such as ep=4 or fsdp=2,ep=2; experts are split over ep: ep=2 by default",
+    )];
+
+    fn trains(&mut self) -> Option<&mut TrainArgs> {
+        match &mut self.command {
+            Command::Train { args, .. } => Some(args),
+            _ => None,
+        }
+    }
 }
 
-/// A plan to show.
-#[derive(Debug, Args)]
-pub struct ExplainArgs {
-    /// The model.
-    #[command(flatten)]
-    pub model: ModelArgs,
-    /// Tell how long the step takes on this hardware, and on one rank of it.
-    #[arg(long, value_name = "NAME", value_parser = Hardware::preset)]
-    pub hardware: Option<Hardware>,
-    /// Show what there is of the step after this pass too.
-    #[arg(long, value_name = "PASS", value_parser = PASSES.map(|(name, _)| name))]
-    pub after: Option<String>,
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn_dist::trainer::command_line::Program;
+
+    #[test]
+    fn every_option_stands_in_a_section() {
+        let config = Cli::config(Program::default());
+        assert_eq!(config.faults(), Vec::<String>::new());
+    }
 }

@@ -2,22 +2,14 @@
 
 use std::process::ExitCode;
 
-use burn_dist::trainer::exit::{End, exit};
-use burn_dist::trainer::voice::complain;
-use clap::Parser;
-use moe::cli::{Cli, Command};
-use moe::run;
+use burn_dist::trainer::command_line::{CommandLine, Program};
+use burn_dist::trainer::exit::exit;
+use moe::cli::Cli;
 
 fn main() -> ExitCode {
-    let done = match &Cli::parse().command {
-        Command::Train(args) => run::run(args),
-        Command::Explain(args) => moe::explain::run(args).map(|()| End::Done),
-    };
-    match done {
-        Ok(end) => exit(Ok(end)),
-        Err(error) => {
-            complain(&error);
-            ExitCode::from(2)
-        }
-    }
+    exit(moe::train::run(&Cli::read(Program {
+        name: env!("CARGO_PKG_NAME"),
+        version: env!("CARGO_PKG_VERSION"),
+        about: env!("CARGO_PKG_DESCRIPTION"),
+    })))
 }

@@ -2,9 +2,10 @@
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{self, Tensor};
-use burn_dist::DeviceMesh;
+use burn_dist::trainer::model::Model;
+use burn_dist::trainer::optimizer::OptimizerConfig;
+use burn_dist::{DeviceMesh, ParallelizeWith};
 use moe::data::Ciphers;
-use moe::mesh::parallelize;
 use moe::model::{Capacity, Config, Decoder};
 use moe::train::{self, Figures};
 
@@ -12,6 +13,14 @@ one_thread::one_thread!();
 
 const BATCH: usize = 8;
 const SEQ: usize = 16;
+
+/// AdamW, as these losses were found with.
+const OPTIMIZER: OptimizerConfig = OptimizerConfig {
+    beta1: 0.9,
+    beta2: 0.98,
+    eps: 1e-5,
+    weight_decay: 0.01,
+};
 
 /// Axes of the mesh, and those that experts are split over in the place of `ep`.
 const MESHES: [(&str, Option<&str>); 10] = [
@@ -40,16 +49,22 @@ fn on(axes: &str, over: Option<&str>, config: &Config) -> (DeviceMesh, Decoder) 
     let mesh = DeviceMesh::parse(axes).expect("a mesh");
     let device = mesh.device().autodiff();
     device.seed(3);
-    let model = parallelize(config.init(&device), &mesh, over).expect("it fits");
+    let config = Config {
+        experts_over: over.map(str::to_string),
+        ..config.clone()
+    };
+    let model = config.init(&device);
+    let plan = model.plan_on(mesh.shape()).expect("a plan");
+    let model = model.parallelize_with(&mesh, &plan).expect("it fits");
     (mesh, model)
 }
 
 fn figures(axes: &str, over: Option<&str>, config: &Config, steps: usize) -> Vec<Figures> {
     let (mesh, mut model) = on(axes, over, config);
-    let mut optim = train::OPTIMIZER.init();
-    let mut ciphers = Ciphers::new(5);
-    let step = |_| {
-        let batch = ciphers.batch(BATCH, SEQ);
+    let mut optim = OPTIMIZER.init();
+    let ciphers = Ciphers::new(5);
+    let step = |step| {
+        let batch = ciphers.rows(step * BATCH..(step + 1) * BATCH, SEQ);
         let before = model.clone();
         let (next, figures) =
             train::step(before, &mut optim, &batch, 5e-3, &mesh.device().autodiff());
@@ -150,7 +165,7 @@ impl ModuleVisitor for Gradients<'_> {
 fn gradients(axes: &str, over: Option<&str>) -> Vec<(String, Vec<f32>)> {
     let (mesh, model) = on(axes, over, &config());
     let [tokens, next] = Ciphers::new(5)
-        .batch(BATCH, SEQ)
+        .rows(0..BATCH, SEQ)
         .on(&mesh.device().autodiff());
     let of = model.losses(tokens, next).total.backward();
     let mut gradients = Gradients {

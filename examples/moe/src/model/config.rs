@@ -1,9 +1,9 @@
+use anyhow::ensure;
 use burn::module::Param;
 use burn::nn::{
     Embedding, EmbeddingConfig, Initializer, Linear, LinearConfig, RmsNorm, RmsNormConfig,
 };
 use burn::tensor::{Device, Tensor};
-use thiserror::Error;
 
 use super::{Attention, Block, Decoder, Experts, FeedForward, Mixture};
 
@@ -14,55 +14,6 @@ pub enum Capacity {
     Factor(f64),
     /// One for each token of the group: the worst case, so that nothing is dropped.
     Dropless,
-}
-
-/// Sizes that do not fit each other.
-#[derive(Debug, Error, PartialEq)]
-pub enum ConfigError {
-    /// A size is zero.
-    #[error("{what} is 0: every size of a model must be at least 1")]
-    Zero {
-        /// Which one.
-        what: &'static str,
-    },
-    /// A token chooses more experts than there are.
-    #[error(
-        "a token cannot choose {top_k} of {experts} experts: use --top-k {experts} or less, or more experts"
-    )]
-    TopKTooLarge {
-        /// Choices of a token.
-        top_k: usize,
-        /// Experts.
-        experts: usize,
-    },
-    /// Experts have no slot.
-    #[error(
-        "capacity factor {factor} leaves an expert no slot: use a number above 0 (1.25 is usual), or --dropless"
-    )]
-    NoCapacity {
-        /// The factor.
-        factor: f64,
-    },
-    /// The heads do not fill the width.
-    #[error(
-        "width {width} is not a multiple of {heads} heads: choose a number of heads that divides it"
-    )]
-    HeadsDoNotDivideWidth {
-        /// The width.
-        width: usize,
-        /// The heads.
-        heads: usize,
-    },
-    /// Rows cannot be cut into groups.
-    #[error(
-        "a sequence of {seq} tokens cannot be cut into {groups} equal groups: choose --groups that divide it"
-    )]
-    GroupsDoNotDivideSequence {
-        /// Tokens of a sequence.
-        seq: usize,
-        /// Groups of it.
-        groups: usize,
-    },
 }
 
 /// The shape of a model.
@@ -88,6 +39,8 @@ pub struct Config {
     pub groups: usize,
     /// True if a feed-forward layer works on every token beside the experts.
     pub shared: bool,
+    /// Axes that experts are split over in the place of `ep`, the first major.
+    pub experts_over: Option<String>,
 }
 
 impl Default for Config {
@@ -103,6 +56,7 @@ impl Default for Config {
             capacity: Capacity::Factor(1.25),
             groups: 1,
             shared: true,
+            experts_over: None,
         }
     }
 }
@@ -111,8 +65,8 @@ impl Config {
     /// Checks that the sizes fit each other, for sequences of `seq` tokens.
     ///
     /// # Errors
-    /// [`ConfigError`] with the sizes at fault.
-    pub fn validate(&self, seq: usize) -> Result<(), ConfigError> {
+    /// With the sizes at fault.
+    pub fn validate(&self, seq: usize) -> anyhow::Result<()> {
         let sizes = [
             ("the vocabulary", self.vocab),
             ("the width", self.width),
@@ -124,32 +78,29 @@ impl Config {
             ("the number of groups", self.groups),
             ("the length of a sequence", seq),
         ];
-        if let Some((what, _)) = sizes.into_iter().find(|(_, size)| *size == 0) {
-            return Err(ConfigError::Zero { what });
+        for (what, size) in sizes {
+            ensure!(size > 0, "{what} is 0: every size of a model must be at least 1");
         }
-        if self.top_k > self.experts {
-            return Err(ConfigError::TopKTooLarge {
-                top_k: self.top_k,
-                experts: self.experts,
-            });
+        let (experts, top_k) = (self.experts, self.top_k);
+        ensure!(
+            top_k <= experts,
+            "a token cannot choose {top_k} of {experts} experts: use --top-k {experts} or less, or more experts"
+        );
+        if let Capacity::Factor(factor) = self.capacity {
+            ensure!(
+                factor > 0.0 && factor.is_finite(),
+                "capacity factor {factor} leaves an expert no slot: use a number above 0 (1.25 is usual), or --dropless"
+            );
         }
-        if let Capacity::Factor(factor) = self.capacity
-            && !(factor > 0.0 && factor.is_finite())
-        {
-            return Err(ConfigError::NoCapacity { factor });
-        }
-        if !self.width.is_multiple_of(self.heads) {
-            return Err(ConfigError::HeadsDoNotDivideWidth {
-                width: self.width,
-                heads: self.heads,
-            });
-        }
-        if !seq.is_multiple_of(self.groups) {
-            return Err(ConfigError::GroupsDoNotDivideSequence {
-                seq,
-                groups: self.groups,
-            });
-        }
+        let (width, heads, groups) = (self.width, self.heads, self.groups);
+        ensure!(
+            width.is_multiple_of(heads),
+            "width {width} is not a multiple of {heads} heads: choose a number of heads that divides it"
+        );
+        ensure!(
+            seq.is_multiple_of(groups),
+            "a sequence of {seq} tokens cannot be cut into {groups} equal groups: choose --groups that divide it"
+        );
         Ok(())
     }
 
@@ -265,31 +216,30 @@ mod tests {
     #[test]
     fn sizes_that_do_not_fit_are_named() {
         let base = Config::default();
-        assert_eq!(base.validate(32), Ok(()));
-        let (top_k, experts) = (9, 8);
-        let too_many = Config {
-            top_k,
+        assert!(base.validate(32).is_ok());
+        let of = |config: Config| config.validate(32).unwrap_err().to_string();
+        let none = |capacity| Config {
+            capacity,
             ..base.clone()
         };
-        let error = ConfigError::TopKTooLarge { top_k, experts };
-        assert_eq!(too_many.validate(32), Err(error));
+        let too_many = Config {
+            top_k: 9,
+            ..base.clone()
+        };
+        assert!(of(too_many).starts_with("a token cannot choose 9 of 8 experts"));
         for factor in [0.0, -1.0, f64::INFINITY] {
-            let capacity = Capacity::Factor(factor);
-            let none = Config {
-                capacity,
-                ..base.clone()
-            };
-            assert_eq!(none.validate(32), Err(ConfigError::NoCapacity { factor }));
+            assert!(of(none(Capacity::Factor(factor))).contains("leaves an expert no slot"));
         }
         let groups = Config {
             groups: 3,
             ..base.clone()
         };
-        let error = ConfigError::GroupsDoNotDivideSequence { seq: 32, groups: 3 };
-        assert_eq!(groups.validate(32), Err(error));
-        let none = Config { experts: 0, ..base };
-        let what = "the number of experts";
-        assert_eq!(none.validate(32), Err(ConfigError::Zero { what }));
+        assert!(of(groups).starts_with("a sequence of 32 tokens cannot be cut into 3"));
+        let zero = Config {
+            experts: 0,
+            ..base.clone()
+        };
+        assert!(of(zero).starts_with("the number of experts is 0"));
     }
 
     #[test]

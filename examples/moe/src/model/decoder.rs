@@ -4,7 +4,7 @@ use burn::tensor::activation::log_softmax;
 use burn::tensor::{Int, Tensor};
 use burn_dist::Parallelize;
 
-use super::Block;
+use super::{Block, Config};
 
 /// How much the loss that balances experts counts (Switch, arXiv:2101.03961, section 2.2).
 const BALANCE_WEIGHT: f64 = 1e-2;
@@ -41,10 +41,9 @@ pub struct Losses {
 }
 
 impl Decoder {
-    /// Experts of a block.
-    pub fn num_experts(&self) -> usize {
-        let first = self.blocks.first();
-        first.map_or(0, |block| block.mixture.config.experts)
+    /// The shape of the model.
+    pub fn config(&self) -> Option<&Config> {
+        self.blocks.first().map(|block| &block.mixture.config)
     }
 
     /// Returns the losses of a batch.

@@ -9,7 +9,7 @@ mod layer;
 mod routing;
 
 pub use block::{Attention, Block, FeedForward};
-pub use config::{Capacity, Config, ConfigError};
+pub use config::{Capacity, Config};
 pub use decoder::{Decoder, Losses};
 pub use layer::{Experts, Mixed, Mixture};
 pub use routing::{Choices, Routing};
