@@ -4,9 +4,9 @@ use anyhow::{Context, bail};
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
 use crate::data::Example;
-use burn_dist::trainer::rng::Rng;
 use crate::data::tokenizer::{Text, Wrap};
 use crate::model::Llama;
+use burn_dist::trainer::rng::Rng;
 
 /// How answers are made.
 #[derive(Debug, Clone)]

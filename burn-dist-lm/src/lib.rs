@@ -12,7 +12,7 @@ pub mod hf;
 pub mod model;
 pub mod train;
 
-pub use burn_dist::trainer::command_line::Program;
+pub use burn_dist::trainer::program::Program;
 pub use commands::main;
 
 /// The program `burn-dist-lm`.

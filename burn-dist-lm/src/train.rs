@@ -6,8 +6,8 @@ use burn_dist::trainer::batch::Batch as _;
 use burn_dist::trainer::model::{Loss, Model, Tensors, Words};
 use burn_dist::trainer::step::{self, Norm, Recipe};
 
-use crate::data::batch::Batch;
 use crate::model::{Llama, LlamaConfig};
+use burn_dist::trainer::tokens::Batch;
 
 /// Returns the cross entropy of `logits` against `targets`: the mean, or the sum weighted by `weights`.
 ///

@@ -7,9 +7,9 @@ use burn::store::ModuleRecord;
 use burn::tensor::{Bytes, Device};
 use burn_dist::trainer::batch::BatchSource;
 use burn_dist::trainer::optimizer;
-use burn_dist::{DeviceMesh, Parallelize};
-use burn_dist_lm::data::batch::RandomTokens;
 use burn_dist::trainer::rng::Rng;
+use burn_dist::trainer::tokens::RandomTokens;
+use burn_dist::{DeviceMesh, Parallelize};
 use burn_dist_lm::model::{Llama, Size};
 use burn_dist_lm::train;
 

@@ -1,4 +1,4 @@
-"""Prints the scalars of a directory as TensorBoard's scalars plugin gets them: {name: [[step, value], ...]}.
+"""Prints the scalars and texts of a directory as TensorBoard's plugins get them: [{name: [[step, value], ...]}, ...].
 
 TensorBoard reads files in two ways: by its data server, where that is installed, or else in Python. Both are asked, and
 have to say the same.
@@ -28,11 +28,22 @@ def scalars(provider):
     return {tag: [[point.step, point.value] for point in points] for tag, points in sorted(tags.items())}
 
 
+def texts(provider):
+    context = RequestContext()
+    runs = provider.read_tensors(context, experiment_id="", plugin_name="text", downsample=1_000)
+    tags = {tag: points for run in runs.values() for tag, points in run.items()}
+    return {tag: [[point.step, point.numpy.item().decode()] for point in points] for tag, points in sorted(tags.items())}
+
+
+def both(provider):
+    return [scalars(provider), texts(provider)]
+
+
 # 0: all that there are.
 multiplexer = plugin_event_multiplexer.EventMultiplexer(tensor_size_guidance={"scalars": 0})
 multiplexer.AddRunsFromDirectory(directory)
 multiplexer.Reload()
-in_python = scalars(data_provider.MultiplexerDataProvider(multiplexer, directory))
+in_python = both(data_provider.MultiplexerDataProvider(multiplexer, directory))
 
 with tempfile.TemporaryDirectory() as folder:
     port_file = os.path.join(folder, "port")
@@ -49,7 +60,7 @@ with tempfile.TemporaryDirectory() as folder:
             if port:
                 address = f"localhost:{port}"
                 stub = data_provider_pb2_grpc.TensorBoardDataProviderStub(grpc.insecure_channel(address))
-                by_server = scalars(grpc_provider.GrpcDataProvider(address, stub))
+                by_server = both(grpc_provider.GrpcDataProvider(address, stub))
     finally:
         server.kill()
         server.wait()

@@ -19,11 +19,11 @@ use burn_dist::trainer::mesh::Mesh;
 use burn_dist::trainer::metrics::{RunMetrics, StepRow, Wanted};
 use burn_dist::trainer::processes::Processes;
 use burn_dist::trainer::progress::Progress;
+use burn_dist::trainer::rng::Rng;
 use burn_dist::trainer::run::{self, Phase};
 use burn_dist::trainer::schedule::Schedule;
 use burn_dist::trainer::step::Recipe;
-use burn_dist_lm::data::batch::RandomTokens;
-use burn_dist::trainer::rng::Rng;
+use burn_dist::trainer::tokens::RandomTokens;
 use burn_dist_lm::model::{Llama, Size};
 
 /// Pairs of steps that count; two go before them.

@@ -4,7 +4,7 @@ mod config;
 mod data;
 
 pub use config::SECTIONS;
-pub use data::{ByteSize, DataArgs};
+pub use data::DataArgs;
 
 use std::path::PathBuf;
 
@@ -43,7 +43,7 @@ pub enum Command {
         /// The model and the devices.
         #[command(flatten)]
         model: ModelArgs,
-        /// What is shown.
+        /// Options of what is shown.
         #[command(flatten)]
         args: ExplainArgs,
     },

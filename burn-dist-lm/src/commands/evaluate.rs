@@ -6,7 +6,7 @@ use burn_dist::trainer::exit::End;
 
 use super::finetune::FINETUNE;
 use super::job::{Columns, job, random};
-use super::texts::{self, RANDOM_BATCHES, Reader};
+use super::texts::{self, RANDOM_BATCHES, reader};
 use crate::cli::EvaluationArgs;
 use crate::data;
 use crate::data::tokenizer::Text;
@@ -14,7 +14,7 @@ use crate::data::tokenizer::Text;
 pub(super) fn run(args: &EvaluationArgs) -> anyhow::Result<End> {
     let columns = Columns {
         weighted: !args.data.data.is_empty(),
-        packed: args.data.document_mask,
+        packed: args.data.rows.document_mask,
     };
     let (model, data) = (&args.model, &args.data);
     let job = job(model, model.step.batch, columns)?;
@@ -40,16 +40,11 @@ pub(super) fn run(args: &EvaluationArgs) -> anyhow::Result<End> {
         true => sources,
         false => texts::sources(&data.validate, &fields)?,
     };
-    let reader = Reader {
-        data,
-        rows,
-        seq: job.rows.each,
-        seed: model.step.seed,
-        processes: evaluation.mesh.processes(),
-    };
+    let processes = evaluation.mesh.processes();
+    let reader = reader((&job, model.step.seed), data, &text, rows, processes)?;
     let held_out = match is_finetuned {
-        true => reader.held_out(asked, &text, longer, text.encoder())?,
-        false => reader.held_out(asked, &text, longer, text.whole_encoder())?,
+        true => reader.held_out(asked, longer, text.encoder())?,
+        false => reader.held_out(asked, longer, text.whole_encoder())?,
     };
     let Some(held_out) = held_out else {
         bail!("there are no rows to evaluate");

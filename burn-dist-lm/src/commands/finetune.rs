@@ -12,20 +12,19 @@ use burn_dist::trainer::processes::Processes;
 use burn_dist::trainer::report::count_text;
 use burn_dist::trainer::run::Trace;
 use burn_dist::trainer::session::{Part, Session};
+use burn_dist::trainer::tokens::{Batch, Texts, tell};
 use burn_dist::trainer::voice::say;
 
 use super::job::{Columns, job};
-use super::texts::{self, Reader};
+use super::texts::{self, reader};
 use crate::cli::FinetuneArgs;
-use crate::data::batch::Batch;
 use crate::data::generate::{self as generated, KINDS};
-use burn_dist::trainer::rng::Rng;
-use crate::data::texts::Texts;
 use crate::data::tokenizer::Text;
 use crate::data::{self, Example};
 use crate::generate::{Answered, ask, exact_match};
 use crate::hf::Origin;
 use crate::model::Llama;
+use burn_dist::trainer::rng::Rng;
 
 /// Generated questions, of which a run of the default length uses each once or twice.
 const GENERATED: usize = 30_000;
@@ -86,7 +85,7 @@ pub(super) fn run(args: &FinetuneArgs) -> anyhow::Result<End> {
     let model = &training.model;
     let columns = Columns {
         weighted: true,
-        packed: training.data.document_mask,
+        packed: training.data.rows.document_mask,
     };
     let job = job(model, model.step.batch, columns)?;
     let origin = model.model.as_deref().map(Origin::read).transpose()?;
@@ -110,7 +109,6 @@ fn finetune(
         .filter(|left| left.phase == FINETUNE)
         .cloned();
     let (job, data) = (session.job, &args.training.data);
-    let reader = Reader::of(session, data);
     let files = texts::sources(&data.data, &Fields::pair())?;
     let validate = texts::sources(&data.validate, &Fields::pair())?;
     let lessons = lessons(args, files, session.mesh.processes())?;
@@ -122,8 +120,10 @@ fn finetune(
         None => BASE_STEPS,
     };
     let longer = Longer::Drop;
+    let (seed, processes) = (session.step.seed, session.mesh.processes());
+    let reader = reader((job, seed), data, &text, session.rows(), processes)?;
     let steps = session.steps(STEPS, || {
-        let rows = reader.once(lessons.train.clone(), &text, longer, text.encoder())?;
+        let rows = reader.once(lessons.train.clone(), longer, text.encoder())?;
         Ok(Some(rows.num_rows()))
     })?;
     let chosen = [
@@ -140,12 +140,12 @@ fn finetune(
         _ => {
             let encode = text.whole_encoder();
             let base = lessons.base();
-            Some(reader.open(base, &text, longer, encode)?)
+            Some(reader.open(base, longer, encode)?)
         }
     };
     let (train_on, encode) = (lessons.train.clone(), text.encoder());
-    let source = reader.open(train_on, &text, longer, encode)?;
-    let validate = reader.held_out(validate, &text, longer, text.encoder())?;
+    let source = reader.open(train_on, longer, encode)?;
+    let validate = reader.held_out(validate, longer, text.encoder())?;
     let validation = texts::validation(session, data, validate)?;
 
     let mut model = session.model(&mut keeper, texts::load(job))?;
@@ -302,7 +302,7 @@ fn train(
     metrics: &RunMetrics,
 ) -> anyhow::Result<(Llama, Trace)> {
     let trained = session.train(model, part, &mut source, keeper, metrics)?;
-    texts::tell(&source, session.job.rows.each);
+    tell(&source, session.job.rows.each);
     Ok(trained)
 }
 

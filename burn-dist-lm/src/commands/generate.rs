@@ -4,16 +4,16 @@ use burn_dist::explanation::Ask;
 use burn_dist::trainer::capacity::{Needs, check_on, check_parameters};
 use burn_dist::trainer::exit::End;
 use burn_dist::trainer::mesh::{Explanation, Mesh};
-use burn_dist::trainer::session::{told_non_finite, unverified};
+use burn_dist::trainer::session::{unverified, warn_of_non_finite};
 use burn_dist::trainer::voice::{note, say, speaks};
 
 use super::texts::read_text;
 use crate::cli::GenerateArgs;
-use burn_dist::trainer::rng::Rng;
 use crate::data::tokenizer::Wrap;
 use crate::generate::{Decoding, answer, extent, next_tokens};
 use crate::hf;
 use crate::model::{Llama, LlamaConfig};
+use burn_dist::trainer::rng::Rng;
 
 /// Settings that need less memory than an answer that does not fit.
 const REMEDIES: &str = "fewer ranks on it (a smaller --mesh, or more machines), a smaller --max-new-tokens, fewer \
@@ -56,7 +56,7 @@ pub(super) fn run(args: &GenerateArgs) -> anyhow::Result<End> {
     }
     let model = mesh.parallelize(config.init(mesh.device()))?;
     let (model, found) = hf::load_reported(model, &config, &args.model, mesh.device())?;
-    told_non_finite(found, &args.model, &mesh)?;
+    warn_of_non_finite(found, &args.model, &mesh)?;
     let model = model.valid();
     for said in answer(
         &model,

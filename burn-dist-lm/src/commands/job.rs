@@ -6,10 +6,10 @@ use burn_dist::trainer::batch::BatchSource;
 use burn_dist::trainer::job::{Job, StepRows};
 
 use crate::cli::ModelArgs;
-use crate::data::batch::{PackedIds, RandomTokens};
-use burn_dist::trainer::rng::Rng;
 use crate::hf;
 use crate::model::{Llama, Size};
+use burn_dist::trainer::rng::Rng;
+use burn_dist::trainer::tokens::{PackedIds, RandomTokens};
 
 /// The columns of rows besides tokens.
 #[derive(Debug, Clone, Copy, Default)]

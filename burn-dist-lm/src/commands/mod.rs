@@ -9,9 +9,10 @@ mod texts;
 
 use std::process::ExitCode;
 
-use burn_dist::trainer::command_line::{CommandLine, Program, show_config};
+use burn_dist::trainer::command_line::{CommandLine, show_config};
 use burn_dist::trainer::exit::{End, exit};
 use burn_dist::trainer::explain::{explain, show_mesh};
+use burn_dist::trainer::program::Program;
 use burn_dist::trainer::simulate::{self, simulate};
 
 use crate::cli::{Cli, Command};

@@ -7,13 +7,13 @@ use burn_dist::trainer::metrics::RunMetrics;
 use burn_dist::trainer::report::count_text;
 use burn_dist::trainer::run::Trace;
 use burn_dist::trainer::session::{Part, Session};
+use burn_dist::trainer::tokens::{Batch, tell};
 use burn_dist::trainer::voice::say;
 
 use super::job::{Columns, job, random};
-use super::texts::{self, Reader};
+use super::texts::{self, reader};
 use crate::cli::TrainingArgs;
 use crate::data;
-use crate::data::batch::Batch;
 use crate::hf::Origin;
 use crate::model::Llama;
 
@@ -27,14 +27,14 @@ pub(super) fn run(args: &TrainingArgs) -> anyhow::Result<End> {
     }
     let columns = Columns {
         weighted: has_data,
-        packed: args.data.document_mask,
+        packed: args.data.rows.document_mask,
     };
     let job = job(&args.model, args.model.step.batch, columns)?;
     let origin = args.model.model.as_deref();
     let origin = origin.map(Origin::read).transpose()?;
     let session = Session::start(&job, &args.model.step, &args.train, None)?;
     // Options about texts need texts.
-    let check = || match !has_data && args.data.document_mask {
+    let check = || match !has_data && args.data.rows.document_mask {
         true => bail!(
             "--document-mask hides documents from each other, and random tokens have none: give --data"
         ),
@@ -53,17 +53,17 @@ fn pretrain(
     metrics: &RunMetrics,
 ) -> anyhow::Result<End> {
     let (job, seed) = (session.job, session.step.seed);
-    let reader = Reader::of(session, &args.data);
     let sources = texts::sources(&args.data.data, &Fields::Usual)?;
     let held_out = texts::sources(&args.data.validate, &Fields::Usual)?;
     let text = match !sources.is_empty() || job.weights.is_some() {
         true => Some(texts::text(job, || Ok(data::sample(&sources)?))?),
         false => None,
     };
-    let longer = Longer::Split;
+    let (longer, processes) = (Longer::Split, session.mesh.processes());
+    let reader = |text| reader((job, seed), &args.data, text, session.rows(), processes);
     let steps = session.steps(STEPS, || match &text {
         Some(text) if !sources.is_empty() => {
-            let rows = reader.once(sources.clone(), text, longer, text.whole_encoder())?;
+            let rows = reader(text)?.once(sources.clone(), longer, text.whole_encoder())?;
             Ok(Some(rows.num_rows()))
         }
         _ => Ok(None),
@@ -77,8 +77,9 @@ fn pretrain(
     let mut validate = None;
     let source: &mut dyn BatchSource<Batch = Batch> = match &text {
         Some(text) if !sources.is_empty() => {
-            let opened = reader.open(sources, text, longer, text.whole_encoder())?;
-            validate = reader.held_out(held_out, text, longer, text.whole_encoder())?;
+            let reader = reader(text)?;
+            let opened = reader.open(sources, longer, text.whole_encoder())?;
+            validate = reader.held_out(held_out, longer, text.whole_encoder())?;
             documents.insert(opened)
         }
         _ => {
@@ -103,7 +104,7 @@ fn pretrain(
         say!("loss {first:.4} to {last:.4}, {speed} tokens/s (median step {median:.1} ms)");
     }
     if let Some(documents) = &documents {
-        texts::tell(documents, job.rows.each);
+        tell(documents, job.rows.each);
     }
     let drawn = session.draw_memory();
     session.finish(&report, [saved, drawn], &mut keeper)

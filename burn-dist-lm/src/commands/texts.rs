@@ -7,20 +7,17 @@ use anyhow::bail;
 use burn::tensor::Device;
 use burn_dist::checkpoint::NonFinite;
 use burn_dist::layout::Rows;
-use burn_dist::train::corpus::{Corpus, Encode, Fields, Longer, Once, Policy, Source};
+use burn_dist::train::corpus::{Fields, Source};
 use burn_dist::trainer::job::Job;
 use burn_dist::trainer::processes::Processes;
-use burn_dist::trainer::report::count_text;
 use burn_dist::trainer::session::Session;
+use burn_dist::trainer::tokens::{Batch, HeldOut, Reader};
 use burn_dist::trainer::validation::Validation;
 use burn_dist::trainer::voice::{note, say};
 
 use super::job::random;
 use crate::cli::DataArgs;
-use crate::data::batch::Batch;
 use crate::data::file::DataFile;
-use crate::data::held_out::HeldOut;
-use crate::data::texts::{Shape, Texts};
 use crate::data::tokenizer::Text;
 use crate::hf::{self, Origin};
 use crate::model::Llama;
@@ -52,93 +49,23 @@ pub(super) fn sources(files: &[DataFile], usual: &Fields) -> anyhow::Result<Vec<
     Ok(all)
 }
 
-/// What makes rows of documents; `longer` is what becomes of long ones unless the command line says.
-pub(super) struct Reader<'s> {
-    pub(super) data: &'s DataArgs,
-    /// The rows of a batch that this process holds.
-    pub(super) rows: Rows,
-    /// Positions of a row.
-    pub(super) seq: usize,
-    pub(super) seed: u64,
-    pub(super) processes: &'s Processes,
-}
-
-impl<'s> Reader<'s> {
-    pub(super) fn of(session: &'s Session<'_, Llama>, data: &'s DataArgs) -> Self {
-        Self {
-            data,
-            rows: session.rows(),
-            seq: session.job.rows.each,
-            seed: session.step.seed,
-            processes: session.mesh.processes(),
-        }
-    }
-
-    /// Rows without end.
-    pub(super) fn open(
-        &self,
-        sources: Vec<Source>,
-        text: &Text,
-        longer: Longer,
-        encode: impl Encode + 'static,
-    ) -> anyhow::Result<Texts<'s>> {
-        let corpus = Corpus::open(sources, self.policy(text, longer), encode)?;
-        let corpus = corpus.identify("tokenizer", &text.fingerprint()?);
-        Texts::open(corpus, self.shape(), self.processes)
-    }
-
-    /// All rows, once.
-    pub(super) fn once(
-        &self,
-        sources: Vec<Source>,
-        text: &Text,
-        longer: Longer,
-        encode: impl Encode + 'static,
-    ) -> anyhow::Result<Once> {
-        Ok(Once::open(sources, self.policy(text, longer), encode)?)
-    }
-
-    /// The rows of held-out documents, if there are any.
-    pub(super) fn held_out(
-        &self,
-        sources: Vec<Source>,
-        text: &Text,
-        longer: Longer,
-        encode: impl Encode + 'static,
-    ) -> anyhow::Result<Option<HeldOut<'s>>> {
-        if sources.is_empty() {
-            return Ok(None);
-        }
-        let once = self.once(sources, text, longer, encode)?;
-        let counts = once.counts();
-        let held_out = HeldOut::new(once, text.end(), self.shape(), self.processes)?;
-        say!(
-            "held out: {} documents in {} batches",
-            count_text(counts.documents),
-            held_out.num_batches()
-        );
-        Ok(Some(held_out))
-    }
-
-    fn policy(&self, text: &Text, longer: Longer) -> Policy {
-        let data = self.data;
-        Policy {
-            packing: data.packing,
-            longer: data.longer.unwrap_or(longer),
-            shuffle_bytes: data.shuffle_buffer.0,
-            seed: self.seed,
-            pad: text.end(),
-            ..Policy::new(self.seq)
-        }
-    }
-
-    fn shape(&self) -> Shape {
-        Shape {
-            held: self.rows.clone(),
-            seq: self.seq,
-            document_mask: self.data.document_mask,
-        }
-    }
+/// Returns what makes rows of documents, of which this process holds `rows`.
+pub(super) fn reader<'s>(
+    (job, seed): (&Job<Llama>, u64),
+    data: &'s DataArgs,
+    text: &Text,
+    rows: Rows,
+    processes: &'s Processes,
+) -> anyhow::Result<Reader<'s>> {
+    Ok(Reader {
+        args: &data.rows,
+        rows,
+        seq: job.rows.each,
+        seed,
+        end: text.end(),
+        tokenizer: text.fingerprint()?,
+        processes,
+    })
 }
 
 /// Returns the held-out texts for validation, if the command line asks for it; random tokens, where there are no texts.
@@ -165,26 +92,6 @@ pub(super) fn validation<'h>(
     session
         .validation(Box::new(source), RANDOM_BATCHES)
         .map(Some)
-}
-
-/// Says what became of the documents that this process has read, and how long it has waited for their rows.
-pub(super) fn tell(texts: &Texts<'_>, seq: usize) {
-    let counts = texts.counts();
-    let mut told = format!("{} documents read", count_text(counts.documents));
-    for (count, what) in [(counts.split, "split"), (counts.dropped, "left out")] {
-        if count > 0 {
-            told += &format!(
-                ", {} longer than {} tokens {what}",
-                count_text(count),
-                seq + 1
-            );
-        }
-    }
-    say!(
-        "{told}; {:.1} % of positions are padding; {} ms of waiting for batches",
-        counts.waste() * 100.0,
-        texts.waited().as_millis()
-    );
 }
 
 /// A tokenizer trained at the start stays small: its training grows with the vocabulary.

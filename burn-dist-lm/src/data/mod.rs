@@ -1,10 +1,7 @@
 //! The data that the model learns from: generated or read documents, their tokens, and batches of them.
 
-pub mod batch;
 pub mod file;
 pub mod generate;
-pub mod held_out;
-pub mod texts;
 pub mod tokenizer;
 pub mod tokens;
 

@@ -13,10 +13,10 @@ use tokenizers::pre_tokenizers::digits::Digits;
 use tokenizers::pre_tokenizers::sequence::Sequence;
 use tokenizers::{AddedToken, Encoding, Token, Tokenizer};
 
-use burn_dist::trainer::rng::hash_text;
 use super::tokens::{ENDS, Ends, TOKENIZER_CONFIG, Tokens};
 use super::{Example, plain};
 use crate::files::{shown, without_mark};
+use burn_dist::trainer::rng::hash_text;
 
 const USER: &str = "<|user|>";
 const ASSISTANT: &str = "<|assistant|>";

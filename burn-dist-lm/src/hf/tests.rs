@@ -11,9 +11,9 @@ use safetensors::tensor::TensorView;
 use super::folder::names;
 use super::*;
 use crate::data::generate::generate;
-use burn_dist::trainer::rng::Rng;
 use crate::data::tokenizer::Text;
 use crate::model::{Llama, LlamaConfig, Rope, RopeConfig, RopeScaling};
+use burn_dist::trainer::rng::Rng;
 
 thread_local! {
     /// It lives as long as the test.

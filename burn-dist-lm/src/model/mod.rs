@@ -14,9 +14,10 @@ mod rope;
 
 pub use attention::Attention;
 pub use block::Block;
+pub use burn_dist::trainer::tokens::Packed;
 pub use config::{ConfigError, LlamaConfig, Size};
 pub use feed_forward::FeedForward;
-pub use packed::{Packed, Positions};
+pub use packed::Positions;
 pub use rope::{Rope, RopeConfig, RopeScaling};
 
 use burn::module::Module;

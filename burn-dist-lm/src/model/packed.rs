@@ -1,30 +1,6 @@
-use burn::tensor::{Bool, Int, Tensor};
+use burn::tensor::{Bool, Tensor};
 
 use super::Rope;
-
-/// Documents that share rows and do not see each other.
-#[derive(Debug, Clone)]
-pub struct Packed {
-    /// `[b, s]`: the number of each token's document, within its row.
-    pub documents: Tensor<2, Int>,
-    /// `[b, s]`: the place of each token in its document.
-    pub positions: Tensor<2, Int>,
-}
-
-impl Packed {
-    /// Returns what is hidden: keys of other documents than the query's. On a mesh each rank makes the part that it
-    /// uses.
-    ///
-    /// # Shapes
-    /// Output: `[b, 1, s, s]`.
-    pub fn mask(&self) -> Tensor<4, Bool> {
-        let [b, s] = self.documents.dims();
-        let of_queries = self.documents.clone().reshape([b, 1, s, 1]);
-        let of_keys = self.documents.clone().reshape([b, 1, 1, s]);
-        let whole = [b, 1, s, s];
-        of_queries.expand(whole).not_equal(of_keys.expand(whole))
-    }
-}
 
 /// The inputs of every block besides the hidden values.
 #[derive(Debug, Clone)]
@@ -38,7 +14,6 @@ pub struct Positions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::batch::{Batch, PackedIds};
     use crate::model::{Llama, LlamaConfig};
     use crate::train::step_with;
     use burn::module::{Module, ModuleVisitor, Param};
@@ -49,6 +24,7 @@ mod tests {
     use burn_dist::trainer::mesh::Mesh;
     use burn_dist::trainer::optimizer::optimizer;
     use burn_dist::trainer::step::Recipe;
+    use burn_dist::trainer::tokens::{Batch, PackedIds};
 
     /// Lengths of the documents of each row.
     const ROWS: [&[usize]; 4] = [&[5, 7, 4], &[16], &[1, 2, 3, 4, 6], &[9, 7]];

@@ -1,4 +1,4 @@
-//! What differs of the options of a run that goes on.
+//! Differences of the options of a run that goes on.
 
 use burn_dist::trainer::command_line::CommandLine;
 use burn_dist::trainer::options::{Options, differences, of};

@@ -18,10 +18,10 @@ use burn_dist::trainer::run::{Phase, Trace, run};
 use burn_dist::trainer::schedule::Schedule;
 use burn_dist::trainer::step::Recipe;
 
-use crate::data::batch::{Batch, RandomTokens};
-use burn_dist::trainer::rng::Rng;
 use crate::model::{Llama, LlamaConfig};
 use crate::train::{cross_entropy, step, step_with};
+use burn_dist::trainer::rng::Rng;
+use burn_dist::trainer::tokens::{Batch, RandomTokens};
 
 /// The same batch at every step: what a model can learn by heart.
 struct Repeat(Batch);

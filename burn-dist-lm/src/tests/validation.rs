@@ -18,9 +18,9 @@ use burn_dist::trainer::schedule::Schedule;
 use burn_dist::trainer::step::Recipe;
 use burn_dist::trainer::validation::Validation;
 
-use crate::data::batch::{Batch, PackedIds, RandomTokens};
-use burn_dist::trainer::rng::Rng;
 use crate::model::{Llama, LlamaConfig};
+use burn_dist::trainer::rng::Rng;
+use burn_dist::trainer::tokens::{Batch, PackedIds, RandomTokens};
 
 fn tokens(seed: u64) -> RandomTokens {
     RandomTokens {

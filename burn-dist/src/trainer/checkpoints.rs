@@ -423,7 +423,7 @@ pub struct Stored {
     saved: Saved,
     /// How far its run was.
     pub so_far: SoFar,
-    /// What is said where it cannot be read.
+    /// The context of errors where it cannot be read.
     unreadable: String,
 }
 

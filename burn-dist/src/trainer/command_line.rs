@@ -1,4 +1,4 @@
-//! A command line whose options may stand in a file, and the program that it is of.
+//! A command line whose options may stand in a file.
 
 use std::ffi::OsString;
 
@@ -6,26 +6,9 @@ use clap::{Arg, CommandFactory, FromArgMatches};
 
 use super::args::TrainArgs;
 use super::exit::End;
+use super::program::Program;
 use super::voice::say;
 use crate::train::config::{Config, ConfigError, Section};
-
-/// The name of a program, as its help and the configuration files that it writes have it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Program {
-    /// The name.
-    pub name: &'static str,
-    /// Its version.
-    pub version: &'static str,
-    /// One line about it, for its help.
-    pub about: &'static str,
-}
-
-impl Program {
-    /// Name and version, as configuration files have them.
-    pub fn versioned(self) -> String {
-        format!("{} {}", self.name, self.version)
-    }
-}
 
 /// A command line with commands that train: its options stand in sections of a file too.
 pub trait CommandLine: CommandFactory + FromArgMatches {
@@ -34,7 +17,7 @@ pub trait CommandLine: CommandFactory + FromArgMatches {
     /// Options whose help says what a program's own defaults are.
     const HELP: &'static [(&'static str, &'static str)];
 
-    /// The options of a command that trains, which keeps all that it was told; `None` of other commands.
+    /// The options of a command that trains, which keeps all of them; `None` of other commands.
     fn trains(&mut self) -> Option<&mut TrainArgs>;
 
     /// The options of a program, with their places in a file.

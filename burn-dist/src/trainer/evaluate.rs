@@ -16,7 +16,7 @@ use super::mesh::Mesh;
 use super::model::Model;
 use super::predict;
 use super::report::count_text;
-use super::session::{told_non_finite, unverified};
+use super::session::{unverified, warn_of_non_finite};
 use super::validation::Validation;
 use super::voice::{note, say, speaks};
 use crate::checkpoint::NonFinite;
@@ -97,7 +97,7 @@ impl<'a, M: Model> Evaluation<'a, M> {
                 if speaks() {
                     note!("{}", unverified(dir));
                 }
-                told_non_finite(found, dir, &mesh)?;
+                warn_of_non_finite(found, dir, &mesh)?;
                 (model, None)
             }
             (None, None) => unreachable!("there is one of them"),

@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_told_by_what_is_counted() {
+    fn rows_are_named_by_what_is_counted() {
         let rows = StepRows::new(8, 2, (48, "tokens")).unwrap();
         assert_eq!(rows.to_string(), "8 x 48 tokens");
         assert_eq!(rows.cut_to(3).to_string(), "12 x 48 tokens");
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn flops_that_are_not_those_counted_are_told() {
+    fn flops_that_are_not_those_counted_are_named() {
         assert_eq!(flops_apart(1.04e9, 1e9), None);
         assert_eq!(flops_apart(0.96e9, 1e9), None);
         for said in [2e9, 0.0, f64::NAN] {

@@ -578,11 +578,7 @@ mod tests {
             unreachable!("nothing is trained")
         }
 
-        fn enter(
-            &self,
-            _: &Device,
-            _: bool,
-        ) -> Result<Tensor<2>, crate::parallel::DTensorError> {
+        fn enter(&self, _: &Device, _: bool) -> Result<Tensor<2>, crate::parallel::DTensorError> {
             unreachable!("nothing is trained")
         }
 
@@ -659,9 +655,15 @@ mod tests {
         };
         let units = ["the list `blocks` (Model::UNITS)", "its lists: layers"];
         refused(laid_out::<OtherUnits>("fsdp=2"), &units);
-        let axes = ["over axis `tp` (Model::AXES)", "all ranks along it would do the same"];
+        let axes = [
+            "over axis `tp` (Model::AXES)",
+            "all ranks along it would do the same",
+        ];
         refused(laid_out::<Honest>("fsdp=2,tp=2"), &axes);
-        let plan = ["the model does not fit the mesh fsdp=2", "colwise(\"layers.*.up\") names nothing"];
+        let plan = [
+            "the model does not fit the mesh fsdp=2",
+            "colwise(\"layers.*.up\") names nothing",
+        ];
         refused(laid_out::<OtherPlan>("fsdp=2"), &plan);
     }
 

@@ -7,8 +7,9 @@
 //! | file | idea |
 //! | --- | --- |
 //! | `model`, `batch` | what a program brings: a model, and rows for it |
+//! | `tokens` | rows of tokens, for language models: texts as batches, and what is held out of them |
 //! | `args`, `sections` | groups of options for its command line; their places in a configuration file |
-//! | `command_line`, `job` | a program's command line with such a file; the model and the rows that it names |
+//! | `program`, `command_line`, `job` | a program's command line with such a file; the model and the rows that it names |
 //! | `session` | a training command between its start and its end |
 //! | `explain`, `simulate`, `evaluate` | commands that run no step: its plan, its time, the loss of a model as it is |
 //! | `rng` | random numbers for data, the same on every machine |
@@ -42,6 +43,7 @@ pub mod outputs;
 pub mod plot;
 pub mod predict;
 pub mod processes;
+pub mod program;
 pub mod progress;
 pub mod report;
 pub mod rng;
@@ -52,5 +54,6 @@ pub mod session;
 pub mod simulate;
 pub mod stages;
 pub mod step;
+pub mod tokens;
 pub mod validation;
 pub mod voice;

@@ -180,7 +180,7 @@ pub struct Report {
     pub plan: PlanStats,
     /// Share of the work of the whole run that ranks along an axis do more than once, from 0 to 1, by axis.
     pub redundancy: BTreeMap<String, f64>,
-    /// What a command knows besides.
+    /// Figures that a command knows besides, by name.
     #[serde(flatten)]
     pub more: BTreeMap<&'static str, serde_json::Value>,
 }

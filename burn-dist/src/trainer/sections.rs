@@ -110,7 +110,7 @@ pub const METRICS: Section = Section::new(
     ],
 );
 
-/// What else is written.
+/// Other files.
 pub const OUTPUT: Section = Section::new(
     "output",
     "What else is written",
@@ -174,7 +174,7 @@ pub const ROWS: Section = Section::new(
     ],
 );
 
-/// What is held out.
+/// Validation.
 pub const VALIDATION: Section = Section::new(
     "validation",
     "Validation",
@@ -187,8 +187,8 @@ pub const VALIDATION: Section = Section::new(
 /// The sections of a program that has options of its own about its model alone.
 pub const fn with(model: Section) -> [Section; 15] {
     [
-        RUN, model, MESH, POLICY, PIPELINE, ROWS, OPTIMIZER, SCHEDULE, CHECKPOINT, METRICS, VALIDATION, OUTPUT,
-        EVALUATE, EXPLAIN, SIMULATE,
+        RUN, model, MESH, POLICY, PIPELINE, ROWS, OPTIMIZER, SCHEDULE, CHECKPOINT, METRICS,
+        VALIDATION, OUTPUT, EVALUATE, EXPLAIN, SIMULATE,
     ]
 }
 

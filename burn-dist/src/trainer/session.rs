@@ -52,7 +52,7 @@ pub struct Session<'a, M: Model> {
     pub args: &'a TrainArgs,
     /// The devices.
     pub mesh: Mesh,
-    /// What Ctrl-C and SIGTERM ask.
+    /// Set by Ctrl-C and SIGTERM.
     pub stop: Stop,
     num_params: usize,
     /// The plan of a step; known where it is shown, or compared with the memory there is.
@@ -73,7 +73,7 @@ pub struct Part<'v, B> {
     pub steps: usize,
     /// The rows that are held out.
     pub validation: Option<Validation<'v, B>>,
-    /// What shows how far it is; the usual one, if it is not set.
+    /// Shows how far it is, in place of the usual display.
     pub progress: Option<Progress>,
 }
 
@@ -350,7 +350,7 @@ impl<'a, M: Model> Session<'a, M> {
             return Ok(model);
         };
         let (model, found) = load(model, dir, self.mesh.device())?;
-        if let Some(what) = told_non_finite(found, dir, &self.mesh)? {
+        if let Some(what) = warn_of_non_finite(found, dir, &self.mesh)? {
             keeper.loaded(what);
         }
         Ok(model)
@@ -619,7 +619,7 @@ pub fn unverified(dir: &Path) -> String {
 /// The processes tell each other what they have read.
 /// # Errors
 /// If another process is late or has ended.
-pub fn told_non_finite(
+pub fn warn_of_non_finite(
     found: Option<NonFinite>,
     dir: &Path,
     mesh: &Mesh,

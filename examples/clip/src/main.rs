@@ -22,10 +22,11 @@ use burn_dist::schedule::ScheduleChoice;
 use burn_dist::train::config::Section;
 use burn_dist::trainer::args::{PipelineArgs, StepArgs, TrainArgs};
 use burn_dist::trainer::batch::{Batch, Column, Numbered};
-use burn_dist::trainer::command_line::{CommandLine, Program};
+use burn_dist::trainer::command_line::CommandLine;
 use burn_dist::trainer::exit::{End, exit};
 use burn_dist::trainer::job::{Job, StepRows};
 use burn_dist::trainer::model::{Loss, Model, Tensors};
+use burn_dist::trainer::program::Program;
 use burn_dist::trainer::progress::Progress;
 use burn_dist::trainer::run::Trace;
 use burn_dist::trainer::sections;
@@ -240,7 +241,11 @@ impl Batch for Pairs {
     type Tensors = (Tensor<3>, Tensor<2, Int>);
 
     fn split(&self, parts: usize) -> Vec<Self> {
-        let both = self.images.split(parts).into_iter().zip(self.texts.split(parts));
+        let both = self
+            .images
+            .split(parts)
+            .into_iter()
+            .zip(self.texts.split(parts));
         both.map(|(images, texts)| Self { images, texts }).collect()
     }
 
@@ -308,8 +313,7 @@ struct Cli {
 }
 
 impl CommandLine for Cli {
-    const SECTIONS: &'static [Section] =
-        &sections::with(Section::new("model", "The model", &[]));
+    const SECTIONS: &'static [Section] = &sections::with(Section::new("model", "The model", &[]));
     const HELP: &'static [(&'static str, &'static str)] = &[];
 
     fn trains(&mut self) -> Option<&mut TrainArgs> {
@@ -337,37 +341,40 @@ fn train(Cli { step, args }: &Cli) -> anyhow::Result<End> {
         sample: Box::new(|rows| Ok(pairs(0..rows))),
     };
     let session = Session::start(&job, step, args, None)?;
-    session.run(|| Ok(()), |mut keeper, metrics| {
-        let steps = session.steps(STEPS, || Ok(None))?;
-        session.save_config(&mut keeper, metrics, &[("steps", steps)])?;
-        let validation = args.run.validate_every.map(|_| {
-            let held_out = Numbered::new("things", batch, pairs).starting_at(UNSEEN);
-            session.validation(Box::new(held_out), 1)
-        });
-        let progress = Progress::lines(steps, args.run.log_every.unwrap_or(1), |step| {
-            format!("step {:>2}  loss {:.5}", step.done, step.loss)
-        });
-        let part = Part {
-            before: session.phase("train"),
-            steps,
-            validation: validation.transpose()?,
-            progress: Some(progress),
-        };
-        let model = session.model(&mut keeper, |_, _, _| unreachable!("there is no folder"))?;
-        let mut source = Numbered::new("things", batch, pairs);
-        let (model, trace) = session.train(model, part, &mut source, &mut keeper, metrics)?;
-        let report = session.report("train", &Trace::default(), &trace)?;
-        if !trace.interrupted {
-            let unseen = pairs(UNSEEN..UNSEEN + BATCH);
-            let (images, texts) = unseen.enter(&session.mesh.inference_device(), false)?;
-            let best = model.valid().forward(images, texts).argmax(1).into_data();
-            let best = best.iter::<i64>().enumerate();
-            let right = best.filter(|(row, best)| *row as i64 == *best).count();
-            say!("{right} of {BATCH} images found their text");
-        }
-        let drawn = session.draw_memory();
-        session.finish(&report, [drawn], &mut keeper)
-    })
+    session.run(
+        || Ok(()),
+        |mut keeper, metrics| {
+            let steps = session.steps(STEPS, || Ok(None))?;
+            session.save_config(&mut keeper, metrics, &[("steps", steps)])?;
+            let validation = args.run.validate_every.map(|_| {
+                let held_out = Numbered::new("things", batch, pairs).starting_at(UNSEEN);
+                session.validation(Box::new(held_out), 1)
+            });
+            let progress = Progress::lines(steps, args.run.log_every.unwrap_or(1), |step| {
+                format!("step {:>2}  loss {:.5}", step.done, step.loss)
+            });
+            let part = Part {
+                before: session.phase("train"),
+                steps,
+                validation: validation.transpose()?,
+                progress: Some(progress),
+            };
+            let model = session.model(&mut keeper, |_, _, _| unreachable!("there is no folder"))?;
+            let mut source = Numbered::new("things", batch, pairs);
+            let (model, trace) = session.train(model, part, &mut source, &mut keeper, metrics)?;
+            let report = session.report("train", &Trace::default(), &trace)?;
+            if !trace.interrupted {
+                let unseen = pairs(UNSEEN..UNSEEN + BATCH);
+                let (images, texts) = unseen.enter(&session.mesh.inference_device(), false)?;
+                let best = model.valid().forward(images, texts).argmax(1).into_data();
+                let best = best.iter::<i64>().enumerate();
+                let right = best.filter(|(row, best)| *row as i64 == *best).count();
+                say!("{right} of {BATCH} images found their text");
+            }
+            let drawn = session.draw_memory();
+            session.finish(&report, [drawn], &mut keeper)
+        },
+    )
 }
 
 fn main() -> ExitCode {

@@ -11,7 +11,11 @@ fn run(arguments: &[&str]) -> Output {
 
 /// The lines that the program prints on a mesh: a loss for each step, and how many images found their text.
 fn lines(mesh: &str, more: &[&str]) -> Vec<String> {
-    let arguments = [&["--no-plot", "--microbatches", "4", "--mesh", mesh][..], more].concat();
+    let arguments = [
+        &["--no-plot", "--microbatches", "4", "--mesh", mesh][..],
+        more,
+    ]
+    .concat();
     let output = run(&arguments);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{arguments:?}: {errors}");

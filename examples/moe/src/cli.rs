@@ -48,7 +48,7 @@ pub enum Command {
         /// The model.
         #[command(flatten)]
         model: ModelArgs,
-        /// What is shown.
+        /// Options of what is shown.
         #[command(flatten)]
         args: ExplainArgs,
     },
@@ -147,7 +147,10 @@ impl ModelArgs {
     }
 
     /// The rows to train on.
-    pub fn rows(&self, batch: usize) -> Numbered<impl FnMut(std::ops::Range<usize>) -> Batch + use<>> {
+    pub fn rows(
+        &self,
+        batch: usize,
+    ) -> Numbered<impl FnMut(std::ops::Range<usize>) -> Batch + use<>> {
         let (seed, seq) = (self.step.seed, self.seq);
         let ciphers = Ciphers::new(seed);
         let name = format!("ciphers of seed {seed}, rows of {seq}");
@@ -203,7 +206,7 @@ impl CommandLine for Cli {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use burn_dist::trainer::command_line::Program;
+    use burn_dist::trainer::program::Program;
 
     #[test]
     fn every_option_stands_in_a_section() {

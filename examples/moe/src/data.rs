@@ -83,9 +83,14 @@ impl batch::Batch for Batch {
     type Tensors = [Tensor<2, Int>; 2];
 
     fn split(&self, parts: usize) -> Vec<Self> {
-        let both = self.tokens.split(parts).into_iter().zip(self.next.split(parts));
+        let both = self
+            .tokens
+            .split(parts)
+            .into_iter()
+            .zip(self.next.split(parts));
         let seq = self.seq;
-        both.map(|(tokens, next)| Self { tokens, next, seq }).collect()
+        both.map(|(tokens, next)| Self { tokens, next, seq })
+            .collect()
     }
 
     fn enter(&self, device: &Device, _by_process: bool) -> Result<Self::Tensors, DTensorError> {
@@ -115,7 +120,10 @@ mod tests {
             }
         }
         assert_eq!(Ciphers::new(1).rows(3..43, 9), batch);
-        assert_eq!(ciphers.rows(4..6, 9).tokens.values, batch.tokens.values[9..27]);
+        assert_eq!(
+            ciphers.rows(4..6, 9).tokens.values,
+            batch.tokens.values[9..27]
+        );
         assert_ne!(Ciphers::new(2).rows(3..43, 9), batch);
     }
 }

@@ -2,8 +2,9 @@
 
 use std::process::ExitCode;
 
-use burn_dist::trainer::command_line::{CommandLine, Program};
+use burn_dist::trainer::command_line::CommandLine;
 use burn_dist::trainer::exit::exit;
+use burn_dist::trainer::program::Program;
 use moe::cli::Cli;
 
 fn main() -> ExitCode {

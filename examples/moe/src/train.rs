@@ -85,9 +85,11 @@ impl Model for Decoder {
         config.init(device)
     }
 
-    /// As its attributes say, but with experts over the axes that the configuration names, if it names some.
+    /// The plan of its attributes, but with experts over the axes that the configuration names, if it names some.
     fn plan_on(&self, _: &MeshShape) -> anyhow::Result<Plan> {
-        let over = self.config().and_then(|config| config.experts_over.as_deref());
+        let over = self
+            .config()
+            .and_then(|config| config.experts_over.as_deref());
         Ok(match over {
             Some(axes) => self.plan().axis(axes).experts("blocks.*.mixture.experts"),
             None => self.plan(),
@@ -169,19 +171,12 @@ pub fn run(cli: &Cli) -> anyhow::Result<End> {
 }
 
 /// The rows that are held out.
-fn held_out(
-    model: &ModelArgs,
-    job: &Job<Decoder>,
-) -> impl BatchSource<Batch = Batch> + use<> {
+fn held_out(model: &ModelArgs, job: &Job<Decoder>) -> impl BatchSource<Batch = Batch> + use<> {
     model.rows(job.rows.batch).starting_at(HELD_OUT.1)
 }
 
 /// Reads the weights of a folder, which this program has no option for.
-fn no_folder(
-    model: Decoder,
-    _: &Path,
-    _: &Device,
-) -> anyhow::Result<(Decoder, Option<NonFinite>)> {
+fn no_folder(model: Decoder, _: &Path, _: &Device) -> anyhow::Result<(Decoder, Option<NonFinite>)> {
     Ok((model, None))
 }
 
@@ -196,9 +191,10 @@ fn train(model: &ModelArgs, args: &TrainArgs) -> anyhow::Result<End> {
     session.run(tell, |mut keeper, metrics| {
         let steps = session.steps(STEPS, || Ok(None))?;
         session.save_config(&mut keeper, metrics, &[("steps", steps)])?;
-        let validation = args.run.validate_every.map(|_| {
-            session.validation(Box::new(held_out(model, &job)), HELD_OUT.0)
-        });
+        let validation = args
+            .run
+            .validate_every
+            .map(|_| session.validation(Box::new(held_out(model, &job)), HELD_OUT.0));
         let every = args.run.log_every.unwrap_or(20);
         let config = config.clone();
         let progress = Progress::lines(steps, every, move |shown| {
@@ -213,7 +209,13 @@ fn train(model: &ModelArgs, args: &TrainArgs) -> anyhow::Result<End> {
             progress: Some(progress),
         };
         let decoder = session.model(&mut keeper, no_folder)?;
-        let (_, trace) = session.train(decoder, part, &mut model.rows(rows.batch), &mut keeper, metrics)?;
+        let (_, trace) = session.train(
+            decoder,
+            part,
+            &mut model.rows(rows.batch),
+            &mut keeper,
+            metrics,
+        )?;
         let report = session.report("train", &Trace::default(), &trace)?;
         let drawn = session.draw_memory();
         session.finish(&report, [drawn], &mut keeper)
@@ -233,7 +235,7 @@ fn slots(config: &Config, rows: StepRows) -> String {
     )
 }
 
-/// What of a step is tokens that are sent to experts and back.
+/// The part of a step that is tokens on their way to experts and back.
 fn about(config: &Config, rows: StepRows, mesh: &MeshShape) -> anyhow::Result<String> {
     let axes = match &config.experts_over {
         Some(over) => mesh.group(over)?,
@@ -253,7 +255,10 @@ fn about(config: &Config, rows: StepRows, mesh: &MeshShape) -> anyhow::Result<St
 fn line(figures: &Figures, config: &Config, rows: StepRows) -> String {
     let pairs = (rows.batch * rows.each * config.top_k) as f32;
     let dropped = figures.dropped / (pairs * config.layers as f32);
-    let load = figures.load.iter().map(|chosen| format!("{:.0}", 100.0 * chosen / pairs));
+    let load = figures
+        .load
+        .iter()
+        .map(|chosen| format!("{:.0}", 100.0 * chosen / pairs));
     format!(
         "loss {:.4}  cross entropy {:.4}  balance {:.3}  dropped {:.1} %  load {} %",
         figures.loss,

@@ -110,8 +110,8 @@ mod current {
     use burn_dist::layout::Rows;
     use burn_dist::trainer::optimizer::optimizer;
     use burn_dist::trainer::step::Recipe;
+    use burn_dist::trainer::tokens::Batch;
     use burn_dist::{DeviceMesh, DeviceMeshBuilder, OnMesh, Parallelize, ParallelizeWith};
-    use burn_dist_lm::data::batch::Batch;
     use burn_dist_lm::model::{Llama, LlamaConfig, Size};
     use burn_dist_lm::train::step_with;
 

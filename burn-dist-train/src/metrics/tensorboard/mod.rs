@@ -128,11 +128,14 @@ mod tests {
     use std::collections::BTreeMap;
     use std::process::Command;
 
-    use super::super::{Event, Jsonl, Metrics};
+    use super::super::{Event, Jsonl, Metrics, Text};
     use super::*;
 
-    /// Everything that TensorBoard shows of a run, by name: steps and values.
-    fn read_by_tensorboard(directory: &Path) -> BTreeMap<String, Vec<(u64, f64)>> {
+    /// By name: steps and values.
+    type Points<T> = BTreeMap<String, Vec<(u64, T)>>;
+
+    /// Everything that TensorBoard shows of a run: figures and texts.
+    fn read_by_tensorboard(directory: &Path) -> (Points<f64>, Points<String>) {
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
         let python = std::env::var_os("TENSORBOARD_PYTHON").map(PathBuf::from);
         let python = python.unwrap_or_else(|| here.join("../target/tensorboard/bin/python"));
@@ -152,7 +155,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let lines = folder.path().join("metrics.jsonl");
         let directory = folder.path().join("tensorboard");
-        let mut expected: BTreeMap<String, Vec<(u64, f64)>> = BTreeMap::new();
+        let mut expected: Points<f64> = BTreeMap::new();
         // A run that is killed after step 7 and goes on from step 4; then it is killed at once, and goes on again.
         for (part, (done, end)) in [(0, 7), (4, 6), (5, 9)].into_iter().enumerate() {
             let metrics = Metrics::start(vec![
@@ -164,6 +167,11 @@ mod tests {
                 .values_mut()
                 .for_each(|kept| kept.retain(|(step, _)| *step <= done));
             metrics.event(Event::new("begin"));
+            metrics.text(Text::new(
+                "configuration",
+                done,
+                format!("part = {part}\nend = {end}"),
+            ));
             for step in done + 1..=end {
                 let mut figures = Figures::at(step)
                     .with("train/loss", 1.0 / (step + 10 * part as u64) as f64)
@@ -179,7 +187,12 @@ mod tests {
             }
             metrics.finish().unwrap();
         }
-        assert_eq!(read_by_tensorboard(&directory), expected);
+        let (figures, texts) = read_by_tensorboard(&directory);
+        assert_eq!(figures, expected);
+        let name = "configuration/text_summary".to_string();
+        let text = |part: u64, end: u64| format!("    part = {part}\n    end = {end}");
+        let shown = vec![(0, text(0, 7)), (4, text(1, 6)), (5, text(2, 9))];
+        assert_eq!(texts, BTreeMap::from([(name, shown)]));
         let mut in_lines: BTreeMap<String, Vec<(u64, f64)>> = BTreeMap::new();
         for line in std::fs::read_to_string(&lines).unwrap().lines() {
             let line: serde_json::Map<_, _> = serde_json::from_str(line).unwrap();
@@ -196,7 +209,6 @@ mod tests {
 
     #[test]
     fn a_text_is_written_as_its_plugin_reads_it() {
-        use super::super::Text;
         use super::proto::Event;
 
         let folder = tempfile::tempdir().unwrap();

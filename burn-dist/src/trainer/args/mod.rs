@@ -3,6 +3,7 @@
 mod checkpoints;
 pub mod numbers;
 mod optimizer;
+mod rows;
 mod run;
 mod show;
 mod step;
@@ -23,6 +24,7 @@ use crate::{
 
 pub use checkpoints::{CheckpointArgs, Resume};
 pub use optimizer::{OptimizerArgs, ScheduleArgs};
+pub use rows::{ByteSize, RowsArgs};
 pub use run::RunArgs;
 pub use show::{EvaluateArgs, ExplainArgs, HardwareArgs, ShowMeshArgs, SimulateArgs};
 pub use step::StepArgs;

@@ -7,7 +7,7 @@ use clap::{ArgGroup, Args};
 use super::show::svg;
 use super::{CheckpointArgs, OptimizerArgs, RunArgs, ScheduleArgs};
 use crate::train::config::Resolved;
-use crate::trainer::command_line::Program;
+use crate::trainer::program::Program;
 
 /// How to train, and what to keep: all options of a training command but those of the model, its rows and its data.
 #[derive(Debug, Args)]
@@ -19,7 +19,7 @@ pub struct TrainArgs {
     /// The optimizer.
     #[command(flatten)]
     pub optimizer: OptimizerArgs,
-    /// What else is written.
+    /// Files besides.
     #[command(flatten)]
     pub output: OutputArgs,
     /// Run even if the plan says that more memory is needed than is left.

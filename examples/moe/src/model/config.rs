@@ -79,7 +79,10 @@ impl Config {
             ("the length of a sequence", seq),
         ];
         for (what, size) in sizes {
-            ensure!(size > 0, "{what} is 0: every size of a model must be at least 1");
+            ensure!(
+                size > 0,
+                "{what} is 0: every size of a model must be at least 1"
+            );
         }
         let (experts, top_k) = (self.experts, self.top_k);
         ensure!(

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::layout::Rows;
+use crate::train::corpus::{self, Batches, Corpus, CorpusError, Counts, Difference, Part, Row};
+use crate::trainer::batch::{BatchSource, Position, stream_text};
+use crate::trainer::processes::Processes;
 use anyhow::{anyhow, bail};
-use burn_dist::layout::Rows;
-use burn_dist::train::corpus::{self, Batches, Corpus, CorpusError, Counts, Difference, Part, Row};
-use burn_dist::trainer::batch::{BatchSource, Position, stream_text};
-use burn_dist::trainer::processes::Processes;
 
 use super::batch::{Batch, PackedIds};
 
@@ -203,25 +203,9 @@ pub(super) fn batch(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::held_out::HeldOut;
-    use burn_dist::launch::World;
-    use burn_dist::train::corpus::{Document, EncodeError, Encoded, Once, Policy, Source};
-
-    /// Runs `program` in each of several processes, which are threads here; alone if it is one.
-    fn in_processes<T: Send>(num: usize, program: impl Fn(Processes) -> T + Sync) -> Vec<T> {
-        if num == 1 {
-            return vec![program(Processes::default())];
-        }
-        let program = &program;
-        std::thread::scope(|scope| {
-            let threads: Vec<_> = World::simulated(num)
-                .into_iter()
-                .map(|world| scope.spawn(move || program(Processes::of(&world).unwrap())))
-                .collect();
-            let join = |thread: std::thread::ScopedJoinHandle<'_, T>| thread.join().unwrap();
-            threads.into_iter().map(join).collect()
-        })
-    }
+    use crate::train::corpus::{Document, EncodeError, Encoded, Once, Policy, Source};
+    use crate::trainer::processes::tests::in_processes;
+    use crate::trainer::tokens::HeldOut;
 
     const SEQ: usize = 12;
 

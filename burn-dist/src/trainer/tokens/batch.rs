@@ -1,14 +1,13 @@
 //! Batches of token ids on the host, and as tensors.
 
-use burn::tensor::{Device, Int, Tensor, TensorData};
-use burn_dist::ProcessLocal;
-use burn_dist::data::Stream;
-use burn_dist::layout::Rows;
-use burn_dist::parallel::DTensorError;
-use burn_dist::trainer::batch::{self, BatchSource, Position, in_samples};
+use burn_core::tensor::{Bool, Device, Int, Tensor, TensorData};
 
-use burn_dist::trainer::rng::Rng;
-use crate::model::Packed;
+use crate::ProcessLocal;
+use crate::data::Stream;
+use crate::layout::Rows;
+use crate::parallel::DTensorError;
+use crate::trainer::batch::{self, BatchSource, Position, in_samples};
+use crate::trainer::rng::Rng;
 
 /// One step's data: `batch` rows of `seq` positions, of which this process has some, row-major.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,6 +48,30 @@ pub struct BatchTensors {
     pub weights: Option<Tensor<2>>,
     /// Where documents are, if they do not see each other.
     pub packed: Option<Packed>,
+}
+
+/// Documents that share rows and do not see each other.
+#[derive(Debug, Clone)]
+pub struct Packed {
+    /// `[b, s]`: the number of each token's document, within its row.
+    pub documents: Tensor<2, Int>,
+    /// `[b, s]`: the place of each token in its document.
+    pub positions: Tensor<2, Int>,
+}
+
+impl Packed {
+    /// Returns what is hidden: keys of other documents than the query's. On a mesh each rank makes the part that it
+    /// uses.
+    ///
+    /// # Shapes
+    /// Output: `[b, 1, s, s]`.
+    pub fn mask(&self) -> Tensor<4, Bool> {
+        let [b, s] = self.documents.dims();
+        let of_queries = self.documents.clone().reshape([b, 1, s, 1]);
+        let of_keys = self.documents.clone().reshape([b, 1, 1, s]);
+        let whole = [b, 1, s, s];
+        of_queries.expand(whole).not_equal(of_keys.expand(whole))
+    }
 }
 
 impl Batch {
@@ -200,7 +223,7 @@ impl BatchSource for RandomTokens {
     }
 
     fn position(&self) -> anyhow::Result<Position> {
-        Ok(Position::Samples(burn_dist::data::Position {
+        Ok(Position::Samples(crate::data::Position {
             epoch: 0,
             sample: self.rng.drawn() as usize / (self.seq + 1),
             stream: self.stream(),
@@ -217,9 +240,9 @@ impl BatchSource for RandomTokens {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use burn_dist::DeviceMesh;
-    use burn_dist::launch::World;
-    use burn_dist::trainer::batch::Batch as _;
+    use crate::DeviceMesh;
+    use crate::launch::World;
+    use crate::trainer::batch::Batch as _;
 
     fn random(batch: usize, seed: u64, held: Rows) -> RandomTokens {
         RandomTokens {

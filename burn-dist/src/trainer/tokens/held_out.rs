@@ -1,9 +1,9 @@
 //! Batches of held-out documents: the same rows each time, in order.
 
-use burn_dist::data::Stream;
-use burn_dist::train::corpus::{CorpusError, Once, Pass, Row};
-use burn_dist::trainer::batch::{BatchSource, Position, in_samples};
-use burn_dist::trainer::processes::Processes;
+use crate::data::Stream;
+use crate::train::corpus::{CorpusError, Once, Pass, Row};
+use crate::trainer::batch::{BatchSource, Position, in_samples};
+use crate::trainer::processes::Processes;
 
 use super::batch::Batch;
 use super::texts::{Shape, batch};
@@ -85,7 +85,7 @@ impl BatchSource for HeldOut<'_> {
     }
 
     fn position(&self) -> anyhow::Result<Position> {
-        Ok(Position::Samples(burn_dist::data::Position {
+        Ok(Position::Samples(crate::data::Position {
             epoch: self.epoch,
             sample: self.row,
             stream: self.stream(),
