@@ -32,7 +32,7 @@ pub(super) fn run(args: &EvaluationArgs) -> anyhow::Result<End> {
         false => (Fields::Usual, Longer::Split),
     };
     let sources = texts::sources(&data.data, &fields)?;
-    let text = texts::text(&job, || Ok(data::sample(&sources)?))?;
+    let text = texts::text(&job, !args.args.json, || Ok(data::sample(&sources)?))?;
     if let Some(Position::Rows(position)) = left.and_then(|left| left.position.as_ref()) {
         check_tokenizer(position.identity("tokenizer"), &text)?;
     }
@@ -49,6 +49,10 @@ pub(super) fn run(args: &EvaluationArgs) -> anyhow::Result<End> {
     let Some(held_out) = held_out else {
         bail!("there are no rows to evaluate");
     };
+    // One line of JSON stands alone.
+    if !args.args.json {
+        held_out.tell();
+    }
     let batches = held_out.num_batches();
     evaluation.run(Box::new(held_out), batches)
 }

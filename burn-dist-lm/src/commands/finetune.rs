@@ -112,7 +112,7 @@ fn finetune(
     let files = texts::sources(&data.data, &Fields::pair())?;
     let validate = texts::sources(&data.validate, &Fields::pair())?;
     let lessons = lessons(args, files, session.mesh.processes())?;
-    let text = texts::text(job, || lessons.texts())?;
+    let text = texts::text(job, true, || lessons.texts())?;
     let device = &session.mesh.inference_device();
     let base_steps = match args.base_steps {
         Some(steps) => steps,

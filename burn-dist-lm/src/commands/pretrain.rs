@@ -56,7 +56,7 @@ fn pretrain(
     let sources = texts::sources(&args.data.data, &Fields::Usual)?;
     let held_out = texts::sources(&args.data.validate, &Fields::Usual)?;
     let text = match !sources.is_empty() || job.weights.is_some() {
-        true => Some(texts::text(job, || Ok(data::sample(&sources)?))?),
+        true => Some(texts::text(job, true, || Ok(data::sample(&sources)?))?),
         false => None,
     };
     let (longer, processes) = (Longer::Split, session.mesh.processes());

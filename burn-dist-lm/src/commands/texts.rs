@@ -78,6 +78,7 @@ pub(super) fn validation<'h>(
     held_out: Option<HeldOut<'h>>,
 ) -> anyhow::Result<Option<Validation<'h, Batch>>> {
     if let Some(held_out) = held_out {
+        held_out.tell();
         let batches = held_out.num_batches();
         return session.validation(Box::new(held_out), batches).map(Some);
     }
@@ -97,16 +98,20 @@ pub(super) fn validation<'h>(
 /// A tokenizer trained at the start stays small: its training grows with the vocabulary.
 const MAX_TRAINED_VOCAB: usize = 2048;
 
-/// The tokenizer of the model's folder, or one trained on `texts`: on all of them, in every process.
+/// The tokenizer of the model's folder, of which is told what texts begin and end with; or one trained on `texts`: on
+/// all of them, in every process.
 pub(super) fn text(
     job: &Job<Llama>,
+    is_told: bool,
     texts: impl FnOnce() -> anyhow::Result<Vec<String>>,
 ) -> anyhow::Result<Text> {
     let rows = job.config.vocab;
     match &job.weights {
         Some(dir) => {
             let text = read_text(dir, rows)?;
-            say!("{}", text.description());
+            if is_told {
+                say!("{}", text.description());
+            }
             Ok(text)
         }
         None => Ok(Text::train(

@@ -15,10 +15,8 @@ fn numbers(range: std::ops::Range<usize>) -> String {
 }
 
 fn json_line(printed: &str) -> serde_json::Value {
-    let lines = printed.lines().filter(|line| line.starts_with('{'));
-    let lines: Vec<&str> = lines.collect();
-    assert_eq!(lines.len(), 1, "{printed}");
-    serde_json::from_str(lines[0]).unwrap()
+    assert_eq!(printed.lines().count(), 1, "{printed}");
+    serde_json::from_str(printed).unwrap()
 }
 
 #[test]
@@ -99,7 +97,10 @@ fn a_model_is_evaluated_as_its_run_validated_it() {
         &[&texts[..], &["--run", &path("none")]].concat(),
         &["there is no folder of checkpoints"],
     );
-    let steps = ["the checkpoint of step 3", "those of steps 2, 4"];
+    let steps = [
+        "cannot read the checkpoint of step 3",
+        "those of steps 2, 4",
+    ];
     refused(
         &[&texts[..], &["--run", &run, "--step", "3"]].concat(),
         &steps,

@@ -439,9 +439,10 @@ impl Stored {
         }
         let checkpoints = Checkpointer::at(root, device)?;
         let resume = step.map_or(Resume::Auto, Resume::At);
-        let found = opened(&checkpoints, resume, root)?;
+        let found = opened(&checkpoints, resume, root, "read")?;
         let (saved, so_far) =
             found.with_context(|| format!("there is no checkpoint in {}", root.display()))?;
+        warn_of_non_finite(&saved);
         Ok(Self {
             unreadable: format!("cannot read the checkpoint of step {}", saved.step()),
             saved,
@@ -480,7 +481,20 @@ fn resumed(
         }
         return Ok(None);
     }
-    let found = opened(checkpoints, resume, root)?;
+    let found = opened(checkpoints, resume, root, "go on from")?;
+    if let Some((saved, _)) = &found
+        && let Some(what) = saved.checkpoint().manifest().non_finite()
+    {
+        let step = saved.step();
+        if resume == Resume::Auto {
+            bail!(
+                "the newest checkpoint in {}, of step {step}, has {what}, and training cannot go on from there{}",
+                root.display(),
+                earlier(checkpoints, step)
+            );
+        }
+        warn_of_non_finite(saved);
+    }
     match &found {
         Some((_, so_far)) => {
             let (phase, done) = (&so_far.phase, so_far.losses.len());
@@ -494,6 +508,21 @@ fn resumed(
     Ok(found)
 }
 
+/// Warns of values that are not finite, in the process that speaks.
+fn warn_of_non_finite(saved: &Saved) {
+    if let Some(found) = saved
+        .checkpoint()
+        .manifest()
+        .non_finite()
+        .filter(|_| speaks())
+    {
+        note!(
+            "warning: the checkpoint of step {} has {found}",
+            saved.step()
+        );
+    }
+}
+
 /// Tells of what is in the folder and no checkpoint.
 fn tell_passed_over(checkpoints: &Checkpointer) -> anyhow::Result<()> {
     if speaks() {
@@ -504,11 +533,12 @@ fn tell_passed_over(checkpoints: &Checkpointer) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Opens the checkpoint of a step, or the newest, if there is one.
+/// Opens the checkpoint of a step, or the newest, if there is one: to `what` it, for errors.
 fn opened(
     checkpoints: &Checkpointer,
     resume: Resume,
     root: &Path,
+    what: &str,
 ) -> anyhow::Result<Option<(Saved, SoFar)>> {
     tell_passed_over(checkpoints)?;
     let unreadable = || format!("cannot read the checkpoints in {}", root.display());
@@ -521,7 +551,7 @@ fn opened(
                 false => format!("those of steps {}", steps.join(", ")),
             };
             let root = root.display();
-            format!("cannot go on from the checkpoint of step {step} in {root}, which has {steps}")
+            format!("cannot {what} the checkpoint of step {step} in {root}, which has {steps}")
         })?,
         Resume::Never | Resume::Auto => match checkpoints.latest() {
             Ok(Some(saved)) => saved,
@@ -535,18 +565,6 @@ fn opened(
             }
         },
     };
-    let (step, found) = (saved.step(), saved.checkpoint().manifest().non_finite());
-    match (found, resume) {
-        (Some(found), Resume::Auto) => bail!(
-            "the newest checkpoint in {}, of step {step}, has {found}, and training cannot go on from there{}",
-            root.display(),
-            earlier(checkpoints, step)
-        ),
-        (Some(found), _) if speaks() => {
-            note!("warning: the checkpoint of step {step} has {found}");
-        }
-        _ => {}
-    }
     let progress: SoFar = saved.value("so far").with_context(unreadable)?;
     Ok(Some((saved, progress)))
 }

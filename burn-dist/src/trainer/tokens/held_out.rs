@@ -4,6 +4,8 @@ use crate::data::Stream;
 use crate::train::corpus::{CorpusError, Once, Pass, Row};
 use crate::trainer::batch::{BatchSource, Position, in_samples};
 use crate::trainer::processes::Processes;
+use crate::trainer::report::count_text;
+use crate::trainer::voice::say;
 
 use super::batch::Batch;
 use super::texts::{Shape, batch};
@@ -44,6 +46,15 @@ impl<'a> HeldOut<'a> {
             shape,
             processes,
         })
+    }
+
+    /// Says how much there is.
+    pub fn tell(&self) {
+        say!(
+            "held out: {} documents in {} batches",
+            count_text(self.once.counts().documents),
+            self.batches
+        );
     }
 
     /// How many batches go through all rows.

@@ -73,13 +73,7 @@ impl<'s> Reader<'s> {
             return Ok(None);
         }
         let once = self.once(sources, longer, encode)?;
-        let counts = once.counts();
         let held_out = HeldOut::new(once, self.end, self.shape(), self.processes)?;
-        say!(
-            "held out: {} documents in {} batches",
-            count_text(counts.documents),
-            held_out.num_batches()
-        );
         Ok(Some(held_out))
     }
 
