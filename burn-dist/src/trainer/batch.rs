@@ -216,16 +216,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_cut_by_rows() {
-        let column = Column::new((0..12).collect::<Vec<i64>>(), 3);
-        let parts = column.split(2);
-        assert_eq!(parts[1], Column::new((6..12).collect(), 3));
-        assert_eq!(parts[1].data(&[3, 1]).shape.to_vec(), [2, 3, 1]);
-        let cut = std::panic::catch_unwind(|| column.split(3));
-        assert!(cut.is_err());
-    }
-
-    #[test]
     fn numbered_samples_go_on_where_another_run_was_left() {
         let mut before = Numbered::new("a", 3, |numbers| numbers);
         assert_eq!(before.next_batch().unwrap(), 0..3);

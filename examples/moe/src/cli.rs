@@ -32,7 +32,7 @@ pub enum Command {
         model: ModelArgs,
         /// How to train, and what to keep.
         #[command(flatten)]
-        args: TrainArgs,
+        args: Box<TrainArgs>,
     },
     /// Ask for the loss of a checkpoint on rows that training never sees.
     Evaluate {
