@@ -98,18 +98,18 @@ pub(super) fn validation<'h>(
 /// A tokenizer trained at the start stays small: its training grows with the vocabulary.
 const MAX_TRAINED_VOCAB: usize = 2048;
 
-/// The tokenizer of the model's folder, of which is told what texts begin and end with; or one trained on `texts`: on
+/// The tokenizer of the model's folder, whose description is printed if that is wanted; or one trained on `texts`: on
 /// all of them, in every process.
 pub(super) fn text(
     job: &Job<Llama>,
-    is_told: bool,
+    is_described: bool,
     texts: impl FnOnce() -> anyhow::Result<Vec<String>>,
 ) -> anyhow::Result<Text> {
     let rows = job.config.vocab;
     match &job.weights {
         Some(dir) => {
             let text = read_text(dir, rows)?;
-            if is_told {
+            if is_described {
                 say!("{}", text.description());
             }
             Ok(text)

@@ -235,7 +235,7 @@ fn slots(config: &Config, rows: StepRows) -> String {
     )
 }
 
-/// The part of a step that is tokens on their way to experts and back.
+/// The part of a step that is tokens sent to experts and back.
 fn about(config: &Config, rows: StepRows, mesh: &MeshShape) -> anyhow::Result<String> {
     let axes = match &config.experts_over {
         Some(over) => mesh.group(over)?,
