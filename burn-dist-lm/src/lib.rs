@@ -3,6 +3,9 @@
 //!
 //! The program is `burn-dist-lm`; [`Program`] gives its commands another name.
 
+// Which feature an item needs, where docs.rs builds the documentation.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 pub mod cli;
 pub mod commands;
 pub mod data;
