@@ -18,6 +18,8 @@ pub mod burn_021 {}
 pub mod checkpoint_format {}
 #[doc = guide!("guide/checkpoints.md")]
 pub mod checkpoints {}
+#[doc = guide!("guide/clusters.md")]
+pub mod clusters {}
 #[doc = guide!("guide/context.md")]
 pub mod context {}
 #[doc = guide!("guide/custom-operations.md")]

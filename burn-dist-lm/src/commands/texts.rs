@@ -11,11 +11,11 @@ use crate::data::held_out::HeldOut;
 use crate::data::texts::{Shape, Texts};
 use crate::data::tokenizer::Text;
 
-/// These files and those of folders, of which `usual` fields are read where the command line names none. Says what of a
-/// folder is not read.
+/// These files and those of folders and patterns, of which `usual` fields are read where the command line names none. Says
+/// what is there and not read.
 ///
 /// # Errors
-/// If the format of one is not known.
+/// If there are none, one cannot be unpacked, or the format of one is not known.
 pub(super) fn sources(files: &[DataFile], usual: &Fields) -> anyhow::Result<Vec<Source>> {
     let mut all = Vec::with_capacity(files.len());
     for file in files {

@@ -60,6 +60,10 @@ impl Archive {
                     self.packing.name()
                 ),
             )),
+            Err(Failure::Window) => Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "it was packed with a window of more than 32 MiB (--long, or --ultra): unpack it, or pack it without",
+            )),
             Err(Failure::Write(error)) => Err(no_room(&folder, &error)),
         }
     }
@@ -92,9 +96,14 @@ enum Failure {
     Read(io::Error),
     /// Its bytes are none of what packs such files.
     Broken(String),
+    /// It looks further back than it may.
+    Window,
     /// The unpacked file cannot be written.
     Write(io::Error),
 }
+
+/// How far back a frame of zstd may look: as far as level 20 does, without `--long`. A reader has so many bytes in memory.
+const WINDOW_BYTES_MAX: u64 = 32 << 20;
 
 /// Bytes that are unpacked at once.
 const BLOCK_BYTES: usize = 64 << 10;
@@ -117,7 +126,6 @@ fn unpack_gzip(from: BufReader<File>, to: &mut File) -> Result<(), Failure> {
 
 fn unpack_zstd(mut from: BufReader<File>, to: &mut File) -> Result<(), Failure> {
     let broken = |error: FrameDecoderError| Failure::Broken(error.to_string());
-    let mut decoder = FrameDecoder::new();
     let mut is_first = true;
     loop {
         let is_end = from.fill_buf().map_err(Failure::Read)?.is_empty();
@@ -128,6 +136,9 @@ fn unpack_zstd(mut from: BufReader<File>, to: &mut File) -> Result<(), Failure> 
             return Ok(());
         }
         is_first = false;
+        // A new one takes memory as bytes come, and one that is used again all that the frame asks for.
+        let mut decoder = FrameDecoder::new();
+        decoder.set_max_window_size(WINDOW_BYTES_MAX);
         match decoder.reset(&mut from) {
             Ok(()) => {}
             // A frame for other programs.
@@ -142,6 +153,7 @@ fn unpack_zstd(mut from: BufReader<File>, to: &mut File) -> Result<(), Failure> 
                 }
                 continue;
             }
+            Err(FrameDecoderError::WindowSizeTooBig { .. }) => return Err(Failure::Window),
             Err(error) => return Err(broken(error)),
         }
         while !decoder.is_finished() {
@@ -334,6 +346,25 @@ mod tests {
             let found = documents(&Source::file(&path, Format::Text)).unwrap();
             assert_eq!(found, []);
         }
+    }
+
+    #[test]
+    fn a_window_that_takes_much_memory_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.txt.zst");
+        // A frame of an empty last block, whose window is 2^25 bytes, and 2^26.
+        let frame = |log: u8| {
+            [
+                &0xFD2F_B528_u32.to_le_bytes()[..],
+                &[0, (log - 10) << 3, 1, 0, 0],
+            ]
+            .concat()
+        };
+        fs::write(&path, frame(25)).unwrap();
+        assert_eq!(documents(&Source::file(&path, Format::Text)).unwrap(), []);
+        fs::write(&path, frame(26)).unwrap();
+        let error = documents(&Source::file(&path, Format::Text)).unwrap_err();
+        assert!(error.contains("a window of more than 32 MiB"), "{error}");
     }
 
     #[test]
