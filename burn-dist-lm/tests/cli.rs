@@ -1,5 +1,9 @@
 //! The program as its user meets it: what it says when it cannot go on, and what it leaves behind.
 
+#[path = "cli/convert.rs"]
+mod convert;
+#[path = "cli/files.rs"]
+mod files;
 #[cfg(unix)]
 #[path = "cli/guide.rs"]
 mod guide;

@@ -34,6 +34,8 @@ pub mod explain {}
 pub mod faults {}
 #[doc = guide!("figures.md")]
 pub mod figures {}
+#[doc = guide!("guide/first-model.md")]
+pub mod first_model {}
 #[doc = guide!("float8.md")]
 pub mod float8 {}
 #[doc = guide!("gpu-results.md")]

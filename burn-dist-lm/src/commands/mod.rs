@@ -1,5 +1,6 @@
 //! The commands.
 
+mod convert;
 mod explain;
 mod finetune;
 mod generate;
@@ -41,6 +42,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<End> {
         Command::Pretrain(args) => pretrain::run(args),
         Command::Finetune(args) => finetune::run(args),
         Command::Generate(args) => generate::run(args),
+        Command::Convert(args) => convert::run(args),
         Command::Explain(args) => explain::run(args),
         Command::Simulate(args) => simulate::run(args),
         Command::Config(args) => {

@@ -289,7 +289,7 @@ fn found(place: &Place) -> Result<Vec<PathBuf>, DataFilesError> {
                 reason: error.to_string(),
             })?;
             for path in matches {
-                paths.push(path.map_err(|error| unreadable(error.into_error()))?);
+                paths.push(path.map_err(|error| unreadable(error.into()))?);
             }
         }
     }
