@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use burn_dist::mesh::DType;
 use clap::Args;
 
-/// What is converted, and into what.
+/// A conversion.
 #[derive(Debug, Args)]
 pub struct ConvertArgs {
     /// A folder with config.json and *.safetensors, which becomes a checkpoint; or the folder of a run or of its
@@ -15,11 +15,11 @@ pub struct ConvertArgs {
     /// Where it is written. Nothing is replaced.
     #[arg(value_name = "TO")]
     pub to: PathBuf,
-    /// Of a checkpoint: a folder whose config.json and tokenizer belong to the weights; by default that which the run
-    /// was begun with.
+    /// A folder whose config.json and tokenizer belong to the weights of a checkpoint; by default that which the run was
+    /// begun with.
     #[arg(long, value_name = "DIR")]
     pub like: Option<PathBuf>,
-    /// Of a checkpoint: the step; the last one by default.
+    /// The step whose checkpoint is converted; the last one by default.
     #[arg(long, value_name = "STEP")]
     pub step: Option<u64>,
     /// The type of the weights: f64, f32, f16 or bf16; by default that which they have.

@@ -143,7 +143,7 @@ fn listed(steps: &[u64]) -> String {
     }
 }
 
-/// What a run says of itself.
+/// Returns how far a run is, and with which model.
 fn so_far(root: &Path, step: u64) -> anyhow::Result<SoFar> {
     // One rank, for what a checkpoint asks of a device: nothing is computed, and no model made.
     let mesh = Mesh::open::<Llama>(&MeshArgs::default())?;

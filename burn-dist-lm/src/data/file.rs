@@ -79,7 +79,7 @@ pub enum DataFilesError {
     #[error("cannot read {place}: {error}")]
     Io {
         /// Where they are.
-        place: Place,
+        place: Several,
         /// Why.
         error: io::Error,
     },
@@ -90,7 +90,7 @@ pub enum DataFilesError {
     )]
     Other {
         /// Where they are.
-        place: Place,
+        place: Several,
         /// The name of it.
         other: String,
     },
@@ -101,7 +101,7 @@ pub enum DataFilesError {
     )]
     Formats {
         /// Where they are.
-        place: Place,
+        place: Several,
         /// The name of a file.
         one: String,
         /// The name of another.
@@ -111,7 +111,7 @@ pub enum DataFilesError {
     #[error("{place} has no files of texts{}", of(*format))]
     Empty {
         /// Where they would be.
-        place: Place,
+        place: Several,
         /// The format that was asked for.
         format: Option<Format>,
     },
@@ -120,7 +120,7 @@ pub enum DataFilesError {
     Pattern {
         /// The name.
         pattern: String,
-        /// What is wrong with it.
+        /// Its fault in words.
         reason: String,
     },
     /// One of them cannot be read, or its format is not known.
@@ -132,14 +132,14 @@ burn_dist_mesh::debug_by_message!(DataFilesError);
 
 /// Where several files are.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum Several {
     /// In a folder.
     Folder(PathBuf),
     /// Wherever names fit a pattern.
     Pattern(String),
 }
 
-impl Place {
+impl Several {
     fn example(&self) -> String {
         match self {
             Self::Folder(path) => format!("{},format=jsonl", path.display()),
@@ -148,7 +148,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Several {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Folder(path) => write!(f, "the folder {}", path.display()),
@@ -184,7 +184,7 @@ impl DataFile {
                 .fields(self.fields.clone())
                 .split(self.split)
         };
-        let Some(place) = self.place() else {
+        let Some(place) = self.several() else {
             let format = match self.format {
                 Some(format) => format,
                 None => Format::of(&self.path)?,
@@ -214,30 +214,30 @@ impl DataFile {
     }
 
     /// Where its files are, if it may stand for several. A name that is there is no pattern, whatever is in it.
-    fn place(&self) -> Option<Place> {
+    fn several(&self) -> Option<Several> {
         if self.path.is_dir() {
-            return Some(Place::Folder(self.path.clone()));
+            return Some(Several::Folder(self.path.clone()));
         }
         let pattern = self
             .path
             .to_str()
             .filter(|name| name.contains(OF_PATTERNS))?;
-        (!self.path.exists()).then(|| Place::Pattern(pattern.to_string()))
+        (!self.path.exists()).then(|| Several::Pattern(pattern.to_string()))
     }
 
     /// Finds its files, and tells those that are read from the others.
-    fn list(&self, place: Place) -> Result<Listed, DataFilesError> {
+    fn list(&self, place: Several) -> Result<Listed, DataFilesError> {
         let mut files: Vec<(PathBuf, Format)> = Vec::new();
         let mut left_out = Vec::new();
         for path in found(&place)? {
-            let other = told(&path, &place);
+            let other = shown(&path, &place);
             let format = Format::of(&path).ok().filter(|_| path.is_file());
             match (format, self.format, files.first()) {
                 (Some(found), Some(wanted), _) if found == wanted => files.push((path, found)),
                 (_, Some(_), _) => left_out.push(other),
                 (None, None, _) => return Err(DataFilesError::Other { place, other }),
                 (Some(found), None, Some((first, format))) if found != *format => {
-                    let one = told(first, &place);
+                    let one = shown(first, &place);
                     return Err(DataFilesError::Formats { place, one, other });
                 }
                 (Some(found), None, _) => files.push((path, found)),
@@ -254,22 +254,22 @@ impl DataFile {
 }
 
 /// A file for people: of a folder its name, of a pattern the path to it.
-fn told(path: &Path, place: &Place) -> String {
+fn shown(path: &Path, place: &Several) -> String {
     match place {
-        Place::Folder(_) => path.file_name().unwrap_or_default().display().to_string(),
-        Place::Pattern(_) => path.display().to_string(),
+        Several::Folder(_) => path.file_name().unwrap_or_default().display().to_string(),
+        Several::Pattern(_) => path.display().to_string(),
     }
 }
 
-/// What is in a place, in the order of the names; what is hidden is not there.
-fn found(place: &Place) -> Result<Vec<PathBuf>, DataFilesError> {
+/// Returns all that is there, in the order of the names, but for what is hidden.
+fn found(place: &Several) -> Result<Vec<PathBuf>, DataFilesError> {
     let unreadable = |error| DataFilesError::Io {
         place: place.clone(),
         error,
     };
     let mut paths = Vec::new();
     match place {
-        Place::Folder(folder) => {
+        Several::Folder(folder) => {
             for entry in folder.read_dir().map_err(unreadable)? {
                 let entry = entry.map_err(unreadable)?;
                 if !entry.file_name().as_encoded_bytes().starts_with(b".") {
@@ -277,7 +277,7 @@ fn found(place: &Place) -> Result<Vec<PathBuf>, DataFilesError> {
                 }
             }
         }
-        Place::Pattern(pattern) => {
+        Several::Pattern(pattern) => {
             let options = MatchOptions {
                 case_sensitive: true,
                 require_literal_separator: true,
