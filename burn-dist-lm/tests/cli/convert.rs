@@ -53,12 +53,9 @@ fn checkpoints_and_folders_become_each_other() {
     let expected = tensors(&base);
 
     // Of a run, of its checkpoints, and of one of them.
-    let step = fs::read_dir(run.join("checkpoints")).unwrap();
-    let steps = step.map(|entry| entry.unwrap().path());
-    let step = steps
-        .filter(|path| path.is_dir())
-        .next()
-        .expect("a checkpoint");
+    let mut kept = fs::read_dir(run.join("checkpoints")).unwrap();
+    let step = kept.find_map(|entry| Some(entry.ok()?.path()).filter(|path| path.is_dir()));
+    let step = step.expect("a checkpoint");
     let out = at("out");
     let said = works(&["convert", text(&run), text(&out), "--like", text(&base)]);
     assert!(
