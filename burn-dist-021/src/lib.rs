@@ -19,6 +19,9 @@
 //!
 //! Burn is 0.21.0 exactly, Rust 1.95 or later.
 
+// Which feature an item needs, where docs.rs builds the documentation.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 // The derive names this crate by its outside path, also in the crate's own tests.
 extern crate self as burn_dist;
 

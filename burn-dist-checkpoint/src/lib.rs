@@ -59,6 +59,8 @@
 //!
 //! Not here: Burn's records and modules, and the names of optimizer state. Whoever saves gives keys, layouts and bytes.
 
+// Which feature an item needs, where docs.rs builds the documentation.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "cli")]

@@ -47,6 +47,9 @@
 //! by [`Communicator::exchange`] where ranks share it, and by NCCL where each rank has a GPU of its own; the
 //! communicator counts and records that too.
 
+// Which feature an item needs, where docs.rs builds the documentation.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod block;
 mod buffer;
 mod call;

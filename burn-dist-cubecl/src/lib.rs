@@ -6,6 +6,8 @@
 //! feature `cuda` this one also has engines in CUDA itself, in `cuda/`: CubeCL launches no kernel that was written in
 //! CUDA with the shared memory that they need from 0.11 on. Without a feature that names a runtime nothing is in it.
 
+// Which feature an item needs, where docs.rs builds the documentation.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg(any(feature = "wgpu", feature = "cuda"))]
 
 mod dialect;

@@ -5,6 +5,9 @@
 //! rank's part runs on the inner backend `B` ([`run`]). Users have it through `burn_dist`; a crate that Burn itself
 //! is built on may depend on it.
 
+// Which feature an item needs, where docs.rs builds the documentation.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 pub mod annotate;
 #[cfg(any(feature = "wgpu", feature = "cuda"))]
 #[cfg_attr(burn_021, path = "backend_021.rs")]

@@ -17,6 +17,9 @@
 //! | `cuda` | NCCL and CUDA's driver, which are loaded at run time |
 //! | `simulated-gpus` | GPUs and NCCL simulated by threads, for tests |
 
+// Which feature an item needs, where docs.rs builds the documentation.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod device;
 pub mod endpoint;
 mod error;

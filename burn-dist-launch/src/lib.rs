@@ -10,6 +10,9 @@
 //! A mesh does all of this by itself; who else needs to know the other processes asks [`world()`]. A program that can
 //! resume asks [`restarts`], and one that saves when it is asked to stop has a [`Stop`].
 
+// Which feature an item needs, where docs.rs builds the documentation.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod address;
 #[cfg(feature = "rendezvous")]
 mod at_end;

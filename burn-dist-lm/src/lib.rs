@@ -3,6 +3,9 @@
 //!
 //! The program is `burn-dist-lm`; [`main`] is that of another name.
 
+// Which feature an item needs, where docs.rs builds the documentation.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 pub mod cli;
 pub mod commands;
 pub mod data;

@@ -1,7 +1,11 @@
 //! The program as its user meets it: what it says when it cannot go on, and what it leaves behind.
 
+#[path = "cli/convert.rs"]
+mod convert;
 #[path = "cli/evaluate.rs"]
 mod evaluate;
+#[path = "cli/files.rs"]
+mod files;
 #[cfg(unix)]
 #[path = "cli/guide.rs"]
 mod guide;

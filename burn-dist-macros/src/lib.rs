@@ -12,6 +12,7 @@ mod check;
 mod constant;
 mod expand;
 mod fallback;
+mod guide;
 mod model;
 mod nearest;
 #[cfg(test)]
@@ -31,6 +32,16 @@ pub fn derive_parallelize(input: TokenStream) -> TokenStream {
 #[proc_macro_derive(Parallelize021, attributes(parallel))]
 pub fn derive_parallelize_021(input: TokenStream) -> TokenStream {
     derived(input, Line::Burn021)
+}
+
+/// Returns the text of a guide of the folder `docs` as a literal, its links as those between modules of documentation.
+#[doc(hidden)]
+#[proc_macro]
+pub fn guide(input: TokenStream) -> TokenStream {
+    match syn::parse::<syn::LitStr>(input) {
+        Ok(file) => guide::guide(&file).into(),
+        Err(error) => error.to_compile_error().into(),
+    }
 }
 
 fn derived(input: TokenStream, line: Line) -> TokenStream {

@@ -2,6 +2,8 @@
 //!
 //! Nothing here knows Burn, a mesh or a model; `burn_dist::train` adds what does.
 
+// Which feature an item needs, where docs.rs builds the documentation.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 pub mod config;

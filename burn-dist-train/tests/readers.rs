@@ -124,6 +124,46 @@ fn figures() -> Vec<(&'static str, Content)> {
     ]
 }
 
+fn gzip(text: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    std::io::Write::write_all(&mut encoder, text).unwrap();
+    encoder.finish().unwrap()
+}
+
+/// Texts packed by gzip, of which little is much.
+fn packed_by_gzip() -> Vec<(&'static str, Content)> {
+    vec![
+        ("zeros", Bytes(gzip(&vec![0; 64 << 20]))),
+        ("lines", Bytes(gzip(&b"a\n\n".repeat(1 << 20)))),
+        ("many members", Bytes(gzip(b"a\n").repeat(10_000))),
+        ("hole", Sparse(gzip(b"a\n"), 1 << 40)),
+        ("no file", Link("/dev/zero")),
+    ]
+}
+
+/// A frame of zstd with a window of `2^log` bytes, and `blocks` blocks of 128 KiB of the same byte, four bytes each.
+fn zstd_frame(log: u8, blocks: usize) -> Vec<u8> {
+    let mut frame = [&0xFD2F_B528_u32.to_le_bytes()[..], &[0, (log - 10) << 3]].concat();
+    for block in 0..blocks {
+        let header = (128_u32 << 10) << 3 | 1 << 1 | u32::from(block + 1 == blocks);
+        frame.extend(&header.to_le_bytes()[..3]);
+        frame.push(b'a');
+    }
+    frame
+}
+
+fn packed_by_zstd() -> Vec<(&'static str, Content)> {
+    let skipped = [&0x184D_2A50_u32.to_le_bytes()[..], &u32::MAX.to_le_bytes()].concat();
+    vec![
+        ("as far back as may be", Bytes(zstd_frame(25, 2000))),
+        ("further", Bytes(zstd_frame(41, 2000))),
+        ("many frames", Bytes(zstd_frame(25, 1).repeat(500))),
+        ("skipped", Bytes(skipped)),
+        ("hole", Sparse(zstd_frame(20, 1), 1 << 40)),
+        ("no file", Link("/dev/zero")),
+    ]
+}
+
 #[cfg(feature = "parquet")]
 mod parquet_files {
     use super::*;
@@ -234,7 +274,7 @@ const READERS: &[Reader] = &[
     },
     Reader {
         name: "plain text",
-        sources: &["corpus/source.rs", "corpus/read/lines.rs"],
+        sources: &["corpus/read/lines.rs"],
         file: "a.txt",
         good: || b"one\nline\n\nand another\n".to_vec(),
         hostile: texts,
@@ -252,6 +292,24 @@ const READERS: &[Reader] = &[
         good: || b"{\"text\":\"one\"}\n{\"prompt\":\"a\",\"response\":\"b\"}\n".to_vec(),
         hostile: lines,
         read: |folder| corpus(Source::file(&folder.join("a.jsonl"), Format::Jsonl)),
+        factor: USUAL,
+    },
+    Reader {
+        name: "texts packed by gzip",
+        sources: &["corpus/archive.rs"],
+        file: "a.txt.gz",
+        good: || gzip(b"one\nline\n\nand another\n"),
+        hostile: packed_by_gzip,
+        read: |folder| corpus(Source::file(&folder.join("a.txt.gz"), Format::Text)),
+        factor: USUAL,
+    },
+    Reader {
+        name: "texts packed by zstd",
+        sources: &[],
+        file: "a.txt.zst",
+        good: || zstd_frame(20, 2),
+        hostile: packed_by_zstd,
+        read: |folder| corpus(Source::file(&folder.join("a.txt.zst"), Format::Text)),
         factor: USUAL,
     },
     #[cfg(feature = "parquet")]

@@ -75,6 +75,16 @@ impl DeviceMesh {
     }
 }
 
+impl DeviceMesh {
+    /// Returns its device where Burn knows it, which is found out when the program runs: none without the patch of
+    /// burn-ndarray. For what has to compile without the patch too.
+    #[cfg(feature = "train")]
+    pub(crate) fn known_device(&self) -> Option<Device> {
+        #[allow(deprecated, reason = "without the patch it is that of burn-ndarray")]
+        same::<MeshDevice, NdArrayDevice>(self.device.clone()).map(BurnDevice::into_device)
+    }
+}
+
 impl<D> DeviceMesh<D> {
     /// Returns the Burn device that stands for the whole mesh.
     ///

@@ -93,6 +93,22 @@ pub(crate) const STEPS: &[Step] = &[
         run: docs,
     },
     Step {
+        name: "packages",
+        what: "what is published, packed as the registry takes it, without building it; needs crates.io",
+        is_beside: true,
+        run: || {
+            // It says of each package that no address of a repository is in it, and which tests are not.
+            cargo(&[
+                "publish",
+                "--workspace",
+                "--dry-run",
+                "--no-verify",
+                "--allow-dirty",
+                "--quiet",
+            ])
+        },
+    },
+    Step {
         name: TESTS,
         what: "the tests that need nothing but Rust",
         is_beside: false,

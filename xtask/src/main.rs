@@ -1,6 +1,7 @@
 //! Checks of the workspace: `cargo xtask check` does what CI does.
 
 mod backend_tests;
+mod book;
 mod check;
 mod features;
 mod gpu;
@@ -25,6 +26,10 @@ cargo xtask check [STEPS]
   Does what CI does, in this order, or only the named steps; prints how long each took.
 
 {steps}
+cargo xtask book
+
+  Makes a book of the guides, target/book/book, by mdbook, which it installs into the target folder. Needs crates.io once.
+
 cargo xtask kernels [ARGUMENTS OF TESTS]
 
   Compiles every kernel in CUDA for the GPUs it is meant for and checks its machine code, and runs kernels emulated on
@@ -57,6 +62,7 @@ fn main() -> ExitCode {
     let done = match arguments.split_first() {
         Some((command, steps)) if command == "check" => check::check(steps),
         Some((command, rest)) if command == "backend-tests" => backend_tests::backend_tests(rest),
+        Some((command, rest)) if command == "book" => book::book(rest),
         Some((command, rest)) if command == "gpu" => gpu::gpu(rest),
         Some((command, rest)) if command == "kernels" => kernels::kernels(rest),
         #[cfg(unix)]

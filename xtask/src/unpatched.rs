@@ -1,5 +1,5 @@
-//! A program without the patch of burn-ndarray: it builds with burn-dist, and the compiler says what to add where it
-//! asks a mesh for its device.
+//! A program without the patch of burn-ndarray: it builds with burn-dist, its trainer and burn-dist-lm, and the compiler
+//! says what to add where it asks a mesh for its device.
 
 use std::fs;
 use std::process::Output;
@@ -12,7 +12,9 @@ version = "0.0.0"
 edition = "2024"
 
 [dependencies]
-burn-dist = { path = "BURN-DIST" }
+burn-dist = { path = "BURN-DIST", features = ["train"] }
+# The trainer and the programs over it say when they run that the patch is missing.
+burn-dist-lm = { path = "BURN-DIST-LM" }
 
 [workspace]
 "#;
@@ -50,9 +52,15 @@ pub(crate) fn unpatched() -> Result<(), String> {
     };
     let programs = folder.join("src/bin");
     fs::create_dir_all(&programs).map_err(|error| format!("{}: {error}", programs.display()))?;
-    let of = workspace::root().join("burn-dist");
     // As TOML writes a text: with every backslash and quotation mark escaped, as Rust does.
-    let manifest = MANIFEST.replace("\"BURN-DIST\"", &format!("{:?}", of.display().to_string()));
+    let path = |package| {
+        format!(
+            "{:?}",
+            workspace::root().join(package).display().to_string()
+        )
+    };
+    let manifest = MANIFEST.replace("\"BURN-DIST\"", &path("burn-dist"));
+    let manifest = manifest.replace("\"BURN-DIST-LM\"", &path("burn-dist-lm"));
     write("Cargo.toml", &manifest)?;
     write("src/bin/without_device.rs", WITHOUT_DEVICE)?;
     write("src/bin/with_device.rs", WITH_DEVICE)?;

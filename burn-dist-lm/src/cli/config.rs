@@ -71,6 +71,12 @@ pub const SECTIONS: &[Section] = &[
         ],
     )
     .of_command("generate"),
+    Section::new(
+        "convert",
+        "What is converted",
+        &[Key::of("like"), Key::of("step"), Key::of("dtype")],
+    )
+    .of_command("convert"),
     EVALUATE,
     // The rest of what `evaluate` is about.
     Section::new(

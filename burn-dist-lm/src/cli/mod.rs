@@ -1,9 +1,11 @@
 //! The command line.
 
 mod config;
+mod convert;
 mod data;
 
 pub use config::SECTIONS;
+pub use convert::ConvertArgs;
 pub use data::DataArgs;
 
 use std::path::PathBuf;
@@ -56,6 +58,8 @@ pub enum Command {
         #[command(flatten)]
         args: SimulateArgs,
     },
+    /// Convert weights between a checkpoint and a folder as Hugging Face lays it out, without a mesh.
+    Convert(ConvertArgs),
     /// Show the configuration file that options of a run make: with --config, a file with the command line's over it.
     Config(FinetuneArgs),
     /// Show the ranks along each axis of a mesh, and the links that the axes use; of a pipeline, which part of the

@@ -1,5 +1,6 @@
 //! The commands.
 
+mod convert;
 mod evaluate;
 mod finetune;
 mod generate;
@@ -35,6 +36,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<End> {
         Command::Finetune(args) => finetune::run(args),
         Command::Evaluate(args) => evaluate::run(args),
         Command::Generate(args) => generate::run(args),
+        Command::Convert(args) => convert::run(args),
         Command::Explain { model, args } => {
             let job = job(model, model.step.batch, any)?;
             explain(&job, &model.step, args, &job.config.table(&job.name))

@@ -25,11 +25,11 @@ use crate::model::Llama;
 /// Batches of random tokens that are held out, where there is no data.
 pub(super) const RANDOM_BATCHES: usize = 4;
 
-/// These files and those of folders, of which `usual` fields are read where the command line names none. Says what of a
-/// folder is not read.
+/// These files and those of folders and patterns, of which `usual` fields are read where the command line names none. Says
+/// what is there and not read.
 ///
 /// # Errors
-/// If the format of one is not known.
+/// If there are none, one cannot be unpacked, or the format of one is not known.
 pub(super) fn sources(files: &[DataFile], usual: &Fields) -> anyhow::Result<Vec<Source>> {
     let mut all = Vec::with_capacity(files.len());
     for file in files {

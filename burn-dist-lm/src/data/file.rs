@@ -1,19 +1,19 @@
-//! Files of texts, and folders of them, as the command line names them.
+//! Files of texts, folders and patterns of them, as the command line names them.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::{fmt, io};
 
 use burn_dist::train::corpus::{CorpusError, Fields, Format, Source, Split};
+use glob::MatchOptions;
 use thiserror::Error;
 
-/// A file, or a folder of files, and how it is read: `FILE[,KEY=VALUE]...`.
+/// A file, or a folder or pattern of files, and how it is read: `FILE[,KEY=VALUE]...`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DataFile {
-    /// The file or folder.
+    /// The file, folder or pattern.
     pub path: PathBuf,
-    /// The format of its content; by its name if it is not set. Of a folder, the files of this format are read.
+    /// The format of its content; by its name if it is not set. Of several files, those of this format are read.
     pub format: Option<Format>,
     /// Its part of all positions, as against those of the other files.
     pub weight: f64,
@@ -72,58 +72,89 @@ pub enum DataFileError {
 
 burn_dist_mesh::debug_by_message!(DataFileError);
 
-/// A folder of which is not known what is to be read.
+/// Files of which is not known how they are read.
 #[derive(Error)]
-pub enum DataFolderError {
-    /// It cannot be looked into.
-    #[error("cannot read the folder {}: {error}", folder.display())]
+pub enum DataFilesError {
+    /// They cannot be looked for.
+    #[error("cannot read {place}: {error}")]
     Io {
-        /// The folder.
-        folder: PathBuf,
+        /// Where they are.
+        place: Several,
         /// Why.
         error: io::Error,
     },
-    /// It has something that is no file of texts.
+    /// Among them is something that is no file of texts.
     #[error(
-        "the folder {} has {other}, which is no file of texts: give the files one by one, or a format after the folder \
-         ({}), whose files are then read and no others", folder.display(), example(folder)
+        "{place} has {other}, which is no file of texts: give the files one by one, or a format behind it ({}), whose \
+         files are then read and no others", place.example()
     )]
     Other {
-        /// The folder.
-        folder: PathBuf,
-        /// The name of what it has.
+        /// Where they are.
+        place: Several,
+        /// The name of it.
         other: String,
     },
-    /// Its files are of several formats.
+    /// They are of several formats.
     #[error(
-        "the folder {} has {one} and {other}, which are in different formats: give a format after the folder ({}), \
-         whose files are then read and no others", folder.display(), example(folder)
+        "{place} has {one} and {other}, which are in different formats: give a format behind it ({}), whose files are \
+         then read and no others", place.example()
     )]
     Formats {
-        /// The folder.
-        folder: PathBuf,
+        /// Where they are.
+        place: Several,
         /// The name of a file.
         one: String,
         /// The name of another.
         other: String,
     },
-    /// It has no files to read.
-    #[error("the folder {} has no files of texts{}", folder.display(), of(*format))]
+    /// There are no files to read.
+    #[error("{place} has no files of texts{}", of(*format))]
     Empty {
-        /// The folder.
-        folder: PathBuf,
+        /// Where they would be.
+        place: Several,
         /// The format that was asked for.
         format: Option<Format>,
     },
-    /// The format of the one file is not known.
+    /// There is no file, and the name is no pattern.
+    #[error("there is no file {pattern}, and as a pattern it cannot be read: {reason}")]
+    Pattern {
+        /// The name.
+        pattern: String,
+        /// Its fault in words.
+        reason: String,
+    },
+    /// One of them cannot be read, or its format is not known.
     #[error(transparent)]
     Corpus(#[from] CorpusError),
 }
 
-burn_dist_mesh::debug_by_message!(DataFolderError);
+burn_dist_mesh::debug_by_message!(DataFilesError);
 
-fn example(folder: &Path) -> String {
-    format!("{},format=jsonl", folder.display())
+/// Where several files are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Several {
+    /// In a folder.
+    Folder(PathBuf),
+    /// Wherever names fit a pattern.
+    Pattern(String),
+}
+
+impl Several {
+    fn example(&self) -> String {
+        match self {
+            Self::Folder(path) => format!("{},format=jsonl", path.display()),
+            Self::Pattern(pattern) => format!("'{pattern},format=jsonl'"),
+        }
+    }
+}
+
+impl fmt::Display for Several {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Folder(path) => write!(f, "the folder {}", path.display()),
+            Self::Pattern(pattern) => write!(f, "the pattern {pattern}"),
+        }
+    }
 }
 
 fn of(format: Option<Format>) -> String {
@@ -132,94 +163,138 @@ fn of(format: Option<Format>) -> String {
     })
 }
 
-/// The files of a folder that are read, in the order of their names, and the names of what else is in it.
+/// The files of a folder or pattern that are read, in the order of their names, and the names of what else is there.
 struct Listed {
     files: Vec<(PathBuf, Format)>,
     left_out: Vec<String>,
 }
 
+/// The characters that make a pattern of a name.
+const OF_PATTERNS: [char; 3] = ['*', '?', '['];
+
 impl DataFile {
-    /// Returns what is read from it: a source, or those of a folder, of which each has a part of the weight as its
-    /// bytes are of all; and the names of what a folder has besides.
+    /// Returns what is read from it: a source, or those of a folder or pattern, of which each has a part of the weight
+    /// as its bytes are of all, unpacked; and the names of what is there besides.
     ///
     /// # Errors
-    /// [`CorpusError::Format`] if a name does not tell a format, and neither does the command line; of a folder,
-    /// [`DataFolderError`].
-    pub fn sources(&self) -> Result<(Vec<Source>, Vec<String>), DataFolderError> {
-        let source = |path: &Path, format, weight| {
-            let source = Source::file(path, format).weight(weight);
-            source.fields(self.fields.clone()).split(self.split)
+    /// [`CorpusError::Format`] if a name does not tell a format, and neither does the command line; [`DataFilesError`].
+    pub fn sources(&self) -> Result<(Vec<Source>, Vec<String>), DataFilesError> {
+        let source = |path: &Path, format| {
+            Source::file(path, format)
+                .fields(self.fields.clone())
+                .split(self.split)
         };
-        if !self.path.is_dir() {
+        let Some(place) = self.several() else {
             let format = match self.format {
                 Some(format) => format,
                 None => Format::of(&self.path)?,
             };
-            return Ok((vec![source(&self.path, format, self.weight)], Vec::new()));
-        }
-        let unreadable = |error| DataFolderError::Io {
-            folder: self.path.clone(),
-            error,
+            return Ok((
+                vec![source(&self.path, format).weight(self.weight)],
+                Vec::new(),
+            ));
         };
-        let Listed { files, left_out } = self.list()?;
-        let mut sizes = Vec::with_capacity(files.len());
-        for (path, _) in &files {
-            sizes.push(path.metadata().map_err(unreadable)?.len() as f64);
+        let Listed { files, left_out } = self.list(place)?;
+        let sources: Vec<Source> = files
+            .iter()
+            .map(|(path, format)| source(path, *format))
+            .collect();
+        let mut sizes = Vec::with_capacity(sources.len());
+        for source in &sources {
+            sizes.push(source.size()? as f64);
         }
         let all: f64 = sizes.iter().sum();
         let part = |size: f64| match all > 0.0 {
             true => self.weight * size / all,
             false => self.weight,
         };
-        let sources = files.iter().zip(sizes);
-        let sources = sources.map(|((path, format), size)| source(path, *format, part(size)));
+        let sources = sources.into_iter().zip(sizes);
+        let sources = sources.map(|(source, size)| source.weight(part(size)));
         Ok((sources.collect(), left_out))
     }
 
-    /// Looks into the folder; what is hidden there is not there.
-    fn list(&self) -> Result<Listed, DataFolderError> {
-        let folder = self.path.clone();
-        let unreadable = |error| DataFolderError::Io {
-            folder: self.path.clone(),
-            error,
-        };
-        let mut names = Vec::new();
-        for entry in self.path.read_dir().map_err(unreadable)? {
-            names.push(entry.map_err(unreadable)?.file_name());
+    /// Where its files are, if it may stand for several. A name that is there is no pattern, whatever is in it.
+    fn several(&self) -> Option<Several> {
+        if self.path.is_dir() {
+            return Some(Several::Folder(self.path.clone()));
         }
-        names.retain(|name| !name.as_encoded_bytes().starts_with(b"."));
-        names.sort();
-        let told = |name: &OsString| name.display().to_string();
+        let pattern = self
+            .path
+            .to_str()
+            .filter(|name| name.contains(OF_PATTERNS))?;
+        (!self.path.exists()).then(|| Several::Pattern(pattern.to_string()))
+    }
+
+    /// Finds its files, and tells those that are read from the others.
+    fn list(&self, place: Several) -> Result<Listed, DataFilesError> {
         let mut files: Vec<(PathBuf, Format)> = Vec::new();
         let mut left_out = Vec::new();
-        for name in &names {
-            let path = self.path.join(name);
+        for path in found(&place)? {
+            let other = shown(&path, &place);
             let format = Format::of(&path).ok().filter(|_| path.is_file());
             match (format, self.format, files.first()) {
                 (Some(found), Some(wanted), _) if found == wanted => files.push((path, found)),
-                (_, Some(_), _) => left_out.push(told(name)),
-                (None, None, _) => {
-                    let other = told(name);
-                    return Err(DataFolderError::Other { folder, other });
-                }
+                (_, Some(_), _) => left_out.push(other),
+                (None, None, _) => return Err(DataFilesError::Other { place, other }),
                 (Some(found), None, Some((first, format))) if found != *format => {
-                    return Err(DataFolderError::Formats {
-                        folder,
-                        one: told(&first.file_name().unwrap_or_default().to_os_string()),
-                        other: told(name),
-                    });
+                    let one = shown(first, &place);
+                    return Err(DataFilesError::Formats { place, one, other });
                 }
                 (Some(found), None, _) => files.push((path, found)),
             }
         }
         match files.is_empty() {
-            true => Err(DataFolderError::Empty {
-                folder,
+            true => Err(DataFilesError::Empty {
+                place,
                 format: self.format,
             }),
             false => Ok(Listed { files, left_out }),
         }
     }
+}
+
+/// A file for people: of a folder its name, of a pattern the path to it.
+fn shown(path: &Path, place: &Several) -> String {
+    match place {
+        Several::Folder(_) => path.file_name().unwrap_or_default().display().to_string(),
+        Several::Pattern(_) => path.display().to_string(),
+    }
+}
+
+/// Returns all that is there, in the order of the names, but for what is hidden.
+fn found(place: &Several) -> Result<Vec<PathBuf>, DataFilesError> {
+    let unreadable = |error| DataFilesError::Io {
+        place: place.clone(),
+        error,
+    };
+    let mut paths = Vec::new();
+    match place {
+        Several::Folder(folder) => {
+            for entry in folder.read_dir().map_err(unreadable)? {
+                let entry = entry.map_err(unreadable)?;
+                if !entry.file_name().as_encoded_bytes().starts_with(b".") {
+                    paths.push(entry.path());
+                }
+            }
+        }
+        Several::Pattern(pattern) => {
+            let options = MatchOptions {
+                case_sensitive: true,
+                require_literal_separator: true,
+                require_literal_leading_dot: true,
+            };
+            let matches = glob::glob_with(pattern, options);
+            let matches = matches.map_err(|error| DataFilesError::Pattern {
+                pattern: pattern.clone(),
+                reason: error.to_string(),
+            })?;
+            for path in matches {
+                paths.push(path.map_err(|error| unreadable(error.into()))?);
+            }
+        }
+    }
+    paths.sort();
+    Ok(paths)
 }
 
 impl From<&Path> for DataFile {
@@ -394,6 +469,72 @@ mod tests {
             "{error}"
         );
         assert_eq!(read(",format=jsonl").unwrap().1, ["1.jsonl", "c.md"]);
+    }
+
+    #[test]
+    fn a_pattern_is_the_files_whose_names_fit_in_order() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        for folder in ["a", "b/deep"] {
+            std::fs::create_dir_all(root.join(folder)).unwrap();
+        }
+        let write =
+            |name: &str, bytes: usize| std::fs::write(root.join(name), "x".repeat(bytes)).unwrap();
+        write("b/2.jsonl", 10);
+        write("b/10.jsonl", 10);
+        write("a/1.jsonl", 20);
+        write("b/deep/3.jsonl", 5);
+        write("b/.hidden.jsonl", 1);
+        write("b/notes.md", 1);
+        let read = |pattern: &str| {
+            let file: DataFile = format!("{}/{pattern}", root.display()).parse().unwrap();
+            let (sources, left_out) = file.sources().map_err(|error| error.to_string())?;
+            let short =
+                |name: &str| name.strip_prefix(root.to_str().unwrap()).unwrap()[1..].to_string();
+            let names: Vec<String> = sources.iter().map(|source| short(source.name())).collect();
+            let left_out: Vec<String> = left_out.iter().map(|name| short(name)).collect();
+            let weights: Vec<String> = sources.iter().map(|source| format!("{source:?}")).collect();
+            Ok::<_, String>((names, left_out, weights))
+        };
+        let names = |pattern: &str| read(pattern).unwrap().0;
+        assert_eq!(names("b/*.jsonl"), ["b/10.jsonl", "b/2.jsonl"]);
+        assert_eq!(names("*/[12].jsonl"), ["a/1.jsonl", "b/2.jsonl"]);
+        assert_eq!(
+            names("**/*.jsonl"),
+            ["a/1.jsonl", "b/10.jsonl", "b/2.jsonl", "b/deep/3.jsonl"]
+        );
+        // Together they weigh what is given behind the pattern, each as it has bytes.
+        let (_, _, weights) = read("[ab]/?.jsonl,weight=3").unwrap();
+        assert!(
+            weights[0].contains("weight: 2.0") && weights[1].contains("weight: 1.0"),
+            "{weights:?}"
+        );
+        let fails = |pattern: &str, parts: &[&str]| {
+            let error = read(pattern).unwrap_err();
+            for part in parts {
+                assert!(error.contains(part), "{pattern}: {part:?} in {error}");
+            }
+        };
+        fails("b/*.txt", &["the pattern", "b/*.txt has no files of texts"]);
+        fails("b/d*", &["b/deep, which is no file of texts"]);
+        fails(
+            "b/*.*",
+            &[
+                "2.jsonl",
+                "notes.md, which are in different formats",
+                "/b/*.*,format=jsonl'",
+            ],
+        );
+        let (names, left_out, _) = read("b/*,format=text").unwrap();
+        assert_eq!(names, ["b/notes.md"]);
+        assert_eq!(left_out, ["b/10.jsonl", "b/2.jsonl", "b/deep"]);
+        fails(
+            "b/[.jsonl",
+            &["there is no file", "as a pattern it cannot be read"],
+        );
+        // A file that is there is no pattern.
+        write("b/[x]*.jsonl", 3);
+        assert_eq!(read("b/[x]*.jsonl").unwrap().0, ["b/[x]*.jsonl"]);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::files::without_mark;
 use crate::model::LlamaConfig;
 
 /// Returns which tensor is which parameter.
-pub(super) fn names(config: &LlamaConfig) -> Names {
+pub fn names(config: &LlamaConfig) -> Names {
     let names = Names::parse(
         include_str!("names.toml"),
         &[("head_dim", config.head_dim())],

@@ -11,6 +11,7 @@ mod tokens;
 
 pub use config::read_config;
 pub use error::HfError;
+pub use folder::names;
 pub use load::{load, load_reported};
 pub use origin::Origin;
 pub use save::save;

@@ -63,4 +63,28 @@ impl Origin {
             companions,
         })
     }
+
+    /// Returns the files that lie beside weights, settings and what a tokenizer has; `dtype` is the type of all of them,
+    /// if they have one.
+    pub fn beside(&self, dtype: Option<DType>) -> Vec<(String, Vec<u8>)> {
+        let mut config = self.config.clone();
+        // Weights in 8 bits would be described there, and these are none.
+        config.remove("quantization_config");
+        let name = match dtype {
+            Some(DType::F64) => Some("float64"),
+            Some(DType::F32) => Some("float32"),
+            Some(DType::F16) => Some("float16"),
+            Some(DType::BF16) => Some("bfloat16"),
+            _ => None,
+        };
+        for field in ["torch_dtype", "dtype"] {
+            if let (Some(value), Some(name)) = (config.get_mut(field), name) {
+                *value = name.into();
+            }
+        }
+        let config = format!("{:#}\n", Value::Object(config));
+        let mut files = vec![("config.json".to_string(), config.into_bytes())];
+        files.extend(self.companions.iter().cloned());
+        files
+    }
 }

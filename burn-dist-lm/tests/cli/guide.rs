@@ -1,4 +1,4 @@
-//! The commands of docs/guide/train-a-model.md, run as they stand there, and what the guide shows of them.
+//! The commands of guides, run as they stand there, and what the guides show of them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -46,18 +46,29 @@ fn shows(line: &str, shown: &str) -> bool {
         })
 }
 
-#[test]
-fn every_command_of_the_guide_runs_and_says_what_is_shown() {
-    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guide/train-a-model.md");
+/// Runs the commands of a guide one after the other in a folder, in which it has written the files that the guide shows
+/// (`txt NAME` behind the fence); returns how many blocks of commands there are.
+fn run(guide: &str) -> usize {
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../docs/guide")
+        .join(guide);
     let text = std::fs::read_to_string(guide).unwrap();
     let folder = tempfile::tempdir().unwrap();
+    let programs = folder.path().join("bin");
+    std::fs::create_dir(&programs).unwrap();
     let program = PathBuf::from(env!("CARGO_BIN_EXE_burn-dist-lm"));
+    std::os::unix::fs::symlink(&program, programs.join("burn-dist-lm")).unwrap();
+    install(&programs.join("cargo"));
     let path = std::env::var("PATH").unwrap_or_default();
-    let path = format!("{}:{path}", program.parent().unwrap().display());
+    let path = format!("{}:{path}", programs.display());
     let (mut said, mut num_run) = (String::new(), 0);
     for block in blocks(&text) {
-        match &*block.language {
-            "sh" => {
+        match block
+            .language
+            .split_once(' ')
+            .unwrap_or((&block.language, ""))
+        {
+            ("sh", "") => {
                 let output = Command::new("sh")
                     .args(["-euc", &format!("exec 2>&1\n{}", block.text)])
                     .current_dir(folder.path())
@@ -69,7 +80,7 @@ fn every_command_of_the_guide_runs_and_says_what_is_shown() {
                 assert!(ended.success(), "line {}: {ended}\n{said}", block.line);
                 num_run += 1;
             }
-            "text" => {
+            ("text", "") => {
                 for shown in block.text.lines() {
                     assert!(
                         said.lines().any(|line| shows(line, shown)),
@@ -78,10 +89,42 @@ fn every_command_of_the_guide_runs_and_says_what_is_shown() {
                     );
                 }
             }
-            other => panic!("line {}: a block of {other:?} is not run", block.line),
+            ("txt", name) => {
+                let file = folder.path().join(name);
+                std::fs::create_dir_all(file.parent().expect("a folder")).unwrap();
+                std::fs::write(file, block.text).unwrap();
+            }
+            _ => panic!(
+                "line {}: a block of {:?} is not run",
+                block.line, block.language
+            ),
         }
     }
+    num_run
+}
+
+/// Stands for `cargo install` of the program, which this test was built with: it knows the package of the workspace.
+fn install(cargo: &Path) {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let text = format!(
+        "#!/bin/sh\n[ \"$1 $2\" = 'install --path' ] && grep -q '^name = \"burn-dist-lm\"' '{}/'\"$3\"/Cargo.toml\n",
+        workspace.display()
+    );
+    std::fs::write(cargo, text).unwrap();
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(cargo, executable).unwrap();
+}
+
+#[test]
+fn every_command_of_the_guide_runs_and_says_what_is_shown() {
+    let num_run = run("train-a-model.md");
     assert!(num_run > 8, "{num_run} blocks");
+}
+
+/// From an installation to a model fine-tuned on own texts, and an answer: no more than this.
+#[test]
+fn a_first_model_takes_four_commands() {
+    assert_eq!(run("first-model.md"), 4);
 }
 
 #[test]

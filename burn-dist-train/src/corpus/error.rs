@@ -56,8 +56,8 @@ pub enum CorpusError {
     },
     /// The name of a file does not tell what is in it.
     #[error(
-        "what {name} holds is not known: files end in .jsonl, .ndjson, .json, .parquet, .txt, .text or .md, or the \
-         format is given (jsonl, parquet or text)"
+        "what {name} holds is not known: files end in .jsonl, .ndjson, .json, .parquet, .txt, .text or .md, and .gz or \
+         .zst behind it if they are packed, or the format is given (jsonl, parquet or text)"
     )]
     Format {
         /// The file.

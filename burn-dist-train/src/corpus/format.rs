@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::choice::named;
 use super::error::CorpusError;
+use super::packing::Packing;
 
 /// Bytes that can be read from any place.
 pub trait Bytes: Read + Seek + Send {}
@@ -34,12 +35,14 @@ impl Format {
         ("parquet", Self::Parquet),
     ];
 
-    /// The format that the name of a file tells.
+    /// The format that the name of a file tells; that of a packed file, what comes before `.gz` or `.zst`.
     ///
     /// # Errors
     /// [`CorpusError::Format`].
     pub fn of(path: &Path) -> Result<Self, CorpusError> {
-        let extension = path.extension().and_then(|extension| extension.to_str());
+        let unpacked = Packing::of(path).map(|(_, unpacked)| unpacked);
+        let named = unpacked.as_deref().unwrap_or(path);
+        let extension = named.extension().and_then(|extension| extension.to_str());
         match extension {
             Some("jsonl" | "ndjson" | "json") => Ok(Self::Jsonl),
             Some("parquet") => Ok(Self::Parquet),

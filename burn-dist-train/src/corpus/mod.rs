@@ -66,6 +66,7 @@
 //!
 //! Not here: tokenizers, tensors, and what a process's rows are; the mesh says that.
 
+mod archive;
 mod batches;
 mod choice;
 mod counts;
@@ -77,6 +78,7 @@ mod lane;
 mod mixture;
 mod once;
 mod pack;
+mod packing;
 mod policy;
 mod position;
 mod random;

@@ -1,13 +1,15 @@
 //! Sources: documents, and how they are read.
 
 use std::fmt;
-use std::fs::File;
-use std::io;
+use std::io::{self, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
 
+use super::archive::{Archive, regular};
 use super::document::Document;
+use super::error::CorpusError;
 use super::format::{Bytes, Fields, Format, Open, Split};
+use super::packing::Packing;
 
 /// Documents, and how they are read.
 #[derive(Clone)]
@@ -38,19 +40,18 @@ impl fmt::Debug for Source {
 }
 
 impl Source {
-    /// A file of this format.
+    /// A file of this format. One whose name ends in `.gz` or `.zst` is unpacked when it is first read, into the folder
+    /// for temporary files; what it holds is there as long as one of these sources.
     pub fn file(path: &Path, format: Format) -> Self {
+        let name = path.display().to_string();
         let owned = path.to_path_buf();
-        let open = move || -> io::Result<Box<dyn Bytes>> {
-            let file = File::open(&owned)?;
-            match file.metadata()?.is_file() {
-                true => Ok(Box::new(file)),
-                false => Err(io::Error::other(
-                    "it is no regular file, and documents are read from their places in one",
-                )),
+        match Packing::of(path) {
+            Some((packing, _)) => {
+                let archive = Archive::new(owned, packing);
+                Self::bytes(&name, format, move || archive.open())
             }
-        };
-        Self::bytes(&path.display().to_string(), format, open)
+            None => Self::bytes(&name, format, move || Ok(Box::new(regular(&owned)?))),
+        }
     }
 
     /// Bytes of this format from elsewhere; `open` is called on the thread that reads.
@@ -112,6 +113,23 @@ impl Source {
     /// Its name in messages: the path of a file.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Returns how many bytes it has, those of documents in memory included; of a packed file, those that it holds.
+    ///
+    /// # Errors
+    /// [`CorpusError::Io`] if it cannot be opened.
+    pub fn size(&self) -> Result<u64, CorpusError> {
+        match &self.from {
+            Origin::Memory(documents) => Ok(documents.iter().map(|it| it.len() as u64).sum()),
+            Origin::Bytes { open, .. } => {
+                let end = open().and_then(|mut bytes| bytes.seek(SeekFrom::End(0)));
+                end.map_err(|error| CorpusError::Io {
+                    name: self.name.clone(),
+                    error,
+                })
+            }
+        }
     }
 }
 

@@ -135,12 +135,21 @@ fn axes_of<M: Model>() -> String {
     format!("{} and {last}", axes.join(", "))
 }
 
+/// The error of a program that was built without the patch: where a program asks a mesh for its device itself, the
+/// compiler says so.
+const NO_PATCH: &str = "Burn does not know the devices of meshes: this program was built without the patch of \
+     burn-ndarray. Build it in a workspace whose Cargo.toml has\n\n[patch.crates-io]\nburn-ndarray = { path = \
+     \"../burn-dist/carriers/burn-ndarray\" }\n\nas that of burn-dist has: a program of burn-dist is installed from a \
+     checkout, with `cargo install --path`";
+
 /// The devices of this run.
 #[derive(Debug)]
 pub struct Mesh {
     mesh: DeviceMesh,
     /// With gradients.
     device: Device,
+    /// The same without.
+    plain: Device,
     args: MeshArgs,
     /// The processes that have its ranks.
     processes: Processes,
@@ -200,7 +209,8 @@ impl Mesh {
     /// Opens the devices; without a mesh, one.
     ///
     /// # Errors
-    /// If the model is not split over one of the axes, or this process can open no more meshes.
+    /// If the model is not split over one of the axes, this process can open no more meshes, or the program was built
+    /// without the patch of burn-ndarray.
     pub fn open<M: Model>(args: &MeshArgs) -> anyhow::Result<Self> {
         Self::build::<M>(args, false, false)
     }
@@ -224,15 +234,17 @@ impl Mesh {
     /// Takes devices that the program has opened itself, and laid its model out over.
     ///
     /// # Errors
-    /// If the other processes cannot be reached.
+    /// If the other processes cannot be reached, or the program was built without the patch of burn-ndarray.
     pub fn of(mesh: DeviceMesh) -> anyhow::Result<Self> {
         let args = MeshArgs::default();
         Self::opened(mesh, &args, false)
     }
 
     fn opened(mesh: DeviceMesh, args: &MeshArgs, dry: bool) -> anyhow::Result<Self> {
+        let plain = mesh.known_device().context(NO_PATCH)?;
         Ok(Self {
-            device: mesh.device().autodiff(),
+            device: plain.clone().autodiff(),
+            plain,
             mesh,
             args: args.clone(),
             processes: match crate::launch::world()?.filter(|_| !dry) {
@@ -316,7 +328,7 @@ impl Mesh {
 
     /// The same without gradients: for answers, and for what is held out.
     pub fn inference_device(&self) -> Device {
-        self.mesh.device()
+        self.plain.clone()
     }
 
     /// Keeps the window of the mesh open until the result is dropped.

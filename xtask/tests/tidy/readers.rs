@@ -18,6 +18,10 @@ const BOUNDED: [(&str, &str); 8] = [
         "what the system says of the machine",
     ),
     (
+        "burn-dist-macros/src/guide.rs",
+        "guides of the package that is compiled",
+    ),
+    (
         "burn-dist-021/src/checkpoint/recorder.rs",
         "a record without its tensors, of which so many bytes are read",
     ),

@@ -332,8 +332,11 @@ impl<'a> Reader<'a> {
                 let condition = attribute
                     .strip_prefix("cfg(")
                     .and_then(|rest| rest.strip_suffix(')'));
-                for_tests |=
-                    condition.is_some_and(is_for_tests) || condition == Some(of_other_line);
+                // Guides are pages of the documentation, and nothing that a program names.
+                let for_readers = condition == Some("all(doc,not(doctest))");
+                for_tests |= condition.is_some_and(is_for_tests)
+                    || condition == Some(of_other_line)
+                    || for_readers;
             }
             let mut seen = Seen::Inside;
             if self.peek() == "pub" {

@@ -1,0 +1,212 @@
+//! Weights from a checkpoint into a folder as Hugging Face lays it out, and back: tensor by tensor, a part of one in
+//! memory at a time, on no mesh.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use burn_dist::checkpoint::Checkpointer;
+use burn_dist::mesh::DType;
+use burn_dist::trainer::args::MeshArgs;
+use burn_dist::trainer::checkpoints::{Described, SoFar};
+use burn_dist::trainer::exit::End;
+use burn_dist::trainer::mesh::Mesh;
+use burn_dist::trainer::model::Model;
+use burn_dist::trainer::report::count_text;
+use burn_dist::trainer::voice::say;
+use burn_dist_checkpoint::convert::{Conversion, Converted, Kind};
+use burn_dist_checkpoint::{Checkpoint, Checkpoints};
+
+use crate::cli::ConvertArgs;
+use crate::hf::{self, Origin};
+use crate::model::{Llama, LlamaConfig};
+
+/// Hugging Face takes no larger files.
+const SHARD_BYTES: u64 = 5_000_000_000;
+
+/// The name that a run has for its model, beside the optimizer.
+const MODEL: &str = "model";
+
+pub(super) fn run(args: &ConvertArgs) -> anyhow::Result<End> {
+    let is_folder = args.from.join("config.json").is_file();
+    let converted = match is_folder {
+        true => to_checkpoint(args)?,
+        false => to_folder(args)?,
+    };
+    say!(
+        "{} tensors, {} bytes: {} is {}",
+        converted.parameters,
+        count_text(converted.bytes),
+        converted.path.display(),
+        converted.to
+    );
+    Ok(End::Done)
+}
+
+/// Writes the weights of a folder as a checkpoint.
+fn to_checkpoint(args: &ConvertArgs) -> anyhow::Result<Converted> {
+    let (from, to) = (&args.from, &args.to);
+    for (option, is_given) in [
+        ("--like", args.like.is_some()),
+        ("--step", args.step.is_some()),
+    ] {
+        if is_given {
+            bail!(
+                "{option} is for checkpoints, and {} is a folder of a model (it has a config.json): leave it out",
+                from.display()
+            );
+        }
+    }
+    let config = hf::read_config(from)?;
+    let names = hf::names(&config);
+    let conversion = Conversion {
+        kind: Some(Kind::Checkpoint),
+        names: Some(&names),
+        dtype: args.dtype,
+        ..Conversion::new(from, to)
+    };
+    let converted = conversion.run()?;
+    Ok(converted)
+}
+
+/// Writes the weights of a checkpoint as a folder, with the files of the model beside them.
+fn to_folder(args: &ConvertArgs) -> anyhow::Result<Converted> {
+    let root = root(&args.from);
+    let checkpoints = Checkpoints::at(&root);
+    let steps = checkpoints.steps()?;
+    let step = match args.step {
+        Some(step) if !steps.contains(&step) => bail!(
+            "{} has no checkpoint of step {step}: it has those of {}",
+            root.display(),
+            listed(&steps)
+        ),
+        Some(step) => step,
+        None => *steps.last().with_context(|| {
+            format!(
+                "{} is neither a folder of a model (without a config.json) nor has it checkpoints",
+                args.from.display()
+            )
+        })?,
+    };
+    let checkpoint = checkpoints.open(step)?;
+    let prefix = format!("{MODEL}.");
+    let mut keys = checkpoint
+        .manifest()
+        .tensors
+        .iter()
+        .map(|tensor| &tensor.key);
+    // What was converted is the model alone.
+    let module = keys.any(|key| key.starts_with(&prefix)).then_some(MODEL);
+    let so_far = match module {
+        Some(_) => Some(so_far(&root, step)?),
+        None => None,
+    };
+    let like = like(args, so_far.as_ref())?;
+    let origin = Origin::read(&like)?;
+    let config = hf::read_config(&like)?;
+    if let Some(described) = so_far.as_ref().and_then(|so_far| so_far.model.as_ref()) {
+        same(described, &like, &config)?;
+    }
+    let names = hf::names(&config);
+    let from = checkpoint.path();
+    let conversion = Conversion {
+        kind: Some(Kind::Hf),
+        names: Some(&names),
+        module,
+        dtype: args.dtype,
+        shard_bytes: Some(SHARD_BYTES),
+        ..Conversion::new(from, &args.to)
+    };
+    // The weights come last: a folder without them is no model.
+    let beside = origin.beside(args.dtype.or_else(|| dtype_of(&checkpoint, module)));
+    write_beside(&args.to, beside)?;
+    Ok(conversion.run()?)
+}
+
+/// The folder of the checkpoints: of a run, those that it keeps; of one step, that which it is in.
+fn root(from: &Path) -> PathBuf {
+    let of_run = from.join("checkpoints");
+    match of_run.is_dir() {
+        true => of_run,
+        false => from.to_path_buf(),
+    }
+}
+
+fn listed(steps: &[u64]) -> String {
+    match steps {
+        [] => "none".to_string(),
+        steps => steps
+            .iter()
+            .map(u64::to_string)
+            .collect::<Vec<_>>()
+            .join(", "),
+    }
+}
+
+/// Returns how far a run is, and with which model.
+fn so_far(root: &Path, step: u64) -> anyhow::Result<SoFar> {
+    // One rank, for what a checkpoint asks of a device: nothing is computed, and no model made.
+    let mesh = Mesh::open::<Llama>(&MeshArgs::default())?;
+    let saved = Checkpointer::at(root, mesh.device())?.open(step)?;
+    Ok(saved.value("so far")?)
+}
+
+/// The folder whose settings and tokenizer the model has.
+fn like(args: &ConvertArgs, so_far: Option<&SoFar>) -> anyhow::Result<PathBuf> {
+    if let Some(like) = &args.like {
+        return Ok(like.clone());
+    }
+    let name = so_far
+        .and_then(|so_far| so_far.model.as_ref())
+        .map(|model| &model.name);
+    let begun = name.map(PathBuf::from);
+    match begun.filter(|path| path.join("config.json").is_file()) {
+        Some(path) => Ok(path),
+        None => bail!(
+            "which config.json and tokenizer.json belong to the weights of {} is not known{}: give a folder that has \
+             them (--like DIR), such as one that --save has written",
+            args.from.display(),
+            name.map_or_else(String::new, |name| format!(
+                " (the run was begun with {name})"
+            ))
+        ),
+    }
+}
+
+/// Refuses a folder of another model than that of the run.
+fn same(described: &Described, like: &Path, config: &LlamaConfig) -> anyhow::Result<()> {
+    let other = Described::new::<Llama>(&like.display().to_string(), config);
+    described.check(&other, Llama::WORDS).with_context(|| {
+        format!(
+            "{} is no folder of this model: give one whose config.json is that of the weights (--like DIR)",
+            like.display()
+        )
+    })
+}
+
+/// The type that all weights have; none if they have several.
+fn dtype_of(checkpoint: &Checkpoint, module: Option<&str>) -> Option<DType> {
+    let prefix = module.map_or_else(String::new, |module| format!("{module}."));
+    let tensors = checkpoint.manifest().tensors.iter();
+    let weights = tensors.filter(|tensor| tensor.key.starts_with(&prefix));
+    let mut dtypes = weights.map(|tensor| tensor.dtype());
+    let first = dtypes.next()??;
+    dtypes.all(|dtype| dtype == Some(first)).then_some(first)
+}
+
+/// Writes files into a folder that nothing is in yet.
+fn write_beside(to: &Path, files: Vec<(String, Vec<u8>)>) -> anyhow::Result<()> {
+    fs::create_dir_all(to).with_context(|| format!("cannot make the folder {}", to.display()))?;
+    let mut there = fs::read_dir(to).with_context(|| format!("cannot read {}", to.display()))?;
+    if there.next().is_some() {
+        bail!(
+            "{} is there already, with files in it: nothing is written over them",
+            to.display()
+        );
+    }
+    for (name, bytes) in files {
+        let path = to.join(name);
+        fs::write(&path, bytes).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
+}
