@@ -520,7 +520,7 @@ mod tests {
         fails(
             "b/*.*",
             &[
-                "2.jsonl",
+                "10.jsonl",
                 "notes.md, which are in different formats",
                 "/b/*.*,format=jsonl'",
             ],
