@@ -39,8 +39,21 @@ impl Ahead {
         if weight == 0 || self.lines == 0 {
             return;
         }
-        let mut quota = (self.lines * weight).div_ceil(self.weight.max(weight));
+        let quota = (self.lines * weight).div_ceil(self.weight.max(weight));
         self.weight = self.weight.saturating_sub(weight);
+        self.ask_lines(quota);
+    }
+
+    /// Asks for one of as many parts of what is left.
+    #[inline(always)]
+    pub(super) fn ask_part(&mut self, parts: usize) {
+        if self.lines > 0 {
+            self.ask_lines(self.lines.div_ceil(parts));
+        }
+    }
+
+    #[inline]
+    fn ask_lines(&mut self, mut quota: usize) {
         while quota > 0
             && let Some((first, end)) = self.ranges.last_mut()
         {

@@ -2,8 +2,27 @@
 
 use pulp::NullaryFnOnce;
 
+use super::functions::{Fused, Own, Portable};
+
+/// A loop of functions that [round once](Fused).
+pub(super) trait Loop {
+    type Output;
+    fn call<F: Fused>(self) -> Self::Output;
+}
+
+/// Such a loop, compiled for processors that have the instruction.
+struct WithOwn<L>(L);
+
+impl<L: Loop> NullaryFnOnce for WithOwn<L> {
+    type Output = L::Output;
+    #[inline(always)]
+    fn call(self) -> L::Output {
+        self.0.call::<Own>()
+    }
+}
+
 /// Instructions that loops are compiled for. Results are the same at every level: nothing is contracted to a fused
-/// multiply-add.
+/// multiply-add, and where a function says so, all levels have it.
 #[derive(Clone, Copy, Debug)]
 pub struct Level(Of);
 
@@ -54,6 +73,19 @@ impl Level {
             Of::V3(simd) => pulp::Simd::vectorize(simd, op),
             #[cfg(target_arch = "x86_64")]
             Of::V4(simd) => pulp::Simd::vectorize(simd, op),
+        }
+    }
+
+    /// Runs a loop of functions that round once.
+    #[inline(always)]
+    pub(super) fn run_fused<L: Loop>(self, of: L) -> L::Output {
+        match self.0 {
+            Of::Portable => of.call::<Portable>(),
+            // These levels have the instruction.
+            #[cfg(target_arch = "x86_64")]
+            Of::V3(simd) => pulp::Simd::vectorize(simd, WithOwn(of)),
+            #[cfg(target_arch = "x86_64")]
+            Of::V4(simd) => pulp::Simd::vectorize(simd, WithOwn(of)),
         }
     }
 

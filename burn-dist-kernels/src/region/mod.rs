@@ -33,6 +33,7 @@
 //! element by element: where it is large, it is better [copied](copy) before.
 
 mod ahead;
+mod blocks;
 mod casts;
 mod copy;
 mod error;

@@ -7,13 +7,14 @@ use burn_dist_plan::region::{Number, ROWS_OF_A_SUM};
 use bytemuck::Pod;
 
 use super::ahead::Ahead;
+use super::blocks;
 use super::casts;
 use super::folds::Folds;
 use super::geometry::Geometry;
 use super::kind::{Kind, Lane, Stored};
 use super::level::Level;
 use super::memory::{Buffer, places};
-use super::program::{Extent, Leaves, Program, Step, Store, WHOLE, What, is_long};
+use super::program::{Extent, Leaves, Phase, Program, Step, Store, WHOLE, What, is_long, rounds};
 
 /// Calls with the type that a value is computed in; a bool is a `u8`.
 macro_rules! by_lane {
@@ -65,6 +66,7 @@ pub(super) enum Leave<'a> {
 pub(super) struct Arena {
     pub slots: Vec<Buffer>,
     pub scratch: [Buffer; 3],
+    pub scratch_of_code: blocks::Scratch,
     /// Where the elements of operands are, in bytes of their memory; `None`: in their slot.
     pub found: Vec<Option<Range<usize>>>,
     pub ahead: Ahead,
@@ -155,18 +157,31 @@ impl Runner<'_, '_> {
                     _ => rest,
                 };
                 self.arena.ahead.begin(phase.weight);
-                for step in &phase.elements {
-                    self.step(step);
-                }
-                for store in &phase.stores {
-                    self.store(store);
-                }
+                self.elements(phase);
                 self.column += self.len;
                 if self.column >= columns.end {
                     break;
                 }
             }
             for store in &phase.row_stores {
+                self.store(store);
+            }
+        }
+    }
+
+    /// Makes what a phase makes of the elements at hand, and has it leave.
+    fn elements(&mut self, phase: &Phase) {
+        let mut left = None;
+        for group in &phase.groups {
+            left = group.code.as_ref().filter(|code| self.code(code, phase));
+            if left.is_none() {
+                for step in &phase.elements[group.steps.clone()] {
+                    self.step(step);
+                }
+            }
+        }
+        for (index, store) in phase.stores.iter().enumerate() {
+            if !left.is_some_and(|code| code.stores[index]) {
                 self.store(store);
             }
         }
@@ -182,7 +197,7 @@ impl Runner<'_, '_> {
     }
 
     /// Returns where the values at hand are in the buffer of a value, and how many it has to have.
-    fn at(&self, value: usize) -> (Range<usize>, usize) {
+    pub(super) fn at(&self, value: usize) -> (Range<usize>, usize) {
         let value = &self.program.values[value];
         let count = self.count(value.extent);
         match value.is_kept && self.rows == 1 {
@@ -219,7 +234,6 @@ impl Runner<'_, '_> {
         match step.what {
             What::Load { from, to, asks } => return self.load(step.result, from..to, asks),
             What::Fold(fold) => return self.fold(fold, step),
-            What::Products => return self.fold(burn_dist_plan::region::Fold::Sum, step),
             _ => {}
         }
         let value = &self.program.values[step.result];
@@ -257,7 +271,7 @@ impl Runner<'_, '_> {
     }
 
     /// Returns where the elements at hand are among those of this part, in bytes.
-    fn of_elements(&self, size: usize, count: usize) -> Range<usize> {
+    pub(super) fn of_elements(&self, size: usize, count: usize) -> Range<usize> {
         let first = (self.row * self.geometry.len + self.column - self.first) * size;
         first..first + count * size
     }
@@ -374,9 +388,7 @@ impl Runner<'_, '_> {
             const LANES: usize = super::folds::LANES;
             buffer.reserve(self.rows.max(LANES) * size_of::<T>());
             let to = buffer.elements_mut::<T>();
-            if step.what == What::Products {
-                self.products(step, &mut buffer.elements_mut::<f32>()[..self.rows.max(LANES)]);
-            } else if self.rows == 1 {
+            if self.rows == 1 {
                 let elements = self.values::<T>(step.reads[0]);
                 // Lanes stay in the buffer until the row is at its end.
                 let mut lanes = [T::neutral(fold); LANES];
@@ -399,36 +411,8 @@ impl Runner<'_, '_> {
         self.arena.slots[value.slot] = buffer;
     }
 
-    /// Folds the products of the elements at hand of each row.
-    fn products(&self, step: &Step, to: &mut [f32]) {
-        use super::folds::{LANES, products_into_lanes};
-        let fold = burn_dist_plan::region::Fold::Sum;
-        let (left, right) = (
-            self.values::<f32>(step.reads[0]),
-            self.values::<f32>(step.reads[1]),
-        );
-        if self.rows > 1 {
-            for (row, to) in to[..self.rows].iter_mut().enumerate() {
-                let mut lanes = [0.0; LANES];
-                let of = row * self.len..(row + 1) * self.len;
-                products_into_lanes(self.level, &mut lanes, &left[of.clone()], &right[of]);
-                *to = f32::of_lanes(fold, &lanes);
-            }
-            return;
-        }
-        let mut lanes = [0.0; LANES];
-        if self.column > 0 {
-            lanes.copy_from_slice(&to[..LANES]);
-        }
-        products_into_lanes(self.level, &mut lanes, left, right);
-        to[..LANES].copy_from_slice(&lanes);
-        if self.column + self.len == self.geometry.len {
-            to[0] = f32::of_lanes(fold, &lanes);
-        }
-    }
-
     /// Rounds what was folded, and has bools be bools.
-    fn after_fold(&self, buffer: &mut Buffer, kind: Kind) {
+    pub(super) fn after_fold(&self, buffer: &mut Buffer, kind: Kind) {
         if kind.lane == Lane::Bool {
             // Of no elements the neutral byte is not a bool.
             let bools = &mut buffer.elements_mut::<u8>()[..self.rows];
@@ -528,14 +512,6 @@ impl Runner<'_, '_> {
         });
         self.leaves[store.output] = Leave::Sums(bytes);
     }
-}
-
-/// Returns whether a step makes what is not rounded to 16 bits yet.
-fn rounds(what: What) -> bool {
-    !matches!(
-        what,
-        What::Spread | What::Select | What::Constant(_) | What::Scalar(_)
-    )
 }
 
 /// Elements that move from memory to a buffer.

@@ -31,6 +31,28 @@ pub(super) fn write(to: &mut [MaybeUninit<u8>], of: &[u8]) {
     to[rest..].write_copy_of_slice(&of[rest..]);
 }
 
+/// Writes a block past the cache, where the processor can.
+#[inline(always)]
+pub(super) fn write_block<const N: usize>(to: &mut [MaybeUninit<f32>; N], of: &[f32; N]) {
+    const { assert!(N.is_multiple_of(4)) };
+    #[cfg(target_arch = "x86_64")]
+    if to.as_ptr().addr().is_multiple_of(16) {
+        use std::arch::x86_64::{_mm_loadu_ps, _mm_stream_ps};
+        for at in (0..N).step_by(4) {
+            // SAFETY: `N` is a multiple of four, and `to` begins where 16 bytes do. What is left of a line is joined by
+            // the processor to the block that comes next.
+            unsafe {
+                _mm_stream_ps(
+                    to.as_mut_ptr().add(at).cast(),
+                    _mm_loadu_ps(of.as_ptr().add(at)),
+                )
+            };
+        }
+        return;
+    }
+    write(super::memory::bytes_of(to), bytemuck::cast_slice(of));
+}
+
 /// Writes bytes.
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) fn write(to: &mut [MaybeUninit<u8>], of: &[u8]) {

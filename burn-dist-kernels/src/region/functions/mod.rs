@@ -1,5 +1,6 @@
 //! Functions of one and two numbers in plain arithmetic, so that loops of them run in vectors and give the same bits at
-//! every [level](super::Level): no fused multiply-add, nothing of the system's library of mathematics.
+//! every [level](super::Level): nothing of the system's library of mathematics, and products and sums
+//! [rounded once](Fused) on every processor, also where it has no instruction for that.
 //!
 //! | function of f32 | largest error, over all numbers |
 //! | --- | --- |
@@ -11,15 +12,17 @@
 //! Functions of f64, and of f32 those that are rarely hot, are those of the crate `libm`, one number at a time.
 //!
 //! # Source
-//! Polynomials of `exp` and `tanh`: Cephes (Moshier); of `sin` and `cos`, and the reduction of their arguments:
-//! FreeBSD's msun; those of `erf` are Chebyshev fits of our own. There are crates of such functions, but they use fused
-//! multiply-add where a processor has it (`rten-vecmath`), so that bits would depend on it, or need a nightly compiler
-//! (`sleef`).
+//! Polynomial of `tanh`, and how `exp` is reduced: Cephes (Moshier); of `sin` and `cos`, and the reduction of their arguments:
+//! FreeBSD's msun; those of `exp` and `erf` are fits of our own. There are crates of such functions, but they use fused
+//! multiply-add only where a processor has it (`rten-vecmath`), so that bits would depend on it, or need a nightly
+//! compiler (`sleef`).
 
 mod double;
+mod fused;
 mod single;
 
 pub(super) use double::Double;
+pub(super) use fused::{Fused, Own, Portable};
 pub(super) use single::Single;
 
 #[cfg(test)]

@@ -1,6 +1,9 @@
 //! Against f64: a dense sample of all f32, or all of them where `REGION_ALL_NUMBERS` is set.
 
-use super::{Double, Single};
+use super::{Double, Own, Single as Functions};
+
+/// Functions with the instruction of the processor that runs the test.
+type Single = Functions<Own>;
 
 /// The largest error of a function in units in the last place of the nearest f32, and where.
 fn worst(function: impl Fn(f32) -> f32, exact: impl Fn(f64) -> f64) -> (f64, f32) {

@@ -1,0 +1,269 @@
+//! Instructions over a block.
+
+use std::mem::MaybeUninit;
+
+use burn_dist_plan::region::{Binary, Fold, LANES_OF_A_SUM, Unary};
+
+use super::{BLOCK, Make};
+use crate::region::functions::{Fused, Single};
+use crate::region::halves::{Half, rounded_bf16, rounded_f16};
+use crate::region::loops::{larger, smaller};
+use crate::region::stream;
+
+/// Lanes of a fold.
+pub(super) const LANES: usize = LANES_OF_A_SUM;
+
+type Block = [f32; BLOCK];
+type Places = [MaybeUninit<f32>; BLOCK];
+
+/// Where a block begins, at the first element of a row's and from there on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Span {
+    pub first: *mut f32,
+    /// All bits of the elements before a block: none where all blocks are one.
+    pub moves: usize,
+}
+
+impl Span {
+    /// A block that is the same for all.
+    pub(super) fn still(first: *mut f32) -> Self {
+        Self { first, moves: 0 }
+    }
+
+    /// Elements one after the other.
+    pub(super) fn moving(first: *mut f32) -> Self {
+        Self {
+            first,
+            moves: usize::MAX,
+        }
+    }
+
+    /// Returns where the block is that comes after some elements.
+    #[inline(always)]
+    pub(super) fn at(self, elements: usize) -> *mut f32 {
+        self.first.wrapping_add(elements & self.moves)
+    }
+}
+
+/// An instruction, and where its blocks are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ready {
+    pub make: Make,
+    pub reads: [Span; 3],
+    pub to: Span,
+}
+
+/// Returns whether a function has a loop here.
+pub(super) fn has_unary(op: Unary) -> bool {
+    use Unary::*;
+    matches!(
+        op,
+        Neg | Abs
+            | Sign
+            | Exp
+            | Log
+            | Log1p
+            | Sqrt
+            | Recip
+            | Tanh
+            | Erf
+            | Sigmoid
+            | Round
+            | Floor
+            | Ceil
+            | Trunc
+    )
+}
+
+/// Returns whether a function of two has a loop here.
+pub(super) fn has_binary(op: Binary) -> bool {
+    use Binary::*;
+    matches!(op, Add | Sub | Mul | Div | Min | Max)
+}
+
+#[inline(always)]
+fn one(to: &mut Places, x: &Block, made: impl Fn(f32) -> f32) {
+    for i in 0..BLOCK {
+        to[i].write(made(x[i]));
+    }
+}
+
+#[inline(always)]
+fn two(to: &mut Places, x: &Block, y: &Block, made: impl Fn(f32, f32) -> f32) {
+    for i in 0..BLOCK {
+        to[i].write(made(x[i], y[i]));
+    }
+}
+
+#[inline(always)]
+fn three(to: &mut Places, x: &Block, y: &Block, z: &Block, made: impl Fn(f32, f32, f32) -> f32) {
+    for i in 0..BLOCK {
+        to[i].write(made(x[i], y[i], z[i]));
+    }
+}
+
+/// Folds a block into those values that are there.
+#[inline(always)]
+fn each(to: &mut Block, x: &Block, made: impl Fn(f32, f32) -> f32) {
+    for i in 0..BLOCK {
+        to[i] = made(to[i], x[i]);
+    }
+}
+
+#[inline(always)]
+fn lanes(to: &mut [f32; LANES], x: &Block, made: impl Fn(f32, f32) -> f32) {
+    let mut lanes = *to;
+    for part in 0..BLOCK / LANES {
+        for lane in 0..LANES {
+            lanes[lane] = made(lanes[lane], x[part * LANES + lane]);
+        }
+    }
+    *to = lanes;
+}
+
+/// NaN is looked for first, so that a lane waits for one instruction and not for three.
+#[inline(always)]
+fn has_nan(lanes: &[f32; LANES], x: &Block) -> bool {
+    let mut nans = [0; LANES];
+    for part in 0..BLOCK / LANES {
+        for lane in 0..LANES {
+            nans[lane] |= u32::from(x[part * LANES + lane].is_nan());
+        }
+    }
+    let mut any = 0;
+    for lane in 0..LANES {
+        any |= nans[lane] | u32::from(lanes[lane].is_nan());
+    }
+    any != 0
+}
+
+#[inline(always)]
+fn products(to: &mut [f32; LANES], x: &Block, y: &Block) {
+    let mut lanes = *to;
+    for part in 0..BLOCK / LANES {
+        for lane in 0..LANES {
+            lanes[lane] += x[part * LANES + lane] * y[part * LANES + lane];
+        }
+    }
+    *to = lanes;
+}
+
+impl Ready {
+    /// Runs it over the block that comes after some elements.
+    ///
+    /// # Safety
+    /// What it reads has a block there, or for a fold or a sum lanes or a block, whose elements are written; it writes
+    /// to another, which nothing else reads or writes meanwhile.
+    #[inline(always)]
+    pub(super) unsafe fn run<F: Fused>(&self, elements: usize) {
+        let [x, y, z] = self.reads;
+        // SAFETY: as the caller says; only what an instruction reads is looked at.
+        let (x, y, z) = unsafe {
+            (
+                &*x.at(elements).cast::<Block>(),
+                y.at(elements).cast::<Block>(),
+                z.at(elements).cast::<Block>(),
+            )
+        };
+        let to = self.to.at(elements);
+        macro_rules! y {
+            () => {
+                // SAFETY: the instruction reads two blocks.
+                unsafe { &*y }
+            };
+        }
+        macro_rules! z {
+            () => {
+                // SAFETY: the instruction reads three blocks.
+                unsafe { &*z }
+            };
+        }
+        macro_rules! to {
+            ($type:ty) => {
+                // SAFETY: what it writes is of this type, and of nobody else.
+                unsafe { &mut *to.cast::<$type>() }
+            };
+        }
+        macro_rules! second {
+            ($first:tt, $second:expr, $is_left:expr) => {
+                match ($second, $is_left) {
+                    (Binary::Add, _) => three(to!(Places), x, y!(), z!(), |x, y, z| (x $first y) + z),
+                    (Binary::Mul, _) => three(to!(Places), x, y!(), z!(), |x, y, z| (x $first y) * z),
+                    (Binary::Sub, false) => three(to!(Places), x, y!(), z!(), |x, y, z| (x $first y) - z),
+                    (Binary::Sub, true) => three(to!(Places), x, y!(), z!(), |x, y, z| z - (x $first y)),
+                    (Binary::Div, false) => three(to!(Places), x, y!(), z!(), |x, y, z| (x $first y) / z),
+                    (Binary::Div, true) => three(to!(Places), x, y!(), z!(), |x, y, z| z / (x $first y)),
+                    other => unreachable!("{other:?} in one loop with another"),
+                }
+            };
+        }
+        match self.make {
+            Make::Copy => one(to!(Places), x, |x| x),
+            Make::Stream => stream::write_block(to!(Places), x),
+            Make::Unary(op) => match op {
+                Unary::Neg => one(to!(Places), x, |x| -x),
+                Unary::Abs => one(to!(Places), x, f32::abs),
+                Unary::Sign => one(to!(Places), x, |x| {
+                    let above = if x > 0.0 { 1.0 } else { 0.0 };
+                    if x < 0.0 { -1.0 } else { above }
+                }),
+                Unary::Sqrt => one(to!(Places), x, f32::sqrt),
+                Unary::Recip => one(to!(Places), x, |x| 1.0 / x),
+                Unary::Round => one(to!(Places), x, f32::round_ties_even),
+                Unary::Floor => one(to!(Places), x, f32::floor),
+                Unary::Ceil => one(to!(Places), x, f32::ceil),
+                Unary::Trunc => one(to!(Places), x, f32::trunc),
+                Unary::Exp => one(to!(Places), x, Single::<F>::exp),
+                Unary::Log => one(to!(Places), x, Single::<F>::log),
+                Unary::Log1p => one(to!(Places), x, Single::<F>::log1p),
+                Unary::Tanh => one(to!(Places), x, Single::<F>::tanh),
+                Unary::Erf => one(to!(Places), x, Single::<F>::erf),
+                Unary::Sigmoid => one(to!(Places), x, Single::<F>::sigmoid),
+                other => unreachable!("{other:?} in blocks"),
+            },
+            Make::Binary(op) => match op {
+                Binary::Add => two(to!(Places), x, y!(), |x, y| x + y),
+                Binary::Sub => two(to!(Places), x, y!(), |x, y| x - y),
+                Binary::Mul => two(to!(Places), x, y!(), |x, y| x * y),
+                Binary::Div => two(to!(Places), x, y!(), |x, y| x / y),
+                Binary::Min => two(to!(Places), x, y!(), smaller),
+                Binary::Max => two(to!(Places), x, y!(), larger),
+                other => unreachable!("{other:?} in blocks"),
+            },
+            Make::Pair {
+                first,
+                second,
+                is_left,
+            } => match first {
+                Binary::Add => second!(+, second, is_left),
+                Binary::Sub => second!(-, second, is_left),
+                Binary::Mul => second!(*, second, is_left),
+                Binary::Div => second!(/, second, is_left),
+                other => unreachable!("{other:?} in one loop with another"),
+            },
+            Make::Round(Half::F16) => one(to!(Places), x, rounded_f16),
+            Make::Round(Half::BF16) => one(to!(Places), x, rounded_bf16),
+            Make::Products => products(to!([f32; LANES]), x, y!()),
+            Make::Fold(fold) => {
+                let to = to!([f32; LANES]);
+                match fold {
+                    Fold::Sum => lanes(to, x, |x, y| x + y),
+                    Fold::Prod => lanes(to, x, |x, y| x * y),
+                    Fold::Max if has_nan(to, x) => lanes(to, x, larger),
+                    Fold::Max => lanes(to, x, |x, y| if x > y { x } else { y }),
+                    Fold::Min if has_nan(to, x) => lanes(to, x, smaller),
+                    Fold::Min => lanes(to, x, |x, y| if x < y { x } else { y }),
+                }
+            }
+            Make::Each(fold) => {
+                let to = to!(Block);
+                match fold {
+                    Fold::Sum => each(to, x, |x, y| x + y),
+                    Fold::Prod => each(to, x, |x, y| x * y),
+                    Fold::Max => each(to, x, larger),
+                    Fold::Min => each(to, x, smaller),
+                }
+            }
+        }
+    }
+}
