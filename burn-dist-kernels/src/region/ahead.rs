@@ -44,16 +44,14 @@ impl Ahead {
         self.ask_lines(quota);
     }
 
-    /// Asks for one of as many parts of what is left.
-    #[inline(always)]
-    pub(super) fn ask_part(&mut self, parts: usize) {
-        if self.lines > 0 {
-            self.ask_lines(self.lines.div_ceil(parts));
-        }
+    /// Returns the lines of one of some parts of what is left.
+    pub(super) fn share(&self, parts: usize) -> usize {
+        self.lines.div_ceil(parts.max(1))
     }
 
+    /// Asks for some lines.
     #[inline]
-    fn ask_lines(&mut self, mut quota: usize) {
+    pub(super) fn ask_lines(&mut self, mut quota: usize) {
         while quota > 0
             && let Some((first, end)) = self.ranges.last_mut()
         {

@@ -312,5 +312,5 @@ fn share_loads(operands: usize, phases: &mut [Phase]) {
 fn chunk(live: usize, size: usize) -> usize {
     let most = CACHE / (live * size);
     let power = usize::BITS - 1 - most.max(1).leading_zeros();
-    (1 << power).clamp(256, 2048)
+    (1 << power).clamp(256, 4096)
 }

@@ -121,20 +121,30 @@ fn lanes(to: &mut [f32; LANES], x: &Block, made: impl Fn(f32, f32) -> f32) {
     *to = lanes;
 }
 
-/// NaN is looked for first, so that a lane waits for one instruction and not for three.
+/// Folds with a comparison of numbers, and where there is a NaN again with that which knows it: so a lane waits for one
+/// instruction and not for three.
 #[inline(always)]
-fn has_nan(lanes: &[f32; LANES], x: &Block) -> bool {
-    let mut nans = [0; LANES];
+fn bounds(
+    to: &mut [f32; LANES],
+    x: &Block,
+    of_numbers: impl Fn(f32, f32) -> f32,
+    of_any: impl Fn(f32, f32) -> f32,
+) {
+    // All bits but the sign: those of a NaN are above those of infinity.
+    let magnitude = |x: f32| x.to_bits() & 0x7fff_ffff;
+    let mut found = *to;
+    let mut largest = to.map(magnitude);
     for part in 0..BLOCK / LANES {
         for lane in 0..LANES {
-            nans[lane] |= u32::from(x[part * LANES + lane].is_nan());
+            let x = x[part * LANES + lane];
+            found[lane] = of_numbers(found[lane], x);
+            largest[lane] = largest[lane].max(magnitude(x));
         }
     }
-    let mut any = 0;
-    for lane in 0..LANES {
-        any |= nans[lane] | u32::from(lanes[lane].is_nan());
+    match largest.into_iter().fold(0, u32::max) > f32::INFINITY.to_bits() {
+        true => lanes(to, x, of_any),
+        false => *to = found,
     }
-    any != 0
 }
 
 #[inline(always)]
@@ -249,10 +259,8 @@ impl Ready {
                 match fold {
                     Fold::Sum => lanes(to, x, |x, y| x + y),
                     Fold::Prod => lanes(to, x, |x, y| x * y),
-                    Fold::Max if has_nan(to, x) => lanes(to, x, larger),
-                    Fold::Max => lanes(to, x, |x, y| if x > y { x } else { y }),
-                    Fold::Min if has_nan(to, x) => lanes(to, x, smaller),
-                    Fold::Min => lanes(to, x, |x, y| if x < y { x } else { y }),
+                    Fold::Max => bounds(to, x, |x, y| if x > y { x } else { y }, larger),
+                    Fold::Min => bounds(to, x, |x, y| if x < y { x } else { y }, smaller),
                 }
             }
             Make::Each(fold) => {

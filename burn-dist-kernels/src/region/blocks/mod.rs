@@ -16,7 +16,7 @@ use super::program::{Extent, Leaves, Phase, ResultOf, Step, Value, What, rounds}
 pub(super) use run::Scratch;
 
 /// Elements of a block.
-pub(super) const BLOCK: usize = 64;
+pub(super) const BLOCK: usize = 128;
 
 /// Elements of a row that is worth to be gone through in blocks.
 pub(super) const ROW_MIN: usize = 64;

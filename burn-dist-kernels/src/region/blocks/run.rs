@@ -21,6 +21,8 @@ pub(in crate::region) struct Scratch {
     blocks: Buffer,
     ready: Vec<Ready>,
     parts: Vec<(*mut u8, usize)>,
+    /// Instructions that another does the work of.
+    skips: Vec<bool>,
     /// Instructions that add to sums over rows, and the sums.
     sums: Vec<(usize, *mut f32)>,
 }
@@ -42,12 +44,13 @@ impl Loop for Blocks<'_> {
 
     #[inline(always)]
     fn call<F: Fused>(self) {
+        let share = self.ahead.share(self.blocks);
         for block in 0..self.blocks {
             for ready in self.ready {
                 // SAFETY: spans have as many elements, and are of this run alone.
                 unsafe { ready.run::<F>(self.before + block * BLOCK) };
             }
-            self.ahead.ask_part(self.blocks - block);
+            self.ahead.ask_lines(share);
         }
     }
 }
@@ -156,17 +159,21 @@ impl Runner<'_, '_> {
                 Part::Whole(bytes) => (bytes.as_ptr().cast_mut(), bytes.len()),
                 Part::Own(bytes) => (bytes.as_mut_ptr(), bytes.len()),
             }));
-        let mut skips = vec![false; code.instructions.len()];
+        scratch.skips.clear();
+        scratch.skips.resize(code.instructions.len(), false);
         for (index, instruction) in code.instructions.iter().enumerate() {
-            if std::mem::take(&mut skips[index]) {
+            if scratch.skips[index] {
                 continue;
             }
-            let reads = instruction.reads.map(|place| match place {
-                Place::Nothing => Span::still(first),
-                Place::Register(register) => Span::still(first.wrapping_add(register * BLOCK)),
-                Place::Same(index) => Span::still(same.wrapping_add(index * BLOCK)),
-                Place::Dense(value) => Span::moving(self.dense(value, &scratch.parts)),
-            });
+            let mut reads = [Span::still(first); 3];
+            for (read, place) in reads.iter_mut().zip(instruction.reads) {
+                *read = match place {
+                    Place::Nothing => break,
+                    Place::Register(register) => Span::still(first.wrapping_add(register * BLOCK)),
+                    Place::Same(index) => Span::still(same.wrapping_add(index * BLOCK)),
+                    Place::Dense(value) => Span::moving(self.dense(value, &scratch.parts)),
+                };
+            }
             let mut make = instruction.make;
             let mut target = instruction.to;
             // What nothing else reads is written where it leaves to, if what it takes the place of is not read after.
@@ -187,7 +194,7 @@ impl Runner<'_, '_> {
                     Leave::Sums(_) => false,
                 };
                 if is_direct {
-                    skips[leave] = true;
+                    scratch.skips[leave] = true;
                     target = Target::Store(store);
                 }
             }
