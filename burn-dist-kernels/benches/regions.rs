@@ -446,7 +446,10 @@ fn main() {
                 let elements: usize = work.region.space.iter().product();
                 let (_, seconds) = least(&work, 3000);
                 let nanoseconds = seconds * 1e9 / (elements / 16) as f64;
-                println!("cache: {:<17} {nanoseconds:.2} ns for 16 elements", work.name);
+                println!(
+                    "cache: {:<17} {nanoseconds:.2} ns for 16 elements",
+                    work.name
+                );
                 lines.push(format!("\"{} in the cache\": {nanoseconds:.2}", work.name));
             }
         }

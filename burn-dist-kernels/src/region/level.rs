@@ -2,22 +2,26 @@
 
 use pulp::NullaryFnOnce;
 
-use super::functions::{Fused, Own, Portable};
+#[cfg(target_arch = "x86_64")]
+use super::functions::WithAvx;
+use super::functions::{Instructions, Portable};
 
-/// A loop of functions that [round once](Fused).
+/// A loop that knows [what it is compiled with](Instructions).
 pub(super) trait Loop {
     type Output;
-    fn call<F: Fused>(self) -> Self::Output;
+    fn call<I: Instructions>(self) -> Self::Output;
 }
 
-/// Such a loop, compiled for processors that have the instruction.
-struct WithOwn<L>(L);
+/// Such a loop, compiled for processors that have AVX2, and fused multiply-add with it.
+#[cfg(target_arch = "x86_64")]
+struct Wide<L>(L);
 
-impl<L: Loop> NullaryFnOnce for WithOwn<L> {
+#[cfg(target_arch = "x86_64")]
+impl<L: Loop> NullaryFnOnce for Wide<L> {
     type Output = L::Output;
     #[inline(always)]
     fn call(self) -> L::Output {
-        self.0.call::<Own>()
+        self.0.call::<WithAvx>()
     }
 }
 
@@ -76,16 +80,15 @@ impl Level {
         }
     }
 
-    /// Runs a loop of functions that round once.
+    /// Runs a loop that knows what it is compiled with.
     #[inline(always)]
     pub(super) fn run_fused<L: Loop>(self, of: L) -> L::Output {
         match self.0 {
             Of::Portable => of.call::<Portable>(),
-            // These levels have the instruction.
             #[cfg(target_arch = "x86_64")]
-            Of::V3(simd) => pulp::Simd::vectorize(simd, WithOwn(of)),
+            Of::V3(simd) => pulp::Simd::vectorize(simd, Wide(of)),
             #[cfg(target_arch = "x86_64")]
-            Of::V4(simd) => pulp::Simd::vectorize(simd, WithOwn(of)),
+            Of::V4(simd) => pulp::Simd::vectorize(simd, Wide(of)),
         }
     }
 

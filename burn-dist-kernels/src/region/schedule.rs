@@ -43,10 +43,6 @@ impl Builder<'_> {
                 .unwrap_or(0);
         let mut phases = vec![Phase::default(); num_phases];
         let mut once = Vec::new();
-        // A fold is computed in the phase before that of its result.
-        let phase_of = |values: &[Value], step: &Step| {
-            values[step.result].phase - usize::from(matches!(step.what, What::Fold(_)))
-        };
         for step in &steps {
             let phase = phase_of(&self.values, step);
             for read in step.reads() {
@@ -217,6 +213,11 @@ impl Builder<'_> {
             results,
         }
     }
+}
+
+/// Returns the phase of a step: of a fold that before its result's.
+fn phase_of(values: &[Value], step: &Step) -> usize {
+    values[step.result].phase - usize::from(matches!(step.what, What::Fold(_)))
 }
 
 /// Where operands are found: those of elements once for each phase, others once.

@@ -3,6 +3,8 @@
 
 use std::mem::MaybeUninit;
 
+use super::functions::Instructions;
+
 /// Bytes of a result that is written past the cache.
 pub(super) const STREAM_MIN: usize = 16 << 20;
 
@@ -31,23 +33,42 @@ pub(super) fn write(to: &mut [MaybeUninit<u8>], of: &[u8]) {
     to[rest..].write_copy_of_slice(&of[rest..]);
 }
 
-/// Writes a block past the cache, where the processor can.
+/// Writes a block past the cache, where the processor can. Lines that it shares with the block before and the one after
+/// are joined by the processor.
 #[inline(always)]
-pub(super) fn write_block<const N: usize>(to: &mut [MaybeUninit<f32>; N], of: &[f32; N]) {
-    const { assert!(N.is_multiple_of(4)) };
+pub(super) fn write_block<I: Instructions, const N: usize>(
+    to: &mut [MaybeUninit<f32>; N],
+    of: &[f32; N],
+) {
     #[cfg(target_arch = "x86_64")]
     if to.as_ptr().addr().is_multiple_of(16) {
-        use std::arch::x86_64::{_mm_loadu_ps, _mm_stream_ps};
-        for at in (0..N).step_by(4) {
-            // SAFETY: `N` is a multiple of four, and `to` begins where 16 bytes do. What is left of a line is joined by
-            // the processor to the block that comes next.
-            unsafe {
-                _mm_stream_ps(
-                    to.as_mut_ptr().add(at).cast(),
-                    _mm_loadu_ps(of.as_ptr().add(at)),
-                )
-            };
+        use std::arch::x86_64::{_mm_loadu_ps, _mm_stream_ps, _mm256_loadu_ps, _mm256_stream_ps};
+        const { assert!(N.is_multiple_of(LANES) && N >= 2 * LANES) };
+        const LANES: usize = 16;
+        let to: *mut f32 = to.as_mut_ptr().cast();
+        // Floats before the first line of its own.
+        let before = to.addr().wrapping_neg() % 64 / 4;
+        let lines = (N - before) / LANES;
+        let quarters = |from: usize, end: usize| {
+            for at in (from..end).step_by(4) {
+                // SAFETY: four floats of each lie there; of `to` they begin where 16 bytes do.
+                unsafe { _mm_stream_ps(to.add(at), _mm_loadu_ps(of.as_ptr().add(at))) };
+            }
+        };
+        quarters(0, before);
+        for line in 0..lines {
+            let at = before + line * LANES;
+            match I::AVX {
+                // SAFETY: a line of each; that of `to` begins where lines do, and the processor has AVX.
+                true => unsafe {
+                    let of = of.as_ptr().add(at);
+                    _mm256_stream_ps(to.add(at), _mm256_loadu_ps(of));
+                    _mm256_stream_ps(to.add(at + 8), _mm256_loadu_ps(of.add(8)));
+                },
+                false => quarters(at, at + LANES),
+            }
         }
+        quarters(before + lines * LANES, N);
         return;
     }
     write(super::memory::bytes_of(to), bytemuck::cast_slice(of));

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use burn_dist_plan::region::{Binary, Fold, LANES_OF_A_SUM, Unary};
 
 use super::{BLOCK, Make};
-use crate::region::functions::{Fused, Single};
+use crate::region::functions::{Instructions, Single};
 use crate::region::halves::{Half, rounded_bf16, rounded_f16};
 use crate::region::loops::{larger, smaller};
 use crate::region::stream;
@@ -121,8 +121,8 @@ fn lanes(to: &mut [f32; LANES], x: &Block, made: impl Fn(f32, f32) -> f32) {
     *to = lanes;
 }
 
-/// Folds with a comparison of numbers, and where there is a NaN again with that which knows it: so a lane waits for one
-/// instruction and not for three.
+/// Folds with a comparison of numbers, or where there is a NaN with one that knows it: so a lane waits for one instruction
+/// and not for three.
 #[inline(always)]
 fn bounds(
     to: &mut [f32; LANES],
@@ -132,18 +132,16 @@ fn bounds(
 ) {
     // All bits but the sign: those of a NaN are above those of infinity.
     let magnitude = |x: f32| x.to_bits() & 0x7fff_ffff;
-    let mut found = *to;
-    let mut largest = to.map(magnitude);
-    for part in 0..BLOCK / LANES {
-        for lane in 0..LANES {
-            let x = x[part * LANES + lane];
-            found[lane] = of_numbers(found[lane], x);
-            largest[lane] = largest[lane].max(magnitude(x));
-        }
+    let mut largest = 0;
+    for x in x {
+        largest = largest.max(magnitude(*x));
     }
-    match largest.into_iter().fold(0, u32::max) > f32::INFINITY.to_bits() {
+    for x in &*to {
+        largest = largest.max(magnitude(*x));
+    }
+    match largest > f32::INFINITY.to_bits() {
         true => lanes(to, x, of_any),
-        false => *to = found,
+        false => lanes(to, x, of_numbers),
     }
 }
 
@@ -158,6 +156,14 @@ fn products(to: &mut [f32; LANES], x: &Block, y: &Block) {
     *to = lanes;
 }
 
+/// Adds products, each rounded, to the sums that are there.
+#[inline(always)]
+fn each_product(to: &mut Block, x: &Block, y: &Block) {
+    for i in 0..BLOCK {
+        to[i] += x[i] * y[i];
+    }
+}
+
 impl Ready {
     /// Runs it over the block that comes after some elements.
     ///
@@ -165,7 +171,7 @@ impl Ready {
     /// What it reads has a block there, or for a fold or a sum lanes or a block, whose elements are written; it writes
     /// to another, which nothing else reads or writes meanwhile.
     #[inline(always)]
-    pub(super) unsafe fn run<F: Fused>(&self, elements: usize) {
+    pub(super) unsafe fn run<I: Instructions>(&self, elements: usize) {
         let [x, y, z] = self.reads;
         // SAFETY: as the caller says; only what an instruction reads is looked at.
         let (x, y, z) = unsafe {
@@ -209,7 +215,7 @@ impl Ready {
         }
         match self.make {
             Make::Copy => one(to!(Places), x, |x| x),
-            Make::Stream => stream::write_block(to!(Places), x),
+            Make::Stream => stream::write_block::<I, BLOCK>(to!(Places), x),
             Make::Unary(op) => match op {
                 Unary::Neg => one(to!(Places), x, |x| -x),
                 Unary::Abs => one(to!(Places), x, f32::abs),
@@ -223,12 +229,12 @@ impl Ready {
                 Unary::Floor => one(to!(Places), x, f32::floor),
                 Unary::Ceil => one(to!(Places), x, f32::ceil),
                 Unary::Trunc => one(to!(Places), x, f32::trunc),
-                Unary::Exp => one(to!(Places), x, Single::<F>::exp),
-                Unary::Log => one(to!(Places), x, Single::<F>::log),
-                Unary::Log1p => one(to!(Places), x, Single::<F>::log1p),
-                Unary::Tanh => one(to!(Places), x, Single::<F>::tanh),
-                Unary::Erf => one(to!(Places), x, Single::<F>::erf),
-                Unary::Sigmoid => one(to!(Places), x, Single::<F>::sigmoid),
+                Unary::Exp => one(to!(Places), x, Single::<I>::exp),
+                Unary::Log => one(to!(Places), x, Single::<I>::log),
+                Unary::Log1p => one(to!(Places), x, Single::<I>::log1p),
+                Unary::Tanh => one(to!(Places), x, Single::<I>::tanh),
+                Unary::Erf => one(to!(Places), x, Single::<I>::erf),
+                Unary::Sigmoid => one(to!(Places), x, Single::<I>::sigmoid),
                 other => unreachable!("{other:?} in blocks"),
             },
             Make::Binary(op) => match op {
@@ -253,6 +259,7 @@ impl Ready {
             },
             Make::Round(Half::F16) => one(to!(Places), x, rounded_f16),
             Make::Round(Half::BF16) => one(to!(Places), x, rounded_bf16),
+            Make::EachProduct => each_product(to!(Block), x, y!()),
             Make::Products => products(to!([f32; LANES]), x, y!()),
             Make::Fold(fold) => {
                 let to = to!([f32; LANES]);

@@ -67,6 +67,8 @@ pub(super) enum Make {
     Products,
     /// Each element folded into the one that is there.
     Each(Fold),
+    /// Products of two values, added to what is there.
+    EachProduct,
     /// A copy past the cache.
     Stream,
 }
@@ -413,6 +415,13 @@ impl Maker<'_> {
                 continue;
             }
             let reads = self.places(&[store.value]);
+            if store.leaves == Leaves::Over(Fold::Sum)
+                && self.values[store.value].reads == 1
+                && let Some(product) = self.product(reads[0])
+            {
+                self.push(Make::EachProduct, product, Target::Store(index));
+                continue;
+            }
             let make = match store.leaves {
                 Leaves::Each => Make::Copy,
                 Leaves::Over(fold) => Make::Each(fold),
@@ -429,6 +438,34 @@ impl Maker<'_> {
             }
             self.push(make, reads, Target::Store(index));
         }
+    }
+
+    /// Takes out the last instruction, if it makes a product and nothing else, and returns what that reads.
+    fn product(&mut self, place: Place) -> Option<[Place; 3]> {
+        let Place::Register(register) = place else {
+            return None;
+        };
+        let last = self
+            .code
+            .instructions
+            .iter()
+            .rposition(|of| of.to == Target::Register(register))?;
+        let Instruction { make, reads, .. } = self.code.instructions[last];
+        let has_left = self.code.instructions.iter().any(|of| of.leave.is_some());
+        // What has a slot for a while only is read where it stands.
+        let stays = |place: &Place| match place {
+            Place::Dense(value) => {
+                *value < self.operands
+                    || self.values[*value].is_kept
+                    || self.code.dense.contains(value)
+            }
+            _ => true,
+        };
+        if make != Make::Binary(Binary::Mul) || has_left || !reads.iter().all(stays) {
+            return None;
+        }
+        self.code.instructions.remove(last);
+        Some(reads)
     }
 
     /// Gives values blocks, the same to those that are not there at the same time.

@@ -8,7 +8,7 @@ use super::loops::{LANES, Ready, Span};
 use super::{BLOCK, Code, Make, Place, ROW_MIN, Target};
 use crate::region::ahead::Ahead;
 use crate::region::folds::Folds;
-use crate::region::functions::Fused;
+use crate::region::functions::Instructions;
 use crate::region::level::Loop;
 use crate::region::memory::Buffer;
 use crate::region::program::{Extent, Leaves, Phase};
@@ -43,12 +43,12 @@ impl Loop for Blocks<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn call<F: Fused>(self) {
+    fn call<I: Instructions>(self) {
         let share = self.ahead.share(self.blocks);
         for block in 0..self.blocks {
             for ready in self.ready {
                 // SAFETY: spans have as many elements, and are of this run alone.
-                unsafe { ready.run::<F>(self.before + block * BLOCK) };
+                unsafe { ready.run::<I>(self.before + block * BLOCK) };
             }
             self.ahead.ask_lines(share);
         }
@@ -254,9 +254,9 @@ impl Runner<'_, '_> {
         impl Loop for One<'_> {
             type Output = ();
             #[inline(always)]
-            fn call<F: Fused>(self) {
+            fn call<I: Instructions>(self) {
                 // SAFETY: its blocks do not move.
-                unsafe { self.0.run::<F>(0) };
+                unsafe { self.0.run::<I>(0) };
             }
         }
         let count = elements.len();
@@ -303,7 +303,7 @@ impl Runner<'_, '_> {
                 continue;
             }
             now.to = Span::still(block(3));
-            if let Make::Each(_) = now.make {
+            if let Make::Each(_) | Make::EachProduct = now.make {
                 // SAFETY: as above: it reads what it writes.
                 unsafe { block(3).copy_from(to.at(elements.start), count) };
             }

@@ -1,6 +1,6 @@
 //! Functions of one and two numbers in plain arithmetic, so that loops of them run in vectors and give the same bits at
 //! every [level](super::Level): nothing of the system's library of mathematics, and products and sums
-//! [rounded once](Fused) on every processor, also where it has no instruction for that.
+//! [rounded once](Instructions) on every processor, also where it has no instruction for that.
 //!
 //! | function of f32 | largest error, over all numbers |
 //! | --- | --- |
@@ -18,11 +18,15 @@
 //! compiler (`sleef`).
 
 mod double;
-mod fused;
+mod instructions;
 mod single;
 
 pub(super) use double::Double;
-pub(super) use fused::{Fused, Own, Portable};
+#[cfg(test)]
+pub(super) use instructions::Own;
+#[cfg(target_arch = "x86_64")]
+pub(super) use instructions::WithAvx;
+pub(super) use instructions::{Instructions, Portable};
 pub(super) use single::Single;
 
 #[cfg(test)]

@@ -2,10 +2,10 @@
 
 use std::marker::PhantomData;
 
-use super::fused::Fused;
+use super::instructions::Instructions;
 
-/// Functions of f32, each under the name that mathematics gives it, and [how they round](Fused).
-pub(in crate::region) struct Single<F>(PhantomData<F>);
+/// Functions of f32, each under the name that mathematics gives it, and [how they round](Instructions).
+pub(in crate::region) struct Single<I>(PhantomData<I>);
 
 /// Adding and subtracting it rounds to a whole number, which is then in the lowest bits.
 const ROUND: f32 = 12_582_912.0;
@@ -16,7 +16,7 @@ const ROUND_WIDE: f64 = 6_755_399_441_055_744.0;
 macro_rules! fused_polynomial {
     ($x:expr, $first:expr $(, $next:expr)*) => {{
         let sum = $first;
-        $(let sum = F::fused(sum, $x, $next);)*
+        $(let sum = I::fused(sum, $x, $next);)*
         sum
     }};
 }
@@ -34,7 +34,7 @@ macro_rules! polynomial {
     clippy::excessive_precision,
     reason = "coefficients as they were published"
 )]
-impl<F: Fused> Single<F> {
+impl<I: Instructions> Single<I> {
     #[inline(always)]
     pub(in crate::region) fn exp(x: f32) -> f32 {
         // ln 2 in two parts.
@@ -44,10 +44,10 @@ impl<F: Fused> Single<F> {
         let bounded = if bounded > 89.0 { 89.0 } else { bounded };
         // 254 more: twice the bias of exponents.
         const ROUND_BIASED: f32 = ROUND + 254.0;
-        let shifted = F::fused(bounded, std::f32::consts::LOG2_E, ROUND_BIASED);
+        let shifted = I::fused(bounded, std::f32::consts::LOG2_E, ROUND_BIASED);
         let n = shifted - ROUND_BIASED;
-        let r = F::fused(n, -LN_2[0], bounded);
-        let r = F::fused(n, -LN_2[1], r);
+        let r = I::fused(n, -LN_2[0], bounded);
+        let r = I::fused(n, -LN_2[1], r);
         let power = fused_polynomial!(
             r,
             1.381_446_5e-3,
@@ -77,7 +77,7 @@ impl<F: Fused> Single<F> {
         // What the sum has lost.
         let lost = e - (sum - 1.0);
         let inverse = if below == 0 { quotient } else { 1.0 - quotient };
-        F::fused(-quotient, lost * inverse, quotient)
+        I::fused(-quotient, lost * inverse, quotient)
     }
 
     #[inline(always)]
@@ -92,7 +92,7 @@ impl<F: Fused> Single<F> {
             1.333_144_220_36e-1,
             -3.333_328_194_22e-1
         );
-        let small = F::fused(small * z, magnitude, magnitude);
+        let small = I::fused(small * z, magnitude, magnitude);
         let large = 1.0 - 2.0 / (Self::exp(2.0 * magnitude) + 1.0);
         (if magnitude > 0.625 { large } else { small }).copysign(x)
     }
@@ -114,7 +114,7 @@ impl<F: Fused> Single<F> {
             // 1 less: x itself is added, exactly.
             1.283_791_658_5e-1
         );
-        let small = F::fused(magnitude, rest, magnitude);
+        let small = I::fused(magnitude, rest, magnitude);
         let bounded = if magnitude > 4.0 { 4.0 } else { magnitude };
         let minus_log = fused_polynomial!(
             bounded,

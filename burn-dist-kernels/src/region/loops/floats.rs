@@ -4,7 +4,7 @@ use burn_dist_plan::region::{Binary, Unary};
 use pulp::NullaryFnOnce;
 
 use super::{Numbers, Places, Source, compare, dense, either, map, zip, zip_dense};
-use crate::region::functions::{Double, Fused, Portable, Single};
+use crate::region::functions::{Double, Instructions, Portable, Single};
 use crate::region::level::{Level, Loop};
 
 /// The larger of two floats, NaN if either is; of equal ones, which may be zeros of both signs, the second.
@@ -83,7 +83,7 @@ macro_rules! plain_float_unary {
             impl Loop for Apply<'_> {
                 type Output = ();
                 #[inline(always)]
-                fn call<F: Fused>(self) {
+                fn call<I: Instructions>(self) {
                     let Self(op, to, of) = self;
                     match op {
                         Unary::Neg => map!(to, of, |x| -x),
@@ -98,7 +98,7 @@ macro_rules! plain_float_unary {
                         Unary::Floor => map!(to, of, |x| x.floor()),
                         Unary::Ceil => map!(to, of, |x| x.ceil()),
                         Unary::Trunc => map!(to, of, |x| x.trunc()),
-                        $(Unary::$function => map!(to, of, |x| Single::<F>::$name(x)),)*
+                        $(Unary::$function => map!(to, of, |x| Single::<I>::$name(x)),)*
                         other => unreachable!("{other:?} of floats"),
                     }
                 }

@@ -1,27 +1,52 @@
-//! Products and sums that are rounded once, with the same bits on every processor.
+//! Instructions that loops are compiled with, where they are not those of plain arithmetic.
 
-/// How `x * y + z` is rounded once.
-pub(in crate::region) trait Fused: Copy {
+/// What a processor has, or how it is made up for with the same bits.
+pub(in crate::region) trait Instructions: Copy {
+    /// True if the processor has AVX.
+    const AVX: bool;
+
     /// Returns `x * y + z`, rounded once.
     fn fused(x: f32, y: f32, z: f32) -> f32;
 }
 
-/// The processor's own instruction; where loops are not compiled for one, a call of the system's library.
+/// The processor's own instruction: on AArch64, or where a build says that there is one. In tests, where loops may not be
+/// compiled for it, it is a call.
 #[derive(Clone, Copy, Debug)]
+#[cfg(any(test, target_arch = "aarch64", target_feature = "fma"))]
 pub(in crate::region) struct Own;
 
-impl Fused for Own {
+#[cfg(any(test, target_arch = "aarch64", target_feature = "fma"))]
+impl Instructions for Own {
+    const AVX: bool = false;
+
     #[inline(always)]
     fn fused(x: f32, y: f32, z: f32) -> f32 {
         x.mul_add(y, z)
     }
 }
 
-/// The same in plain arithmetic of f64, for processors that have no such instruction.
+/// The processor's own instructions, AVX among them.
+#[derive(Clone, Copy, Debug)]
+#[cfg(target_arch = "x86_64")]
+pub(in crate::region) struct WithAvx;
+
+#[cfg(target_arch = "x86_64")]
+impl Instructions for WithAvx {
+    const AVX: bool = true;
+
+    #[inline(always)]
+    fn fused(x: f32, y: f32, z: f32) -> f32 {
+        x.mul_add(y, z)
+    }
+}
+
+/// Plain arithmetic of f64, for processors that have no such instruction.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::region) struct Plain;
 
-impl Fused for Plain {
+impl Instructions for Plain {
+    const AVX: bool = false;
+
     /// The product is exact in f64. Its sum is rounded to odd: to the neighbour whose last bit is 1 where it is not
     /// exact, so that rounding to f32 afterwards sees on which side of a half the exact sum lies.
     ///
