@@ -16,6 +16,33 @@ pub(super) const LANES: usize = LANES_OF_A_SUM;
 type Block = [f32; BLOCK];
 type Places = [MaybeUninit<f32>; BLOCK];
 
+/// The lanes of a fold.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct Lanes {
+    pub values: [f32; LANES],
+    /// The bits of the largest magnitudes that a bound has seen.
+    magnitudes: [u32; LANES],
+}
+
+impl Lanes {
+    pub(super) fn new(values: [f32; LANES]) -> Self {
+        let magnitudes = values.map(magnitude);
+        Self { values, magnitudes }
+    }
+
+    /// Returns what is folded, NaN where there was one.
+    pub(super) fn with_nans(&self) -> [f32; LANES] {
+        let mut values = self.values;
+        for (value, magnitude) in values.iter_mut().zip(self.magnitudes) {
+            if magnitude > f32::INFINITY.to_bits() {
+                *value = f32::NAN;
+            }
+        }
+        values
+    }
+}
+
 /// Where a block begins, at the first element of a row's and from there on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Span {
@@ -121,28 +148,28 @@ fn lanes(to: &mut [f32; LANES], x: &Block, made: impl Fn(f32, f32) -> f32) {
     *to = lanes;
 }
 
-/// Folds with a comparison of numbers, or where there is a NaN with one that knows it: so a lane waits for one instruction
-/// and not for three.
+/// All bits but the sign: those of a NaN are above those of infinity.
 #[inline(always)]
-fn bounds(
-    to: &mut [f32; LANES],
-    x: &Block,
-    of_numbers: impl Fn(f32, f32) -> f32,
-    of_any: impl Fn(f32, f32) -> f32,
-) {
-    // All bits but the sign: those of a NaN are above those of infinity.
-    let magnitude = |x: f32| x.to_bits() & 0x7fff_ffff;
-    let mut largest = 0;
-    for x in x {
-        largest = largest.max(magnitude(*x));
+fn magnitude(x: f32) -> u32 {
+    x.to_bits() & 0x7fff_ffff
+}
+
+/// The largest or smallest of numbers, so that a lane waits for one instruction and not for three, and beside it the
+/// largest magnitude, by which [`Lanes::with_nans`] finds where there was a NaN.
+#[inline(always)]
+fn bounds(to: &mut Lanes, x: &Block, made: impl Fn(f32, f32) -> f32) {
+    let Lanes {
+        mut values,
+        mut magnitudes,
+    } = *to;
+    for part in 0..BLOCK / LANES {
+        for lane in 0..LANES {
+            let x = x[part * LANES + lane];
+            values[lane] = made(values[lane], x);
+            magnitudes[lane] = magnitudes[lane].max(magnitude(x));
+        }
     }
-    for x in &*to {
-        largest = largest.max(magnitude(*x));
-    }
-    match largest > f32::INFINITY.to_bits() {
-        true => lanes(to, x, of_any),
-        false => lanes(to, x, of_numbers),
-    }
+    *to = Lanes { values, magnitudes };
 }
 
 #[inline(always)]
@@ -259,15 +286,16 @@ impl Ready {
             },
             Make::Round(Half::F16) => one(to!(Places), x, rounded_f16),
             Make::Round(Half::BF16) => one(to!(Places), x, rounded_bf16),
+            Make::ExpOfDifference => two(to!(Places), x, y!(), |x, y| Single::<I>::exp(x - y)),
             Make::EachProduct => each_product(to!(Block), x, y!()),
-            Make::Products => products(to!([f32; LANES]), x, y!()),
+            Make::Products => products(&mut to!(Lanes).values, x, y!()),
             Make::Fold(fold) => {
-                let to = to!([f32; LANES]);
+                let to = to!(Lanes);
                 match fold {
-                    Fold::Sum => lanes(to, x, |x, y| x + y),
-                    Fold::Prod => lanes(to, x, |x, y| x * y),
-                    Fold::Max => bounds(to, x, |x, y| if x > y { x } else { y }, larger),
-                    Fold::Min => bounds(to, x, |x, y| if x < y { x } else { y }, smaller),
+                    Fold::Sum => lanes(&mut to.values, x, |x, y| x + y),
+                    Fold::Prod => lanes(&mut to.values, x, |x, y| x * y),
+                    Fold::Max => bounds(to, x, |x, y| if x > y { x } else { y }),
+                    Fold::Min => bounds(to, x, |x, y| if x < y { x } else { y }),
                 }
             }
             Make::Each(fold) => {

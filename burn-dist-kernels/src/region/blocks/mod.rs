@@ -61,6 +61,8 @@ pub(super) enum Make {
         second: Binary,
         is_left: bool,
     },
+    /// The exponential of the difference of two values.
+    ExpOfDifference,
     Round(Half),
     Fold(Fold),
     /// The sum of the products of two values.
@@ -389,6 +391,15 @@ impl Maker<'_> {
                         };
                         now.reads = [first.reads[0], first.reads[1], other];
                         now.num_reads = 3;
+                    }
+                }
+                Make::Unary(Unary::Exp) if is_plain => {
+                    let found = inner(step.reads[0], &made, &joined);
+                    if let Some((before, Binary::Sub, first)) = found {
+                        joined[before] = None;
+                        now.make = Make::ExpOfDifference;
+                        now.reads = first.reads;
+                        now.num_reads = 2;
                     }
                 }
                 Make::Fold(Fold::Sum) if is_plain => {

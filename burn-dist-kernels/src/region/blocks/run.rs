@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use burn_dist_plan::region::{Fold, ROWS_OF_A_SUM};
 
-use super::loops::{LANES, Ready, Span};
+use super::loops::{LANES, Lanes, Ready, Span};
 use super::{BLOCK, Code, Make, Place, ROW_MIN, Target};
 use crate::region::ahead::Ahead;
 use crate::region::folds::Folds;
@@ -29,6 +29,9 @@ pub(in crate::region) struct Scratch {
 
 /// Blocks for the rest of a row: what an instruction reads, and what it writes.
 const REST: usize = 4;
+
+/// Floats of the lanes of a fold.
+const OF_LANES: usize = size_of::<Lanes>() / size_of::<f32>();
 
 /// All whole blocks of a row.
 struct Blocks<'a> {
@@ -84,7 +87,7 @@ impl Runner<'_, '_> {
                 unsafe { to.write([value; BLOCK]) };
             }
             for (index, (value, fold)) in code.folds.iter().enumerate() {
-                let to = lanes.wrapping_add(index * LANES).cast::<[f32; LANES]>();
+                let to = lanes.wrapping_add(index * OF_LANES).cast::<Lanes>();
                 let mut begun = [f32::neutral(*fold); LANES];
                 if !is_first {
                     // Lanes stay in the slot until the row is at its end.
@@ -92,7 +95,7 @@ impl Runner<'_, '_> {
                     begun.copy_from_slice(&slot.elements::<f32>()[..LANES]);
                 }
                 // SAFETY: as above, lanes.
-                unsafe { to.write(begun) };
+                unsafe { to.write(Lanes::new(begun)) };
             }
             for (index, sums) in &scratch.sums {
                 let block = (self.row + row) / ROWS_OF_A_SUM - self.first_row / ROWS_OF_A_SUM;
@@ -111,9 +114,9 @@ impl Runner<'_, '_> {
                 rest,
             );
             for (index, (value, fold)) in code.folds.iter().enumerate() {
-                let of = lanes.wrapping_add(index * LANES).cast::<[f32; LANES]>();
+                let of = lanes.wrapping_add(index * OF_LANES).cast::<Lanes>();
                 // SAFETY: as above.
-                let lanes = unsafe { of.read() };
+                let lanes = unsafe { of.read() }.with_nans();
                 let slot = &mut self.arena.slots[self.program.values[*value].slot];
                 let to = slot.elements_mut::<f32>();
                 match is_last {
@@ -140,7 +143,7 @@ impl Runner<'_, '_> {
         let blocks = code.registers + code.same.len() + REST;
         scratch
             .blocks
-            .reserve((blocks * BLOCK + code.folds.len() * LANES) * size_of::<f32>());
+            .reserve((blocks * BLOCK + code.folds.len() * OF_LANES) * size_of::<f32>());
         let first = scratch.blocks.first().cast::<f32>();
         let same = first.wrapping_add(code.registers * BLOCK);
         let lanes = same.wrapping_add((code.same.len() + REST) * BLOCK);
@@ -201,7 +204,7 @@ impl Runner<'_, '_> {
             let to = match target {
                 Target::Register(register) => Span::still(first.wrapping_add(register * BLOCK)),
                 Target::Dense(value) => Span::moving(self.dense(value, &scratch.parts)),
-                Target::Lanes(index) => Span::still(lanes.wrapping_add(index * LANES)),
+                Target::Lanes(index) => Span::still(lanes.wrapping_add(index * OF_LANES)),
                 Target::Store(store) => {
                     let store = &phase.stores[store];
                     let range = self.of_elements(size_of::<f32>(), self.count(Extent::Element));
@@ -275,7 +278,7 @@ impl Runner<'_, '_> {
             }
             let lanes = |of: Span| {
                 // SAFETY: a fold writes lanes.
-                unsafe { &mut *of.first.cast::<[f32; LANES]>() }
+                unsafe { &mut (*of.first.cast::<Lanes>()).values }
             };
             // SAFETY: a block of scratch memory, written just now or before.
             let values = |of: Span| unsafe { std::slice::from_raw_parts(of.first, count) };

@@ -193,7 +193,7 @@ fn numbers(from: f64, to: f64) -> impl Iterator<Item = f64> {
     even.chain(powers)
 }
 
-/// The functions of f64 and the standard library's, which are another's, differ by no more than a bit or two.
+/// The functions of f64 and the standard library's, which are another's, differ by no more than 3 ulp: the error of both.
 macro_rules! double_close {
     ($($name:ident, $from:expr, $to:expr, $other:expr;)*) => {
         #[test]
@@ -213,7 +213,7 @@ macro_rules! double_close {
                     }
                 }
                 println!("f64 {}: {} ulp apart at {:e}", stringify!($name), worst.0, worst.1);
-                assert!(worst.0 <= 2.0, "{}: {} ulp at {:e}", stringify!($name), worst.0, worst.1);
+                assert!(worst.0 <= 3.0, "{}: {} ulp at {:e}", stringify!($name), worst.0, worst.1);
             })*
         }
     };
