@@ -68,8 +68,12 @@ impl Instructions for Plain {
             bits.wrapping_sub(1)
         };
         // Of an infinite sum what is lost is not a number.
-        let is_exact = !(lost > 0.0 || lost < 0.0) || bits & 1 == 1;
-        (if is_exact { sum } else { f64::from_bits(odd) }) as f32
+        let has_lost = lost > 0.0 || lost < 0.0;
+        (if has_lost && bits & 1 == 0 {
+            f64::from_bits(odd)
+        } else {
+            sum
+        }) as f32
     }
 }
 

@@ -211,7 +211,7 @@ macro_rules! double_close {
                         true => 0.0,
                         false => (found - expected).abs() / ulp,
                     };
-                    if !(error <= worst.0) {
+                    if error.is_nan() || error > worst.0 {
                         worst = (error, x);
                     }
                 }
