@@ -68,7 +68,7 @@ impl Instructions for Plain {
             bits.wrapping_sub(1)
         };
         // Of an infinite sum what is lost is not a number.
-        let has_lost = lost > 0.0 || lost < 0.0;
+        let has_lost = lost.abs() > 0.0;
         (if has_lost && bits & 1 == 0 {
             f64::from_bits(odd)
         } else {
