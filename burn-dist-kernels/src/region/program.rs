@@ -9,7 +9,7 @@ use burn_dist_plan::region::{
     Binary, Extent as Kept, Fold, Instruction, Keep, Number, Region, Unary,
 };
 
-use super::blocks::Group;
+use super::blocks::code::Group;
 use super::error::RegionError;
 use super::kind::{Kind, Lane};
 

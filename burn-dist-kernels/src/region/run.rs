@@ -7,7 +7,7 @@ use burn_dist_plan::region::Number;
 use bytemuck::Pod;
 
 use super::ahead::Ahead;
-use super::blocks;
+use super::blocks::scratch::Scratch;
 use super::casts;
 use super::folds::Folds;
 use super::geometry::Geometry;
@@ -66,7 +66,7 @@ pub(super) enum Leave<'a> {
 pub(super) struct Arena {
     pub slots: Vec<Buffer>,
     pub scratch: [Buffer; 3],
-    pub scratch_of_code: blocks::Scratch,
+    pub scratch_of_code: Scratch,
     /// Where the elements of operands are, in bytes of their memory; `None`: in their slot.
     pub found: Vec<Option<Range<usize>>>,
     pub ahead: Ahead,

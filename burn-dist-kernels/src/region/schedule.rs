@@ -1,6 +1,6 @@
 //! The order of a region's steps: which phase they are in, and which buffers they use.
 
-use super::blocks;
+use super::blocks::maker::groups;
 use super::kind::Stored;
 use super::program::{
     Builder, Extent, Leaves, Phase, Program, ResultOf, Step, Store, Value, WHOLE, What,
@@ -192,7 +192,7 @@ impl Builder<'_> {
             }
         }
         for phase in &mut phases {
-            phase.groups = blocks::groups(phase, operands, &self.values, &results);
+            phase.groups = groups(phase, operands, &self.values, &results);
         }
         let has_rows = self.values.iter().any(|value| value.extent == Extent::Row);
         let each_element =

@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 
 use burn_dist_plan::region::{Binary, Fold, LANES_OF_A_SUM, Unary};
 
-use super::{BLOCK, Make};
+use super::code::{BLOCK, Make};
 use crate::region::functions::{Instructions, Single};
 use crate::region::halves::{Half, rounded_bf16, rounded_f16};
 use crate::region::loops::{larger, smaller};

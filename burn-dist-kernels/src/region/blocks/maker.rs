@@ -2,9 +2,75 @@
 
 use burn_dist_plan::region::{Binary, Fold, Unary};
 
-use super::{Code, Instruction, Make, Place, Target, is_f32, make};
+use super::code::{Code, Group, Instruction, Make, Read, Target};
+use super::loops;
 use crate::region::kind::{Kind, Lane, Stored};
-use crate::region::program::{Extent, Leaves, Phase, ResultOf, Step, Value, rounds};
+use crate::region::program::{Extent, Leaves, Phase, ResultOf, Step, Value, What, rounds};
+
+fn is_f32(kind: Kind) -> bool {
+    kind.lane == Lane::F32
+}
+
+/// Returns what a step makes in blocks, if it can.
+fn make(step: &Step, values: &[Value]) -> Option<Make> {
+    let of_f32 = |value: usize| is_f32(values[value].kind);
+    if !of_f32(step.result) || !step.reads().iter().all(|read| of_f32(*read)) {
+        return None;
+    }
+    let folds = matches!(step.what, What::Fold(_));
+    if !folds && values[step.result].extent != Extent::Element {
+        return None;
+    }
+    match step.what {
+        What::Spread => Some(Make::Copy),
+        // Another type that is computed in f32: what it rounds to comes after.
+        What::Cast => Some(Make::Copy),
+        What::Unary(op) => loops::has_unary(op).then_some(Make::Unary(op)),
+        What::Binary(op) => loops::has_binary(op).then_some(Make::Binary(op)),
+        What::Fold(fold) => Some(Make::Fold(fold)),
+        _ => None,
+    }
+}
+
+/// Returns the steps of a phase in groups: as many that run together as there are one after the other.
+pub(in crate::region) fn groups(
+    phase: &mut Phase,
+    operands: usize,
+    values: &[Value],
+    results: &[ResultOf],
+) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    for (index, step) in phase.elements.iter().enumerate() {
+        let can = make(step, values).is_some();
+        match groups.last_mut() {
+            Some(group) if group.code.is_some() == can => group.steps.end = index + 1,
+            _ => groups.push(Group {
+                steps: index..index + 1,
+                code: can.then(Code::empty),
+            }),
+        }
+    }
+    // What runs together leaves together, or is stored after.
+    for group in groups.iter().filter(|group| group.code.is_some()) {
+        for step in &mut phase.elements[group.steps.clone()] {
+            if step.output.take().is_some() {
+                let stores = phase.stores.iter_mut();
+                let own = stores.filter(|store| store.value == step.result);
+                own.for_each(|store| store.by_step = false);
+            }
+        }
+    }
+    let phase = &*phase;
+    let num = groups.len();
+    for (index, group) in groups.iter_mut().enumerate() {
+        if group.code.is_some() {
+            let is_last = index + 1 == num;
+            let steps = &phase.elements[group.steps.clone()];
+            group.code = Some(code(phase, operands, values, results, is_last, steps));
+        }
+    }
+    groups
+}
 
 /// A step, or two that are one loop.
 #[derive(Clone, Copy)]
@@ -27,11 +93,11 @@ struct Maker<'a> {
     is_last: bool,
     code: Code,
     /// Where values are.
-    at: Vec<Place>,
+    at: Vec<Read>,
 }
 
 /// Returns the code of some steps of a phase, which the phase's stores come after if they are its last.
-pub(super) fn code(
+fn code(
     phase: &Phase,
     operands: usize,
     values: &[Value],
@@ -46,7 +112,7 @@ pub(super) fn code(
         results,
         is_last,
         code: Code::empty(),
-        at: vec![Place::Nothing; values.len()],
+        at: vec![Read::Nothing; values.len()],
     };
     maker.make(steps);
     maker.code
@@ -76,20 +142,20 @@ impl Maker<'_> {
             let is_own = own[step.result] == value.reads && !value.is_kept;
             let mut place = || {
                 next += 1;
-                Place::Register(next - 1)
+                Read::Register(next - 1)
             };
             let rounds_to = match step.make {
                 Make::Fold(_) | Make::Products => None,
                 _ => value.kind.half().filter(|_| step.rounds),
             };
             let (target, at) = match step.make {
-                Make::Fold(fold) => (self.fold(step.result, fold), Place::Nothing),
-                Make::Products => (self.fold(step.result, Fold::Sum), Place::Nothing),
+                Make::Fold(fold) => (self.fold(step.result, fold), Read::Nothing),
+                Make::Products => (self.fold(step.result, Fold::Sum), Read::Nothing),
                 _ if is_own => {
                     let at = place();
                     (target_of(at), at)
                 }
-                _ => (Target::Dense(step.result), Place::Dense(step.result)),
+                _ => (Target::Dense(step.result), Read::Dense(step.result)),
             };
             if target == Target::Dense(step.result) {
                 self.code.dense.push(step.result);
@@ -101,7 +167,7 @@ impl Maker<'_> {
                     self.push(step.make, reads, target_of(unrounded));
                     self.push(
                         Make::Round(half),
-                        [unrounded, Place::Nothing, Place::Nothing],
+                        [unrounded, Read::Nothing, Read::Nothing],
                         target,
                     );
                 }
@@ -133,7 +199,7 @@ impl Maker<'_> {
         can.collect()
     }
 
-    fn push(&mut self, make: Make, reads: [Place; 3], to: Target) {
+    fn push(&mut self, make: Make, reads: [Read; 3], to: Target) {
         self.code.instructions.push(Instruction {
             make,
             reads,
@@ -148,15 +214,15 @@ impl Maker<'_> {
     }
 
     /// Returns where values are read.
-    fn places(&mut self, reads: &[usize]) -> [Place; 3] {
-        let mut places = [Place::Nothing; 3];
+    fn places(&mut self, reads: &[usize]) -> [Read; 3] {
+        let mut places = [Read::Nothing; 3];
         for (place, read) in places.iter_mut().zip(reads) {
             *place = match (self.at[*read], self.values[*read].extent) {
-                (Place::Nothing, Extent::Element) => Place::Dense(*read),
-                (Place::Nothing, _) => {
+                (Read::Nothing, Extent::Element) => Read::Dense(*read),
+                (Read::Nothing, _) => {
                     let same = &mut self.code.same;
                     let found = same.iter().position(|value| value == read);
-                    Place::Same(found.unwrap_or_else(|| {
+                    Read::Same(found.unwrap_or_else(|| {
                         same.push(*read);
                         same.len() - 1
                     }))
@@ -274,7 +340,7 @@ impl Maker<'_> {
             let number = self.code.instructions.len();
             if store.leaves == Leaves::Each
                 && self.values[store.value].reads == 1
-                && let Place::Register(register) = reads[0]
+                && let Read::Register(register) = reads[0]
             {
                 let makes = |of: &&mut Instruction| of.to == Target::Register(register);
                 if let Some(of) = self.code.instructions.iter_mut().find(makes) {
@@ -286,8 +352,8 @@ impl Maker<'_> {
     }
 
     /// Takes out the last instruction, if it makes a product and nothing else, and returns what that reads.
-    fn product(&mut self, place: Place) -> Option<[Place; 3]> {
-        let Place::Register(register) = place else {
+    fn product(&mut self, place: Read) -> Option<[Read; 3]> {
+        let Read::Register(register) = place else {
             return None;
         };
         let last = self
@@ -298,8 +364,8 @@ impl Maker<'_> {
         let Instruction { make, reads, .. } = self.code.instructions[last];
         let has_left = self.code.instructions.iter().any(|of| of.leave.is_some());
         // What has a slot for a while only is read where it stands.
-        let stays = |place: &Place| match place {
-            Place::Dense(value) => {
+        let stays = |place: &Read| match place {
+            Read::Dense(value) => {
                 *value < self.operands
                     || self.values[*value].is_kept
                     || self.code.dense.contains(value)
@@ -318,7 +384,7 @@ impl Maker<'_> {
         let mut last = vec![0; num];
         for (index, instruction) in self.code.instructions.iter().enumerate() {
             for place in instruction.reads {
-                if let Place::Register(register) = place {
+                if let Read::Register(register) = place {
                     last[register] = index;
                 }
             }
@@ -336,7 +402,7 @@ impl Maker<'_> {
             }
             let mut ended = Vec::new();
             for place in &mut instruction.reads {
-                if let Place::Register(register) = place {
+                if let Read::Register(register) = place {
                     if last[*register] == index && !ended.contains(register) {
                         ended.push(*register);
                         free.push(at[*register]);
@@ -348,9 +414,9 @@ impl Maker<'_> {
     }
 }
 
-fn target_of(place: Place) -> Target {
+fn target_of(place: Read) -> Target {
     match place {
-        Place::Register(register) => Target::Register(register),
+        Read::Register(register) => Target::Register(register),
         other => unreachable!("{other:?} is no register"),
     }
 }

@@ -4,28 +4,15 @@ use std::ops::Range;
 
 use burn_dist_plan::region::{Fold, ROWS_OF_A_SUM};
 
+use super::code::{BLOCK, Code, Make, ROW_MIN, Read, Target};
 use super::loops::{LANES, Lanes, Ready, Span};
-use super::{BLOCK, Code, Make, Place, ROW_MIN, Target};
+use super::scratch::Scratch;
 use crate::region::ahead::Ahead;
 use crate::region::folds::Folds;
 use crate::region::functions::Instructions;
 use crate::region::level::Loop;
-use crate::region::memory::Buffer;
 use crate::region::program::{Extent, Leaves, Phase};
 use crate::region::run::{Leave, Part, Runner};
-
-/// Scratch memory of code.
-#[derive(Default)]
-pub(in crate::region) struct Scratch {
-    /// Registers, blocks of the same value, lanes of folds, and blocks for the rest of a row.
-    blocks: Buffer,
-    ready: Vec<Ready>,
-    parts: Vec<(*mut u8, usize)>,
-    /// Instructions that another does the work of.
-    skips: Vec<bool>,
-    /// Instructions that add to sums over rows, and the sums.
-    sums: Vec<(usize, *mut f32)>,
-}
 
 /// Blocks for the rest of a row: what an instruction reads, and what it writes.
 const REST: usize = 4;
@@ -171,10 +158,10 @@ impl Runner<'_, '_> {
             let mut reads = [Span::still(first); 3];
             for (read, place) in reads.iter_mut().zip(instruction.reads) {
                 *read = match place {
-                    Place::Nothing => break,
-                    Place::Register(register) => Span::still(first.wrapping_add(register * BLOCK)),
-                    Place::Same(index) => Span::still(same.wrapping_add(index * BLOCK)),
-                    Place::Dense(value) => Span::moving(self.dense(value, &scratch.parts)),
+                    Read::Nothing => break,
+                    Read::Register(register) => Span::still(first.wrapping_add(register * BLOCK)),
+                    Read::Same(index) => Span::still(same.wrapping_add(index * BLOCK)),
+                    Read::Dense(value) => Span::moving(self.dense(value, &scratch.parts)),
                 };
             }
             let mut make = instruction.make;
@@ -187,12 +174,12 @@ impl Runner<'_, '_> {
                     let later = &code.instructions[index + 1..];
                     later
                         .iter()
-                        .any(|later| later.reads.contains(&Place::Dense(operand)))
+                        .any(|later| later.reads.contains(&Read::Dense(operand)))
                 };
                 let is_direct = match &self.leaves[phase.stores[store].output] {
                     Leave::New { streams, .. } => !streams,
                     Leave::Over(operand) => {
-                        !is_read(*operand) && !instruction.reads.contains(&Place::Dense(*operand))
+                        !is_read(*operand) && !instruction.reads.contains(&Read::Dense(*operand))
                     }
                     Leave::Sums(_) => false,
                 };

@@ -141,7 +141,8 @@ impl<T: Pod> Turn<'_, T> {
             let many = TURNED.min(columns - first);
             for index in first..first + many {
                 // What is read next of the same rows.
-                let next = (at + (column + side + index) as isize * self.from_apart) as usize + row;
+                let next = at + (column + side + index) as isize * self.from_apart + row as isize;
+                let next = usize::try_from(next).unwrap_or(usize::MAX);
                 if let Some(next) = self.from.get(next..next.saturating_add(rows)) {
                     ahead::fetch_all(bytemuck::cast_slice(next));
                 }

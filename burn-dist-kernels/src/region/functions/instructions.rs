@@ -1,6 +1,6 @@
 //! Instructions that loops are compiled with, where they are not those of plain arithmetic.
 
-/// What a processor has, or how it is made up for with the same bits.
+/// Instructions of a processor, or plain arithmetic that has the same bits.
 pub(in crate::region) trait Instructions: Copy {
     /// True if the processor has AVX.
     const AVX: bool;
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn halves_are_told_apart() {
+    fn sums_near_a_half_round_to_their_side() {
         // 1 + 2^-24 lies half way between two numbers; a little more or less is not.
         let half = f32::from_bits(0x3380_0000);
         let little = f32::from_bits(0x0d80_0000);
