@@ -1,8 +1,8 @@
 //! A matrix whose rows are the columns of memory, tile by tile.
 //!
-//! A tile is read in runs along memory, turned in registers, and written in runs along the result, in whole lines of the
-//! cache where rows begin alike. Tiles that lie beside each other come one after the other, in squares of as many pages
-//! as a processor knows the places of.
+//! A tile is read in runs along memory, turned in registers, and written in runs along the result, in whole lines of
+//! the cache where rows begin alike. Tiles that lie one behind the other in memory come one after the other, in squares
+//! of as many pages as a processor knows the places of.
 
 use std::mem::MaybeUninit;
 

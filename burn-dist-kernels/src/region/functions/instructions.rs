@@ -9,8 +9,8 @@ pub(in crate::region) trait Instructions: Copy {
     fn fused(x: f32, y: f32, z: f32) -> f32;
 }
 
-/// The processor's own instruction: on AArch64, or where a build says that there is one. In tests, where loops may not be
-/// compiled for it, it is a call.
+/// The processor's own instruction: on AArch64, or where a build says that there is one. In tests, where loops may not
+/// be compiled for it, it is a call.
 #[derive(Clone, Copy, Debug)]
 #[cfg(any(test, target_arch = "aarch64", target_feature = "fma"))]
 pub(in crate::region) struct Own;

@@ -13,14 +13,14 @@
 //! | all others | 1 ulp | |
 //! | square root, reciprocal, sums, products, quotients, roundings | exactly rounded | |
 //!
-//! Functions of f64, and of f32 those that are rarely hot, are those of the crate `libm`, one number at a time: with the
-//! standard library's they agree to 3 ulp on a dense grid.
+//! Functions of f64, and of f32 those that are rarely hot, are those of the crate `libm`, one number at a time: with
+//! the standard library's they agree to 3 ulp on a dense grid.
 //!
 //! # Source
-//! Polynomial of `tanh`, and how `exp` is reduced: Cephes (Moshier); of `sin` and `cos`, and the reduction of their arguments:
-//! FreeBSD's msun; those of `exp` and `erf` are fits of our own. There are crates of such functions, but they use fused
-//! multiply-add only where a processor has it (`rten-vecmath`), so that bits would depend on it, or need a nightly
-//! compiler (`sleef`).
+//! Polynomial of `tanh`, and how `exp` is reduced: Cephes (Moshier); of `sin` and `cos`, and the reduction of their
+//! arguments: FreeBSD's msun; those of `exp` and `erf` are fits of our own. There are crates of such functions, but they
+//! use fused multiply-add only where a processor has it (`rten-vecmath`), so that bits would depend on it, or need a
+//! nightly compiler (`sleef`).
 
 mod double;
 mod instructions;

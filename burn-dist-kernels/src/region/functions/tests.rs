@@ -196,7 +196,8 @@ fn numbers(from: f64, to: f64) -> impl Iterator<Item = f64> {
     even.chain(powers)
 }
 
-/// The functions of f64 and the standard library's, which are another's, differ by no more than 3 ulp: the error of both.
+/// The functions of f64 and the standard library's, which are another's, differ by no more than 3 ulp, the error of
+/// both.
 macro_rules! double_close {
     ($($name:ident, $from:expr, $to:expr, $other:expr;)*) => {
         #[test]
