@@ -1,8 +1,8 @@
 //! Regions against the memory's own speed: how much of the rate of a copy they reach, with one thread and with two.
 //!
 //! A region's bytes are those of its operands and results, each moved once; the bound is a copy of the standard library
-//! over as many threads, measured between them. What arithmetic takes where all is in the cache comes first. `cargo bench -p burn-dist-kernels --bench regions`; the last line is
-//! JSON.
+//! over as many threads, measured between them. What arithmetic takes where all is in the cache comes first.
+//! `cargo bench -p burn-dist-kernels --bench regions`; the last line is JSON.
 
 use std::mem::MaybeUninit;
 use std::time::Instant;

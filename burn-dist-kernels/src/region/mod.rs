@@ -3,8 +3,8 @@
 //!
 //! [`Kernel::new`] makes a region ready once, [`Kernel::run`] runs it on memory with any strides; [`run`] does both.
 //!
-//! A run goes through its rows in chunks, several times where rows are folded. Instructions of f32 that follow each other
-//! go through a chunk together, block by block, so that values stay in the first cache and the processor computes
+//! A run goes through its rows in chunks, several times where rows are folded. Instructions of f32 that follow each
+//! other go through a chunk together, block by block, so that values stay in the first cache and the processor computes
 //! quotients of one block beside the sums of the next; each other one is a loop over the chunk. All loops are vectors
 //! (AVX-512, AVX2, NEON, or what the target has), values of rows and constants are read as they are, and short rows run
 //! many at a time. Rows are shared among the threads of rayon's current pool; small regions run on the caller.

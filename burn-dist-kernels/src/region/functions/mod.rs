@@ -18,9 +18,9 @@
 //!
 //! # Source
 //! Polynomial of `tanh`, and how `exp` is reduced: Cephes (Moshier); of `sin` and `cos`, and the reduction of their
-//! arguments: FreeBSD's msun; those of `exp` and `erf` are fits of our own. There are crates of such functions, but they
-//! use fused multiply-add only where a processor has it (`rten-vecmath`), so that bits would depend on it, or need a
-//! nightly compiler (`sleef`).
+//! arguments: FreeBSD's msun; those of `exp` and `erf` are fits of our own. There are crates of such functions, but
+//! they use fused multiply-add only where a processor has it (`rten-vecmath`), so that bits would depend on it, or need
+//! a nightly compiler (`sleef`).
 
 mod double;
 mod instructions;
