@@ -1,8 +1,8 @@
 //! Regions against the memory's own speed: how much of the rate of a copy they reach, with one thread and with two.
 //!
 //! A region's bytes are those of its operands and results, each moved once; the bound is a copy of the standard library
-//! over as many threads, measured between them. `cargo bench -p burn-dist-kernels --bench regions`; the last line is
-//! JSON.
+//! over as many threads, measured between them. What arithmetic takes where all is in the cache comes first.
+//! `cargo bench -p burn-dist-kernels --bench regions`; the last line is JSON.
 
 use std::mem::MaybeUninit;
 use std::time::Instant;
@@ -239,8 +239,8 @@ fn strides(space: &[usize]) -> Vec<isize> {
     strides
 }
 
-/// GB/s of a region.
-fn rate(work: &Work) -> (usize, f64) {
+/// Bytes of a region, and the least seconds of some runs.
+fn least(work: &Work, times: usize) -> (usize, f64) {
     let region = &work.region;
     let total: usize = region.space.iter().product();
     let rows = total / region.space[region.space.len() - 1];
@@ -279,7 +279,7 @@ fn rate(work: &Work) -> (usize, f64) {
         Number::Float(0.001),
     ];
     let mut best = f64::INFINITY;
-    for _ in 0..5 {
+    for _ in 0..times {
         let mut operands: Vec<Operand<'_>> = memories
             .iter_mut()
             .zip(&strides_of)
@@ -314,7 +314,13 @@ fn rate(work: &Work) -> (usize, f64) {
         best = best.min(start.elapsed().as_secs_f64());
     }
     std::hint::black_box((&memories, &made));
-    (bytes, bytes as f64 / best / 1e9)
+    (bytes, best)
+}
+
+/// GB/s of a region.
+fn rate(work: &Work) -> (usize, f64) {
+    let (bytes, seconds) = least(work, 5);
+    (bytes, bytes as f64 / seconds / 1e9)
 }
 
 /// A copy in another order.
@@ -432,6 +438,22 @@ fn main() {
         println!("small: a sum of {side}x{side} takes {nanoseconds:.0} ns");
         lines.push(format!("\"small {side}\": {nanoseconds:.0}"));
     }
+    // What arithmetic alone takes: all of it is in the second cache.
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build();
+    pool.expect("a pool").install(|| {
+        for work in works(8, 4096, 32 << 10) {
+            if is_asked(&format!("{} in the cache", work.name)) {
+                let elements: usize = work.region.space.iter().product();
+                let (_, seconds) = least(&work, 3000);
+                let nanoseconds = seconds * 1e9 / (elements / 16) as f64;
+                println!(
+                    "cache: {:<17} {nanoseconds:.2} ns for 16 elements",
+                    work.name
+                );
+                lines.push(format!("\"{} in the cache\": {nanoseconds:.2}", work.name));
+            }
+        }
+    });
     let from: Vec<f32> = (0..32 << 20).map(|i| i as f32).collect();
     let mut to = vec![0.0; from.len()];
     for threads in [1, 2] {

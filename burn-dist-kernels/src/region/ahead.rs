@@ -39,8 +39,19 @@ impl Ahead {
         if weight == 0 || self.lines == 0 {
             return;
         }
-        let mut quota = (self.lines * weight).div_ceil(self.weight.max(weight));
+        let quota = (self.lines * weight).div_ceil(self.weight.max(weight));
         self.weight = self.weight.saturating_sub(weight);
+        self.ask_lines(quota);
+    }
+
+    /// Returns the lines of one of some parts of what is left.
+    pub(super) fn share(&self, parts: usize) -> usize {
+        self.lines.div_ceil(parts.max(1))
+    }
+
+    /// Asks for some lines.
+    #[inline]
+    pub(super) fn ask_lines(&mut self, mut quota: usize) {
         while quota > 0
             && let Some((first, end)) = self.ranges.last_mut()
         {

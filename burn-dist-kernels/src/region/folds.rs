@@ -186,32 +186,3 @@ macro_rules! integer_folds {
     };
 }
 integer_folds!(i8, i16, i32, i64, u8, u16, u32, u64);
-
-/// Folds products of elements of a row into lanes, each product rounded.
-pub(super) fn products_into_lanes(
-    level: Level,
-    lanes: &mut [f32; LANES],
-    left: &[f32],
-    right: &[f32],
-) {
-    struct Products<'a>(&'a mut [f32; LANES], &'a [f32], &'a [f32]);
-    impl NullaryFnOnce for Products<'_> {
-        type Output = ();
-        #[inline(always)]
-        fn call(self) {
-            let mut lanes = *self.0;
-            let (left, right) = (self.1.chunks_exact(LANES), self.2.chunks_exact(LANES));
-            let rest = left.remainder().iter().zip(right.remainder());
-            for (left, right) in left.zip(right) {
-                for lane in 0..LANES {
-                    lanes[lane] += left[lane] * right[lane];
-                }
-            }
-            for (lane, (x, y)) in lanes.iter_mut().zip(rest) {
-                *lane += x * y;
-            }
-            *self.0 = lanes;
-        }
-    }
-    level.run(Products(lanes, left, right));
-}

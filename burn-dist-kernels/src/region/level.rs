@@ -2,8 +2,31 @@
 
 use pulp::NullaryFnOnce;
 
+#[cfg(target_arch = "x86_64")]
+use super::functions::WithAvx;
+use super::functions::{Instructions, Portable};
+
+/// A loop that knows [what it is compiled with](Instructions).
+pub(super) trait Loop {
+    type Output;
+    fn call<I: Instructions>(self) -> Self::Output;
+}
+
+/// Such a loop, compiled for processors that have AVX2, and fused multiply-add with it.
+#[cfg(target_arch = "x86_64")]
+struct Wide<L>(L);
+
+#[cfg(target_arch = "x86_64")]
+impl<L: Loop> NullaryFnOnce for Wide<L> {
+    type Output = L::Output;
+    #[inline(always)]
+    fn call(self) -> L::Output {
+        self.0.call::<WithAvx>()
+    }
+}
+
 /// Instructions that loops are compiled for. Results are the same at every level: nothing is contracted to a fused
-/// multiply-add.
+/// multiply-add, and where a function says so, all levels have it.
 #[derive(Clone, Copy, Debug)]
 pub struct Level(Of);
 
@@ -54,6 +77,18 @@ impl Level {
             Of::V3(simd) => pulp::Simd::vectorize(simd, op),
             #[cfg(target_arch = "x86_64")]
             Of::V4(simd) => pulp::Simd::vectorize(simd, op),
+        }
+    }
+
+    /// Runs a loop that knows what it is compiled with.
+    #[inline(always)]
+    pub(super) fn run_fused<L: Loop>(self, of: L) -> L::Output {
+        match self.0 {
+            Of::Portable => of.call::<Portable>(),
+            #[cfg(target_arch = "x86_64")]
+            Of::V3(simd) => pulp::Simd::vectorize(simd, Wide(of)),
+            #[cfg(target_arch = "x86_64")]
+            Of::V4(simd) => pulp::Simd::vectorize(simd, Wide(of)),
         }
     }
 

@@ -73,6 +73,11 @@ impl Buffer {
         self.0.len() * size_of::<Line>()
     }
 
+    /// Returns its first byte.
+    pub(super) fn first(&mut self) -> *mut u8 {
+        self.0.as_mut_ptr().cast()
+    }
+
     /// Returns its elements.
     #[inline]
     pub(super) fn elements<T: Pod>(&self) -> &[T] {

@@ -3,15 +3,18 @@
 //!
 //! [`Kernel::new`] makes a region ready once, [`Kernel::run`] runs it on memory with any strides; [`run`] does both.
 //!
-//! A run goes through its rows in chunks that fit the first cache. Each instruction is one loop over the chunk in
-//! vectors (AVX-512, AVX2, NEON, or what the target has), values of rows and constants are read as they are, and short
-//! rows run many at a time. Rows are shared among the threads of rayon's current pool; small regions run on the caller.
+//! A run goes through its rows in chunks, several times where rows are folded. Instructions of f32 that follow each
+//! other go through a chunk together, block by block, so that values stay in the first cache and the processor computes
+//! quotients of one block beside the sums of the next; each other one is a loop over the chunk. All loops are vectors
+//! (AVX-512, AVX2, NEON, or what the target has), values of rows and constants are read as they are, and short rows run
+//! many at a time. Rows are shared among the threads of rayon's current pool; small regions run on the caller.
 //!
 //! # Bits
 //! A result depends on nothing but its operands: not on chunks, threads, strides, the processor or which instructions
-//! share a region. Sums have [one order](burn_dist_plan::region::LANES_OF_A_SUM), nothing is contracted to fused
-//! multiply-add, functions are [our own](functions) or those of the crate `libm`, and floats of 16 bits are computed in
-//! f32 and rounded after every instruction (a fold: once).
+//! share a region. Sums have [one order](burn_dist_plan::region::LANES_OF_A_SUM), instructions are never
+//! contracted to fused multiply-add, functions are [our own](functions) or those of the crate `libm`, and floats of 16
+//! bits are computed in f32 and rounded after every instruction (a fold: once). What a function of our own rounds once
+//! is rounded once on every processor.
 //!
 //! # Bad input
 //! | what | result |
@@ -25,14 +28,15 @@
 //!
 //! # Source
 //! Chunks that stay in the cache and one loop for each instruction are those of vectorised query engines (Boncz,
-//! Zukowski and Nes, "MonetDB/X100", CIDR 2005). Differs: two instructions of f32 share a loop where only the second
-//! reads the first.
+//! Zukowski and Nes, "MonetDB/X100", CIDR 2005). Differs: blocks are as short as the processor looks ahead, and two
+//! instructions of f32 share a loop where only the second reads the first.
 //!
 //! # Left out
 //! Quantized types, and sums and products of bools. An operand whose rows do not run through memory is gathered,
 //! element by element: where it is large, it is better [copied](copy) before.
 
 mod ahead;
+mod blocks;
 mod casts;
 mod copy;
 mod error;
@@ -44,7 +48,9 @@ mod kind;
 mod level;
 mod loops;
 mod memory;
+mod operands;
 mod program;
+mod results;
 mod run;
 mod schedule;
 mod steps;

@@ -9,6 +9,7 @@ use burn_dist_plan::region::{
     Binary, Extent as Kept, Fold, Instruction, Keep, Number, Region, Unary,
 };
 
+use super::blocks::code::Group;
 use super::error::RegionError;
 use super::kind::{Kind, Lane};
 
@@ -62,14 +63,6 @@ pub(super) enum What {
     Powi,
     Select,
     Fold(Fold),
-    /// Two functions of one loop: the second of the first and a third value, which may be on the left.
-    Pair {
-        first: Binary,
-        second: Binary,
-        is_left: bool,
-    },
-    /// The sum of the products of two values.
-    Products,
     /// The same value for every element of a row, or for every row.
     Spread,
 }
@@ -118,7 +111,6 @@ impl Step {
             What::Unary(op) if is_long(op) => LONG,
             What::Powi | What::Binary(Binary::Pow | Binary::Rem | Binary::ArcTan2) => LONG,
             What::Unary(Unary::Sqrt | Unary::Recip) | What::Binary(Binary::Div) => 4,
-            What::Pair { first, second, .. } if first == Binary::Div || second == Binary::Div => 4,
             _ => 1,
         }
     }
@@ -126,6 +118,14 @@ impl Step {
     pub(super) fn is_load(&self) -> bool {
         matches!(self.what, What::Load { .. })
     }
+}
+
+/// Returns whether a step makes what is not rounded to 16 bits yet.
+pub(super) fn rounds(what: What) -> bool {
+    !matches!(
+        what,
+        What::Spread | What::Select | What::Constant(_) | What::Scalar(_)
+    )
 }
 
 /// How a value leaves.
@@ -151,6 +151,8 @@ pub(super) struct Phase {
     /// Steps of rows, before those of elements.
     pub rows: Vec<Step>,
     pub elements: Vec<Step>,
+    /// The same in groups, of which some run together.
+    pub groups: Vec<Group>,
     /// Values that leave after the elements of a chunk.
     pub stores: Vec<Store>,
     /// Values that leave after all elements of a row.

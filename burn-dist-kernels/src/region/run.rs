@@ -3,32 +3,33 @@
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use burn_dist_plan::region::{Number, ROWS_OF_A_SUM};
+use burn_dist_plan::region::Number;
 use bytemuck::Pod;
 
 use super::ahead::Ahead;
+use super::blocks::scratch::Scratch;
 use super::casts;
 use super::folds::Folds;
 use super::geometry::Geometry;
-use super::kind::{Kind, Lane, Stored};
+use super::kind::{Kind, Lane};
 use super::level::Level;
 use super::memory::{Buffer, places};
-use super::program::{Extent, Leaves, Program, Step, Store, WHOLE, What, is_long};
+use super::program::{Extent, Phase, Program, Step, What, is_long, rounds};
 
 /// Calls with the type that a value is computed in; a bool is a `u8`.
 macro_rules! by_lane {
     ($lane:expr, $type:ident => $made:expr) => {
         match $lane {
-            Lane::F32 => by_lane!(@ $type, f32, $made),
-            Lane::F64 => by_lane!(@ $type, f64, $made),
-            Lane::I8 => by_lane!(@ $type, i8, $made),
-            Lane::I16 => by_lane!(@ $type, i16, $made),
-            Lane::I32 => by_lane!(@ $type, i32, $made),
-            Lane::I64 => by_lane!(@ $type, i64, $made),
-            Lane::U8 | Lane::Bool => by_lane!(@ $type, u8, $made),
-            Lane::U16 => by_lane!(@ $type, u16, $made),
-            Lane::U32 => by_lane!(@ $type, u32, $made),
-            Lane::U64 => by_lane!(@ $type, u64, $made),
+            $crate::region::kind::Lane::F32 => by_lane!(@ $type, f32, $made),
+            $crate::region::kind::Lane::F64 => by_lane!(@ $type, f64, $made),
+            $crate::region::kind::Lane::I8 => by_lane!(@ $type, i8, $made),
+            $crate::region::kind::Lane::I16 => by_lane!(@ $type, i16, $made),
+            $crate::region::kind::Lane::I32 => by_lane!(@ $type, i32, $made),
+            $crate::region::kind::Lane::I64 => by_lane!(@ $type, i64, $made),
+            $crate::region::kind::Lane::U8 | $crate::region::kind::Lane::Bool => by_lane!(@ $type, u8, $made),
+            $crate::region::kind::Lane::U16 => by_lane!(@ $type, u16, $made),
+            $crate::region::kind::Lane::U32 => by_lane!(@ $type, u32, $made),
+            $crate::region::kind::Lane::U64 => by_lane!(@ $type, u64, $made),
         }
     };
     (@ $type:ident, $of:ty, $made:expr) => {{
@@ -65,6 +66,7 @@ pub(super) enum Leave<'a> {
 pub(super) struct Arena {
     pub slots: Vec<Buffer>,
     pub scratch: [Buffer; 3],
+    pub scratch_of_code: Scratch,
     /// Where the elements of operands are, in bytes of their memory; `None`: in their slot.
     pub found: Vec<Option<Range<usize>>>,
     pub ahead: Ahead,
@@ -155,18 +157,31 @@ impl Runner<'_, '_> {
                     _ => rest,
                 };
                 self.arena.ahead.begin(phase.weight);
-                for step in &phase.elements {
-                    self.step(step);
-                }
-                for store in &phase.stores {
-                    self.store(store);
-                }
+                self.elements(phase);
                 self.column += self.len;
                 if self.column >= columns.end {
                     break;
                 }
             }
             for store in &phase.row_stores {
+                self.store(store);
+            }
+        }
+    }
+
+    /// Makes what a phase makes of the elements at hand, and has it leave.
+    fn elements(&mut self, phase: &Phase) {
+        let mut left = None;
+        for group in &phase.groups {
+            left = group.code.as_ref().filter(|code| self.code(code, phase));
+            if left.is_none() {
+                for step in &phase.elements[group.steps.clone()] {
+                    self.step(step);
+                }
+            }
+        }
+        for (index, store) in phase.stores.iter().enumerate() {
+            if !left.is_some_and(|code| code.stores[index]) {
                 self.store(store);
             }
         }
@@ -182,7 +197,7 @@ impl Runner<'_, '_> {
     }
 
     /// Returns where the values at hand are in the buffer of a value, and how many it has to have.
-    fn at(&self, value: usize) -> (Range<usize>, usize) {
+    pub(super) fn at(&self, value: usize) -> (Range<usize>, usize) {
         let value = &self.program.values[value];
         let count = self.count(value.extent);
         match value.is_kept && self.rows == 1 {
@@ -219,7 +234,6 @@ impl Runner<'_, '_> {
         match step.what {
             What::Load { from, to, asks } => return self.load(step.result, from..to, asks),
             What::Fold(fold) => return self.fold(fold, step),
-            What::Products => return self.fold(burn_dist_plan::region::Fold::Sum, step),
             _ => {}
         }
         let value = &self.program.values[step.result];
@@ -257,111 +271,15 @@ impl Runner<'_, '_> {
     }
 
     /// Returns where the elements at hand are among those of this part, in bytes.
-    fn of_elements(&self, size: usize, count: usize) -> Range<usize> {
+    pub(super) fn of_elements(&self, size: usize, count: usize) -> Range<usize> {
         let first = (self.row * self.geometry.len + self.column - self.first) * size;
         first..first + count * size
     }
 
     /// Returns where the rows at hand are among those of this part, in bytes.
-    fn of_rows(&self, size: usize) -> Range<usize> {
+    pub(super) fn of_rows(&self, size: usize) -> Range<usize> {
         let first = (self.row - self.first_row) * size;
         first..first + self.rows * size
-    }
-
-    /// Finds the elements of an operand: where they are, if they are one after the other as they are computed with;
-    /// otherwise they are brought there.
-    fn load(&mut self, operand: usize, share: Range<usize>, asks: bool) {
-        let value = &self.program.values[operand];
-        let passage = &self.geometry.operands[operand];
-        let size = value.kind.stored_size();
-        let is_plain = value.kind.stored == Stored::Plain;
-        let count = self.count(value.extent);
-        if let Part::Own(_) = self.parts[operand] {
-            let range = match value.extent {
-                Extent::Element => self.of_elements(size, count),
-                _ => self.of_rows(size),
-            };
-            if is_plain {
-                self.found(operand, range, share);
-                return;
-            }
-            if asks {
-                return;
-            }
-            let first = (range.start / size) as isize;
-            return self.bring(operand, |bring| bring.run(0, first, 1, count));
-        }
-        let (of_row, last) = match value.extent {
-            Extent::Element => (self.len, passage.last),
-            _ => (1, 0),
-        };
-        let across = self.column as isize * last;
-        let is_one_row = self.rows == 1 || value.extent == Extent::Once;
-        if (last == 1 || of_row == 1) && is_plain && (is_one_row || passage.in_order) {
-            let outer = &self.geometry.outer;
-            let mut first = passage.offset;
-            if value.extent != Extent::Once {
-                passage.each_row(outer, self.row, 1, |_, at| first = at + across);
-            }
-            let first = first as usize * size;
-            self.found(operand, first..first + count * size, share);
-            return;
-        }
-        if asks {
-            return;
-        }
-        self.arena.found[operand] = None;
-        if value.extent == Extent::Once {
-            return self.bring(operand, |bring| bring.run(0, passage.offset, 0, 1));
-        }
-        let (geometry, row, rows) = (self.geometry, self.row, self.rows);
-        self.bring(operand, |bring| {
-            passage.each_row(&geometry.outer, row, rows, |row, at| {
-                bring.run(row * of_row, at + across, last, of_row);
-            });
-        });
-    }
-
-    /// Notes where the elements of an operand are, and which are read next: those of the next chunk, or where phases go
-    /// through a row again, of the next row, for which each of the phases asks in part.
-    fn found(&mut self, operand: usize, range: Range<usize>, share: Range<usize>) {
-        let value = &self.program.values[operand];
-        if value.extent == Extent::Element {
-            let memory = match &self.parts[operand] {
-                Part::Whole(memory) => memory,
-                Part::Own(memory) => &**memory,
-            };
-            let apart = match self.program.phases.len() {
-                1 => range.len(),
-                _ => self.rows * self.geometry.len * value.kind.lane.size(),
-            };
-            let next = range.start + apart;
-            let of = |part: usize| next + range.len() * part / WHOLE;
-            self.arena
-                .ahead
-                .note(memory, of(share.start)..of(share.end));
-        }
-        self.arena.found[operand] = Some(range);
-    }
-
-    /// Fills the slot of an operand.
-    fn bring(&mut self, operand: usize, f: impl FnOnce(&mut Bring<'_>)) {
-        self.arena.found[operand] = None;
-        let value = &self.program.values[operand];
-        let count = self.count(value.extent);
-        let mut buffer = std::mem::take(&mut self.arena.slots[value.slot]);
-        buffer.reserve(count * value.kind.lane.size());
-        let memory = match &self.parts[operand] {
-            Part::Whole(memory) => memory,
-            Part::Own(memory) => &**memory,
-        };
-        f(&mut Bring {
-            level: self.level,
-            kind: value.kind,
-            to: &mut buffer,
-            from: memory,
-        });
-        self.arena.slots[value.slot] = buffer;
     }
 
     /// Folds the elements at hand of each row.
@@ -374,9 +292,7 @@ impl Runner<'_, '_> {
             const LANES: usize = super::folds::LANES;
             buffer.reserve(self.rows.max(LANES) * size_of::<T>());
             let to = buffer.elements_mut::<T>();
-            if step.what == What::Products {
-                self.products(step, &mut buffer.elements_mut::<f32>()[..self.rows.max(LANES)]);
-            } else if self.rows == 1 {
+            if self.rows == 1 {
                 let elements = self.values::<T>(step.reads[0]);
                 // Lanes stay in the buffer until the row is at its end.
                 let mut lanes = [T::neutral(fold); LANES];
@@ -399,36 +315,8 @@ impl Runner<'_, '_> {
         self.arena.slots[value.slot] = buffer;
     }
 
-    /// Folds the products of the elements at hand of each row.
-    fn products(&self, step: &Step, to: &mut [f32]) {
-        use super::folds::{LANES, products_into_lanes};
-        let fold = burn_dist_plan::region::Fold::Sum;
-        let (left, right) = (
-            self.values::<f32>(step.reads[0]),
-            self.values::<f32>(step.reads[1]),
-        );
-        if self.rows > 1 {
-            for (row, to) in to[..self.rows].iter_mut().enumerate() {
-                let mut lanes = [0.0; LANES];
-                let of = row * self.len..(row + 1) * self.len;
-                products_into_lanes(self.level, &mut lanes, &left[of.clone()], &right[of]);
-                *to = f32::of_lanes(fold, &lanes);
-            }
-            return;
-        }
-        let mut lanes = [0.0; LANES];
-        if self.column > 0 {
-            lanes.copy_from_slice(&to[..LANES]);
-        }
-        products_into_lanes(self.level, &mut lanes, left, right);
-        to[..LANES].copy_from_slice(&lanes);
-        if self.column + self.len == self.geometry.len {
-            to[0] = f32::of_lanes(fold, &lanes);
-        }
-    }
-
     /// Rounds what was folded, and has bools be bools.
-    fn after_fold(&self, buffer: &mut Buffer, kind: Kind) {
+    pub(super) fn after_fold(&self, buffer: &mut Buffer, kind: Kind) {
         if kind.lane == Lane::Bool {
             // Of no elements the neutral byte is not a bool.
             let bools = &mut buffer.elements_mut::<u8>()[..self.rows];
@@ -440,177 +328,6 @@ impl Runner<'_, '_> {
                 half,
                 &mut buffer.elements_mut::<f32>()[..self.rows],
             );
-        }
-    }
-
-    /// Has a value leave.
-    fn store(&mut self, store: &Store) {
-        let result = &self.program.results[store.output];
-        if let Leaves::Over(fold) = store.leaves {
-            return self.add_up(store, fold);
-        }
-        let size = result.kind.stored_size();
-        let range = match result.extent {
-            Extent::Element => self.of_elements(size, self.count(Extent::Element)),
-            _ => self.of_rows(size),
-        };
-        match &mut self.leaves[store.output] {
-            Leave::New { bytes, streams } => {
-                let streams = *streams;
-                if store.by_step && !streams {
-                    return;
-                }
-                let bytes = std::mem::take(bytes);
-                match streams {
-                    true => by_lane!(result.kind.lane, T => {
-                        let values = self.values::<T>(store.value);
-                        super::stream::write(&mut bytes[range], bytemuck::cast_slice(values));
-                    }),
-                    false => self.write(store.value, result.kind, &mut bytes[range]),
-                }
-                self.leaves[store.output] = Leave::New { bytes, streams };
-            }
-            Leave::Over(operand) => {
-                let operand = *operand;
-                let Part::Own(memory) = &mut self.parts[operand] else {
-                    unreachable!("what is taken over is its own");
-                };
-                let memory = std::mem::take(memory);
-                self.write(store.value, result.kind, places(&mut memory[range]));
-                self.parts[operand] = Part::Own(memory);
-            }
-            Leave::Sums(_) => unreachable!("sums leave over rows"),
-        }
-    }
-
-    /// Writes values as they are stored.
-    fn write(&self, value: usize, kind: Kind, to: &mut [MaybeUninit<u8>]) {
-        match kind.stored {
-            Stored::Plain => by_lane!(kind.lane, T => {
-                casts::copy(to, bytemuck::cast_slice(self.values::<T>(value)));
-            }),
-            Stored::Half(half) => casts::narrow(
-                self.level,
-                half,
-                super::memory::places_of(to),
-                self.values::<f32>(value),
-            ),
-            Stored::WideBool => {
-                casts::cast::<u8, u32>(
-                    self.level,
-                    super::memory::places_of(to),
-                    self.values::<u8>(value),
-                );
-            }
-        }
-    }
-
-    /// Adds the rows at hand to the sums of their blocks.
-    fn add_up(&mut self, store: &Store, fold: burn_dist_plan::region::Fold) {
-        let result = self.program.results[store.output];
-        let (width, columns) = match result.extent {
-            Extent::Element => (self.geometry.len, self.column..self.column + self.len),
-            _ => (1, 0..1),
-        };
-        let Leave::Sums(bytes) = &mut self.leaves[store.output] else {
-            unreachable!("what is folded over rows leaves as sums");
-        };
-        let bytes = std::mem::take(bytes);
-        let first_block = self.first_row / ROWS_OF_A_SUM;
-        by_lane!(result.kind.lane, T => {
-            let sums: &mut [T] = bytemuck::cast_slice_mut(bytes);
-            let values = self.values::<T>(store.value);
-            for row in 0..self.rows {
-                let block = (self.row + row) / ROWS_OF_A_SUM - first_block;
-                let own = &mut sums[block * width..][..width][columns.clone()];
-                T::into_each(self.level, fold, own, &values[row * columns.len()..][..columns.len()]);
-            }
-        });
-        self.leaves[store.output] = Leave::Sums(bytes);
-    }
-}
-
-/// Returns whether a step makes what is not rounded to 16 bits yet.
-fn rounds(what: What) -> bool {
-    !matches!(
-        what,
-        What::Spread | What::Select | What::Constant(_) | What::Scalar(_)
-    )
-}
-
-/// Elements that move from memory to a buffer.
-struct Bring<'a> {
-    level: Level,
-    kind: Kind,
-    to: &'a mut Buffer,
-    from: &'a [u8],
-}
-
-impl Bring<'_> {
-    /// Brings elements that are some apart.
-    fn run(&mut self, to: usize, first: isize, apart: isize, count: usize) {
-        if count == 0 {
-            return;
-        }
-        let level = self.level;
-        match self.kind.stored {
-            Stored::Plain => by_lane!(self.kind.lane, T => {
-                let to = &mut self.to.elements_mut::<T>()[to..to + count];
-                gather::<T, T>(to, bytemuck::cast_slice(self.from), first, apart, |to, of| {
-                    to.copy_from_slice(of);
-                }, |x| x);
-            }),
-            Stored::Half(half) => {
-                let to = &mut self.to.elements_mut::<f32>()[to..to + count];
-                let from = bytemuck::cast_slice::<u8, u16>(self.from);
-                let one = |x| match half {
-                    super::halves::Half::F16 => super::halves::from_f16(x),
-                    super::halves::Half::BF16 => super::halves::from_bf16(x),
-                };
-                gather(
-                    to,
-                    from,
-                    first,
-                    apart,
-                    |to, of| casts::widen(level, half, places(to), of),
-                    one,
-                );
-            }
-            Stored::WideBool => {
-                let to = &mut self.to.elements_mut::<u8>()[to..to + count];
-                let from = bytemuck::cast_slice::<u8, u32>(self.from);
-                let one = |x: u32| u8::from(x != 0);
-                gather(
-                    to,
-                    from,
-                    first,
-                    apart,
-                    |to, of| casts::is_nonzero(places(to), of),
-                    one,
-                );
-            }
-        }
-    }
-}
-
-/// Reads elements that are some apart.
-fn gather<A: Copy, B: Copy>(
-    to: &mut [B],
-    from: &[A],
-    first: isize,
-    apart: isize,
-    many: impl FnOnce(&mut [B], &[A]),
-    one: impl Fn(A) -> B,
-) {
-    match apart {
-        0 => to.fill(one(from[first as usize])),
-        1 => many(to, &from[first as usize..][..to.len()]),
-        _ => {
-            let mut at = first;
-            for to in to {
-                *to = one(from[at as usize]);
-                at += apart;
-            }
         }
     }
 }

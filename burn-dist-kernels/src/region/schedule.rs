@@ -1,8 +1,7 @@
-//! The order of a region's steps: which phase they are in, which of them share a loop, and which buffers they use.
+//! The order of a region's steps: which phase they are in, and which buffers they use.
 
-use burn_dist_plan::region::{Binary, Fold};
-
-use super::kind::{Kind, Lane, Stored};
+use super::blocks::maker::groups;
+use super::kind::Stored;
 use super::program::{
     Builder, Extent, Leaves, Phase, Program, ResultOf, Step, Store, Value, WHOLE, What,
 };
@@ -44,10 +43,6 @@ impl Builder<'_> {
                 .unwrap_or(0);
         let mut phases = vec![Phase::default(); num_phases];
         let mut once = Vec::new();
-        // A fold is computed in the phase before that of its result.
-        let phase_of = |values: &[Value], step: &Step| {
-            values[step.result].phase - usize::from(matches!(step.what, What::Fold(_)))
-        };
         for step in &steps {
             let phase = phase_of(&self.values, step);
             for read in step.reads() {
@@ -113,80 +108,6 @@ impl Builder<'_> {
         self.finish(results, once, phases)
     }
 
-    /// Joins instructions to the one that alone reads them: two functions of f32, or a product and the sum of it. Both
-    /// are rounded, so that nothing changes but the memory in between.
-    fn join(&mut self, phase: &mut Phase) {
-        let arithmetic =
-            |op: Binary| matches!(op, Binary::Add | Binary::Sub | Binary::Mul | Binary::Div);
-        let plain = Kind {
-            lane: Lane::F32,
-            stored: Stored::Plain,
-        };
-        let mut made: Vec<Option<usize>> = vec![None; self.values.len()];
-        let mut gone = vec![false; phase.elements.len()];
-        for index in 0..phase.elements.len() {
-            let step = phase.elements[index];
-            let inner = |values: &[Value], made: &[Option<usize>], read: usize, steps: &[Step]| {
-                let value = &values[read];
-                let first = steps[made[read]?];
-                let is_own =
-                    value.reads == 1 && value.kind == plain && value.extent == Extent::Element;
-                match first.what {
-                    What::Binary(op) if is_own && arithmetic(op) => Some((made[read]?, op, first)),
-                    _ => None,
-                }
-            };
-            let is_element =
-                |values: &[Value], read: &usize| values[*read].extent == Extent::Element;
-            match step.what {
-                What::Binary(second)
-                    if arithmetic(second)
-                        && self.values[step.result].kind == plain
-                        && self.values[step.result].extent == Extent::Element =>
-                {
-                    let [left, right, _] = step.reads;
-                    let found = [(left, right, false), (right, left, true)];
-                    let found = found.into_iter().find_map(|(read, other, is_left)| {
-                        let found = inner(&self.values, &made, read, &phase.elements)?;
-                        Some((found, other, is_left))
-                    });
-                    if let Some(((before, op, first), other, is_left)) = found {
-                        gone[before] = true;
-                        let step = &mut phase.elements[index];
-                        step.what = What::Pair {
-                            first: op,
-                            second,
-                            is_left,
-                        };
-                        step.reads = [first.reads[0], first.reads[1], other];
-                        step.num_reads = 3;
-                    }
-                }
-                What::Fold(Fold::Sum) if self.values[step.result].kind == plain => {
-                    let found = inner(&self.values, &made, step.reads[0], &phase.elements);
-                    if let Some((before, Binary::Mul, first)) = found
-                        && first
-                            .reads()
-                            .iter()
-                            .all(|read| is_element(&self.values, read))
-                    {
-                        gone[before] = true;
-                        let step = &mut phase.elements[index];
-                        step.what = What::Products;
-                        step.reads = first.reads;
-                        step.num_reads = 2;
-                    }
-                }
-                _ => {}
-            }
-            if !step.is_load() {
-                made[step.result] = Some(index);
-            }
-        }
-        let mut gone = gone.into_iter();
-        phase.elements.retain(|_| !gone.next().unwrap_or(false));
-    }
-
     /// Gives every value its buffer, and has steps write outputs themselves where they may.
     fn finish(
         mut self,
@@ -195,9 +116,6 @@ impl Builder<'_> {
         mut phases: Vec<Phase>,
     ) -> Program {
         let operands = self.region.formula.operands.len();
-        for phase in &mut phases {
-            self.join(phase);
-        }
         share_loads(operands, &mut phases);
         let mut slots = 0;
         let mut widest = 1;
@@ -273,6 +191,9 @@ impl Builder<'_> {
                 }
             }
         }
+        for phase in &mut phases {
+            phase.groups = groups(phase, operands, &self.values, &results);
+        }
         let has_rows = self.values.iter().any(|value| value.extent == Extent::Row);
         let each_element =
             |result: &ResultOf| (result.extent, result.leaves) == (Extent::Element, Leaves::Each);
@@ -292,6 +213,11 @@ impl Builder<'_> {
             results,
         }
     }
+}
+
+/// Returns the phase of a step: of a fold that before its result's.
+fn phase_of(values: &[Value], step: &Step) -> usize {
+    values[step.result].phase - usize::from(matches!(step.what, What::Fold(_)))
 }
 
 /// Where operands are found: those of elements once for each phase, others once.
@@ -387,5 +313,5 @@ fn share_loads(operands: usize, phases: &mut [Phase]) {
 fn chunk(live: usize, size: usize) -> usize {
     let most = CACHE / (live * size);
     let power = usize::BITS - 1 - most.max(1).leading_zeros();
-    (1 << power).clamp(256, 2048)
+    (1 << power).clamp(256, 4096)
 }

@@ -151,7 +151,7 @@ impl Runner<'_, '_> {
         let read = step.reads[0];
         let is_bool = kind.lane == Lane::Bool;
         match step.what {
-            What::Load { .. } | What::Fold(_) | What::Products => unreachable!("they have no loop"),
+            What::Load { .. } | What::Fold(_) => unreachable!("they have no loop"),
             What::Constant(number) => self.number(number, step, to),
             What::Scalar(scalar) => self.number(self.scalars[scalar], step, to),
             What::Spread => self.spread(read, extent, to),
@@ -179,15 +179,6 @@ impl Runner<'_, '_> {
             What::Binary(op) => {
                 let mut scratch = std::mem::take(&mut self.arena.scratch);
                 self.binary(op, step, to, &mut scratch);
-                self.arena.scratch = scratch;
-            }
-            What::Pair {
-                first,
-                second,
-                is_left,
-            } => {
-                let mut scratch = std::mem::take(&mut self.arena.scratch);
-                self.pair((first, second), is_left, step, same(to), &mut scratch);
                 self.arena.scratch = scratch;
             }
             What::Powi => {
@@ -283,36 +274,6 @@ impl Runner<'_, '_> {
             T::binary(level, op, to, left, right)
         });
         self.divided_by_zero |= has_zero;
-    }
-
-    fn pair(
-        &self,
-        ops: (Binary, Binary),
-        is_left: bool,
-        step: &Step,
-        to: Places<'_, f32>,
-        [first, second, third]: &mut [Buffer; 3],
-    ) {
-        let extent = self.program.values[step.result].extent;
-        let [a, b, c] = step.reads;
-        let views = [
-            self.view::<f32>(a, extent, true, first),
-            self.view::<f32>(b, extent, true, second),
-            self.view::<f32>(c, extent, true, third),
-        ];
-        let len = self.len;
-        match views.iter().any(|view| matches!(view, View::PerRow(_))) {
-            true => {
-                for (row, to) in to.chunks_exact_mut(len).enumerate() {
-                    let sources = views.each_ref().map(|view| view.row(row, len));
-                    loops::pair(self.level, ops, is_left, to, sources);
-                }
-            }
-            false => {
-                let sources = views.each_ref().map(View::whole);
-                loops::pair(self.level, ops, is_left, to, sources);
-            }
-        }
     }
 
     /// A power of a whole number: of floats one of a float, as in Flex.

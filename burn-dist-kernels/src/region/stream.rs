@@ -3,38 +3,97 @@
 
 use std::mem::MaybeUninit;
 
+use super::functions::{Instructions, Portable};
+
 /// Bytes of a result that is written past the cache.
 pub(super) const STREAM_MIN: usize = 16 << 20;
 
+/// Bytes of a line of the cache.
+pub(super) const LINE: usize = 64;
+
 /// Writes bytes past the cache, where the processor can; [`finish`] comes after the last.
-#[cfg(target_arch = "x86_64")]
 pub(super) fn write(to: &mut [MaybeUninit<u8>], of: &[u8]) {
-    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
-    assert_eq!(to.len(), of.len());
     // Up to where a line begins.
-    let before = (to.as_ptr().addr().wrapping_neg() % 64).min(to.len());
-    let lines = (to.len() - before) / 64;
+    let before = (to.as_ptr().addr().wrapping_neg() % LINE).min(to.len());
+    let rest = before + (to.len() - before) / LINE * LINE;
     to[..before].write_copy_of_slice(&of[..before]);
-    for line in 0..lines {
-        let at = before + line * 64;
-        let (to, of) = (&mut to[at..at + 64], &of[at..at + 64]);
-        for quarter in 0..4 {
-            // SAFETY: 16 bytes of each from a quarter on; those of `to` begin where lines do, as just counted.
-            unsafe {
-                let of = of.as_ptr().cast::<__m128i>().add(quarter);
-                let to = to.as_mut_ptr().cast::<__m128i>().add(quarter);
-                _mm_stream_si128(to, _mm_loadu_si128(of));
-            }
-        }
-    }
-    let rest = before + lines * 64;
+    write_lines::<Portable>(&mut to[before..rest], &of[before..rest]);
     to[rest..].write_copy_of_slice(&of[rest..]);
 }
 
-/// Writes bytes.
-#[cfg(not(target_arch = "x86_64"))]
-pub(super) fn write(to: &mut [MaybeUninit<u8>], of: &[u8]) {
+/// Writes whole lines past the cache, where the processor can.
+#[inline(always)]
+pub(super) fn write_lines<I: Instructions>(to: &mut [MaybeUninit<u8>], of: &[u8]) {
+    assert_eq!(to.len(), of.len());
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_mm_loadu_ps, _mm_stream_ps, _mm256_loadu_ps, _mm256_stream_ps};
+        assert!(
+            to.is_empty()
+                || to.as_ptr().addr().is_multiple_of(LINE) && to.len().is_multiple_of(LINE)
+        );
+        for first in (0..to.len()).step_by(LINE) {
+            // SAFETY: a line of each lies there; that of `to` begins where lines do. AVX is used where there is AVX.
+            unsafe {
+                let to = to.as_mut_ptr().add(first).cast::<f32>();
+                let of = of.as_ptr().add(first).cast::<f32>();
+                match I::AVX {
+                    true => {
+                        _mm256_stream_ps(to, _mm256_loadu_ps(of));
+                        _mm256_stream_ps(to.add(8), _mm256_loadu_ps(of.add(8)));
+                    }
+                    false => {
+                        for at in (0..LINE / 4).step_by(4) {
+                            _mm_stream_ps(to.add(at), _mm_loadu_ps(of.add(at)));
+                        }
+                    }
+                }
+            }
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
     to.write_copy_of_slice(of);
+}
+
+/// Writes a block past the cache, where the processor can. Lines that it shares with the block before and the one after
+/// are joined by the processor.
+#[inline(always)]
+pub(super) fn write_block<I: Instructions, const N: usize>(
+    to: &mut [MaybeUninit<f32>; N],
+    of: &[f32; N],
+) {
+    #[cfg(target_arch = "x86_64")]
+    if to.as_ptr().addr().is_multiple_of(16) {
+        use std::arch::x86_64::{_mm_loadu_ps, _mm_stream_ps, _mm256_loadu_ps, _mm256_stream_ps};
+        const { assert!(N.is_multiple_of(LANES) && N >= 2 * LANES) };
+        const LANES: usize = 16;
+        let to: *mut f32 = to.as_mut_ptr().cast();
+        // Floats before the first line of its own.
+        let before = to.addr().wrapping_neg() % 64 / 4;
+        let lines = (N - before) / LANES;
+        let quarters = |from: usize, end: usize| {
+            for at in (from..end).step_by(4) {
+                // SAFETY: four floats of each lie there; of `to` they begin where 16 bytes do.
+                unsafe { _mm_stream_ps(to.add(at), _mm_loadu_ps(of.as_ptr().add(at))) };
+            }
+        };
+        quarters(0, before);
+        for line in 0..lines {
+            let at = before + line * LANES;
+            match I::AVX {
+                // SAFETY: a line of each; that of `to` begins where lines do, and the processor has AVX.
+                true => unsafe {
+                    let of = of.as_ptr().add(at);
+                    _mm256_stream_ps(to.add(at), _mm256_loadu_ps(of));
+                    _mm256_stream_ps(to.add(at + 8), _mm256_loadu_ps(of.add(8)));
+                },
+                false => quarters(at, at + LANES),
+            }
+        }
+        quarters(before + lines * LANES, N);
+        return;
+    }
+    write(super::memory::bytes_of(to), bytemuck::cast_slice(of));
 }
 
 /// Has other threads see what was written past the cache.

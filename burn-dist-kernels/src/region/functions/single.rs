@@ -1,12 +1,25 @@
 //! Functions of f32.
 
-/// Functions of f32, each under the name that mathematics gives it.
-pub(in crate::region) struct Single;
+use std::marker::PhantomData;
+
+use super::instructions::Instructions;
+
+/// Functions of f32, each under the name that mathematics gives it, and [how they round](Instructions).
+pub(in crate::region) struct Single<I>(PhantomData<I>);
 
 /// Adding and subtracting it rounds to a whole number, which is then in the lowest bits.
 const ROUND: f32 = 12_582_912.0;
 /// The same for f64.
 const ROUND_WIDE: f64 = 6_755_399_441_055_744.0;
+
+/// Returns the value of a polynomial, its coefficients from the highest power down, each step rounded once.
+macro_rules! fused_polynomial {
+    ($x:expr, $first:expr $(, $next:expr)*) => {{
+        let sum = $first;
+        $(let sum = I::fused(sum, $x, $next);)*
+        sum
+    }};
+}
 
 /// Returns the value of a polynomial, its coefficients from the highest power down.
 macro_rules! polynomial {
@@ -21,26 +34,30 @@ macro_rules! polynomial {
     clippy::excessive_precision,
     reason = "coefficients as they were published"
 )]
-impl Single {
+impl<I: Instructions> Single<I> {
     #[inline(always)]
     pub(in crate::region) fn exp(x: f32) -> f32 {
-        // ln 2 in two parts, the first of which has zeros at its end: n times it is exact.
-        const LN_2: [f32; 2] = [0.693_359_375, -2.121_944_40e-4];
+        // ln 2 in two parts.
+        const LN_2: [f32; 2] = [0.693_359_375, -2.121_944_4e-4];
         // Below, the result is zero; above, infinite. NaN stays.
         let bounded = if x < -104.0 { -104.0 } else { x };
         let bounded = if bounded > 89.0 { 89.0 } else { bounded };
         // 254 more: twice the bias of exponents.
         const ROUND_BIASED: f32 = ROUND + 254.0;
-        let shifted = bounded * std::f32::consts::LOG2_E + ROUND_BIASED;
+        let shifted = I::fused(bounded, std::f32::consts::LOG2_E, ROUND_BIASED);
         let n = shifted - ROUND_BIASED;
-        let r = (bounded - n * LN_2[0]) - n * LN_2[1];
-        // In pairs of powers: what waits for each other is shorter.
-        let square = r * r;
-        let low = 1.666_666_545_9e-1 * r + 5.000_000_120_1e-1;
-        let middle = 8.333_451_907_3e-3 * r + 4.166_579_589_4e-2;
-        let high = 1.987_569_150_0e-4 * r + 1.398_199_950_7e-3;
-        let q = (high * square + middle) * square + low;
-        let power = (q * square + r) + 1.0;
+        let r = I::fused(n, -LN_2[0], bounded);
+        let r = I::fused(n, -LN_2[1], r);
+        let power = fused_polynomial!(
+            r,
+            1.381_446_5e-3,
+            8.368_781e-3,
+            4.166_839_3e-2,
+            1.666_652e-1,
+            4.999_999_4e-1,
+            1.0,
+            1.0
+        );
         // 2^n in two factors: the whole of it may be below the least normal number, or above the largest. Shifts drop
         // the bits above those of n.
         let both = shifted.to_bits();
@@ -52,31 +69,30 @@ impl Single {
     #[inline(always)]
     pub(in crate::region) fn sigmoid(x: f32) -> f32 {
         let e = Self::exp(-x.abs());
-        let sum = 1.0 + e;
-        // What the sum has lost.
-        let lost = e - (sum - 1.0);
         // Chosen by bits: of a choice between floats the compiler makes two quotients.
         let below = (x.to_bits() as i32 >> 31) as u32;
         let above = f32::from_bits(e.to_bits() & below | 1f32.to_bits() & !below);
+        let sum = 1.0 + e;
         let quotient = above / sum;
+        // What the sum has lost.
+        let lost = e - (sum - 1.0);
         let inverse = if below == 0 { quotient } else { 1.0 - quotient };
-        quotient - quotient * (lost * inverse)
+        I::fused(-quotient, lost * inverse, quotient)
     }
 
     #[inline(always)]
     pub(in crate::region) fn tanh(x: f32) -> f32 {
         let magnitude = x.abs();
         let z = x * x;
-        let small = polynomial!(
+        let small = fused_polynomial!(
             z,
             -5.704_988_727_45e-3,
             2.063_908_879_54e-2,
             -5.373_971_555_31e-2,
             1.333_144_220_36e-1,
             -3.333_328_194_22e-1
-        ) * z
-            * magnitude
-            + magnitude;
+        );
+        let small = I::fused(small * z, magnitude, magnitude);
         let large = 1.0 - 2.0 / (Self::exp(2.0 * magnitude) + 1.0);
         (if magnitude > 0.625 { large } else { small }).copysign(x)
     }
@@ -87,7 +103,7 @@ impl Single {
     pub(in crate::region) fn erf(x: f32) -> f32 {
         let magnitude = x.abs();
         let z = x * x;
-        let rest = polynomial!(
+        let rest = fused_polynomial!(
             z,
             7.875_875_062_69e-5,
             -8.016_864_287_17e-4,
@@ -98,9 +114,9 @@ impl Single {
             // 1 less: x itself is added, exactly.
             1.283_791_658_5e-1
         );
-        let small = magnitude + magnitude * rest;
+        let small = I::fused(magnitude, rest, magnitude);
         let bounded = if magnitude > 4.0 { 4.0 } else { magnitude };
-        let minus_log = polynomial!(
+        let minus_log = fused_polynomial!(
             bounded,
             -1.637_151_414_59e-6,
             4.605_804_268_92e-5,

@@ -5,7 +5,10 @@ use burn_dist_plan::region::{
     Binary, Extent, Fold, Instruction, Keep, LANES_OF_A_SUM, Number, ROWS_OF_A_SUM, Region, Unary,
 };
 
-use crate::region::functions::{Double, Single};
+use crate::region::functions::{Double, Own, Single as Functions};
+
+/// Functions of f32 with the instruction of the processor that runs the test.
+type Single = Functions<Own>;
 
 /// A value.
 #[derive(Clone, Copy, Debug)]

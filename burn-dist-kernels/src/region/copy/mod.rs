@@ -8,10 +8,12 @@ use std::mem::MaybeUninit;
 use bytemuck::Pod;
 use rayon::prelude::*;
 
-use super::ahead;
+mod turn;
+
 use super::error::RegionError;
 use super::memory::{bytes_of, places_of};
 use super::stream::{self, STREAM_MIN};
+use turn::Turn;
 
 /// An array in memory.
 #[derive(Clone, Copy, Debug)]
@@ -31,10 +33,8 @@ pub struct Array<'a> {
 /// A dim: how many, and how far apart.
 type Dim = (usize, isize);
 
-/// Elements along each side of a block.
-const BLOCK: usize = 32;
-/// Elements along each side of a block of blocks: as many pages as a processor knows the places of.
-const PAGES: usize = 512;
+/// Elements along a dim that are shared out together.
+const BLOCK: usize = 64;
 /// Bytes of a result that is worth a second thread.
 const SHARED_MIN: usize = 128 << 10;
 /// Bytes of a run that is written past the cache.
@@ -342,67 +342,6 @@ fn block<T: Pod>(
         debug_assert_eq!(between_index, between_count);
         outer_index += 1;
     });
-}
-
-/// A matrix whose rows are the columns of memory.
-struct Turn<'a, T> {
-    from: &'a [T],
-    from_apart: isize,
-    to_apart: usize,
-    rows: usize,
-    columns: usize,
-    streams: bool,
-}
-
-impl<T: Pod> Turn<'_, T> {
-    /// Copies it from its first element on: blocks of lines of the cache, in blocks of pages.
-    fn copy(&self, at: isize, to: &mut [MaybeUninit<T>]) {
-        let mut kept = [[T::zeroed(); BLOCK]; BLOCK];
-        for (first_row, rows, first_column, columns) in self.blocks() {
-            for (column, kept) in kept.iter_mut().enumerate().take(columns) {
-                let at =
-                    at + (first_column + column) as isize * self.from_apart + first_row as isize;
-                kept[..rows].copy_from_slice(&self.from[at as usize..][..rows]);
-                // The same column of the next block is asked for meanwhile.
-                let next = (at + BLOCK as isize * self.from_apart) as usize;
-                if let Some(next) = self.from.get(next..next.saturating_add(rows)) {
-                    ahead::fetch_all(bytemuck::cast_slice(next));
-                }
-            }
-            for row in 0..rows {
-                let mut line = [T::zeroed(); BLOCK];
-                for (to, kept) in line.iter_mut().zip(&kept) {
-                    *to = kept[row];
-                }
-                let to = &mut to[(first_row + row) * self.to_apart + first_column..][..columns];
-                match self.streams {
-                    true => stream::write(bytes_of(to), bytemuck::cast_slice(&line[..columns])),
-                    false => {
-                        to.write_copy_of_slice(&line[..columns]);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Returns the first row and column of each block, and how many.
-    fn blocks(&self) -> impl Iterator<Item = (usize, usize, usize, usize)> + use<T> {
-        let (all_rows, all_columns) = (self.rows, self.columns);
-        // Parts of a range, in steps.
-        let parts = |first: usize, end: usize, step: usize| {
-            (first..end)
-                .step_by(step)
-                .map(move |part| (part, step.min(end - part)))
-        };
-        let pages = parts(0, all_rows, PAGES)
-            .flat_map(move |rows| parts(0, all_columns, PAGES).map(move |columns| (rows, columns)));
-        pages.flat_map(move |((row, rows), (column, columns))| {
-            parts(row, row + rows, BLOCK).flat_map(move |(row, rows)| {
-                parts(column, column + columns, BLOCK)
-                    .map(move |(column, columns)| (row, rows, column, columns))
-            })
-        })
-    }
 }
 
 /// Calls with the place of every index of some dims, in order.
