@@ -4,9 +4,11 @@
 //! cargo bench -p burn-dist-comm --features mpi,tcp --bench processes
 //! ```
 //!
-//! Starts itself under `mpirun`, in turn as ours over MPI, as ours over TCP, as plain MPI (`MPI_Allgather`,
-//! `MPI_Reduce_scatter_block`, `MPI_Allreduce`, in their own order of summation), which on one machine goes through
-//! shared memory, and as plain MPI told to use TCP (`--mca btl tcp,self`); one rank per process, calls back to back.
+//! Starts itself under `mpirun`, in turn as ours over MPI; as ours over TCP, as inside a machine, where bodies are read
+//! from the memory of their sender; as ours over TCP alone, as between machines without a seal; as plain MPI
+//! (`MPI_Allgather`, `MPI_Reduce_scatter_block`, `MPI_Allreduce`, in their own order of summation), which on one machine
+//! goes through shared memory; and as plain MPI that has to use TCP (`--mca btl tcp,self`). One rank per process, calls
+//! back to back.
 //! Prints the best time per call of each and ratios (plain MPI / ours: above 1 is faster than plain MPI), and at the end
 //! all ratios as one line of JSON. The physical limit on one machine is copying memory: every byte received is written
 //! once.
@@ -98,7 +100,7 @@ fn ours(world: &World) {
 const PORTS: &str = "BENCH_PORTS";
 
 /// Connects the processes that `mpirun` has started, without MPI.
-fn connected() -> Tcp {
+fn connected(lends: bool) -> Tcp {
     let rank = std::env::var("OMPI_COMM_WORLD_RANK").expect("Open MPI's mpirun");
     let rank: usize = rank.parse().expect("a number");
     let ports = std::env::var(PORTS).expect("the bench sets them");
@@ -106,7 +108,11 @@ fn connected() -> Tcp {
     let ports: Vec<u16> = ports.collect();
     let listener = TcpListener::bind(("127.0.0.1", ports[rank])).expect("a free port");
     let connection = |stream, process| {
-        let connection = Connection::new(stream, format!("process {process}"), None);
+        let name = format!("process {process}");
+        let connection = match lends {
+            true => Connection::within_machine(stream, name),
+            false => Connection::plain(stream, name),
+        };
         Some(connection.expect("a socket"))
     };
     let mut ends: Vec<Option<Connection>> = ports.iter().map(|_| None).collect();
@@ -169,9 +175,10 @@ fn plain() {
 type Times = BTreeMap<(String, usize), f64>;
 
 /// Who runs: the name, the program below, and what `mpirun` is told besides.
-const RUNS: [(&str, &str, &[&str]); 4] = [
+const RUNS: [(&str, &str, &[&str]); 5] = [
     ("ours, MPI", "ours", &[]),
-    ("ours, TCP", "tcp", &[]),
+    ("TCP, 1 machine", "lent", &[]),
+    ("TCP alone", "tcp", &[]),
     ("plain MPI", "plain", &[]),
     (
         "plain MPI, TCP",
@@ -218,8 +225,9 @@ fn main() {
             ours(&world);
             return world.finish(PATIENCE).expect("all end");
         }
-        Some("tcp") => {
-            let world = World::over(|| Ok(connected())).expect("all are there");
+        Some(how @ ("tcp" | "lent")) => {
+            let lends = how == "lent";
+            let world = World::over(move || Ok(connected(lends))).expect("all are there");
             ours(&world);
             return world.finish(PATIENCE).expect("all end");
         }
@@ -234,17 +242,18 @@ fn main() {
                 run(processes, program, options, times);
             }
         }
-        let [over_mpi, over_tcp, plain, plain_tcp] = &times;
+        let [over_mpi, lent, over_tcp, plain, plain_tcp] = &times;
         let names = RUNS.map(|(name, ..)| format!("{name:>14}")).join(" ");
-        println!("{processes} processes, us       bytes {names}   MPI/MPI   TCP/MPI   TCP/TCP");
+        println!("{processes} processes, us       bytes {names}   MPI/MPI  1 m./MPI   TCP/TCP");
         for (key, ours) in over_mpi {
             let (kind, bytes) = key;
-            let (tcp, plain, plain_tcp) = (over_tcp[key], plain[key], plain_tcp[key]);
-            let us =
-                [*ours, tcp, plain, plain_tcp].map(|seconds| format!("{:>14.1}", seconds * 1e6));
+            let [lent, tcp, plain, plain_tcp] =
+                [lent, over_tcp, plain, plain_tcp].map(|times| times[key]);
+            let us = [*ours, lent, tcp, plain, plain_tcp];
+            let us = us.map(|seconds| format!("{:>14.1}", seconds * 1e6));
             let found = [
                 ("mpi", plain / ours),
-                ("tcp", plain / tcp),
+                ("machine", plain / lent),
                 ("tcp_tcp", plain_tcp / tcp),
             ];
             let shown = found.map(|(_, ratio)| format!("{ratio:>9.2}")).join(" ");

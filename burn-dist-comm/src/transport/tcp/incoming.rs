@@ -1,8 +1,9 @@
 //! Bytes as they come, and messages as they are whole.
 
-use super::{BODY_BYTES_MAX, Broken, HEAD_BYTES_MAX, Opening, PREFIX_BYTES, TURN_BYTES_MAX};
+use super::frame::{Card, Kind, PREFIX_BYTES, Prefix};
+use super::{Broken, Opening, TURN_BYTES_MAX};
 use crate::Block;
-use crate::buffer::{Gathered, Pool, Region};
+use crate::buffer::{Gathered, Pool, Region, copy_from};
 use crate::transport::{Destination, Matcher, held_max};
 use rustix::buffer::spare_capacity;
 use rustix::fd::AsFd;
@@ -25,14 +26,30 @@ pub(super) struct Incoming {
     /// How records are opened, and those that are not whole yet.
     records: Option<(Box<dyn Opening>, Vec<u8>)>,
     stage: Stage,
+    /// The other process, if this one can read its memory.
+    neighbour: Option<u32>,
+    notes: Notes,
+}
+
+/// What frames say that are no messages, and what is to be answered.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Notes {
+    /// This process can read the memory of the other one.
+    pub(super) reads: bool,
+    /// The other one can read that of this one.
+    pub(super) is_read: bool,
+    /// Loans that this process is done with.
+    pub(super) done: usize,
+    /// Loans that the other one is done with.
+    pub(super) returned: usize,
 }
 
 /// How far a message has come.
 enum Stage {
     /// Its head is not whole.
     Head,
-    /// Its body, of so many bytes, waits for its call since then.
-    Held(Vec<u8>, usize, Instant),
+    /// Its body, of so many bytes, waits for its call since then; it may be lent.
+    Held(Vec<u8>, usize, Option<usize>, Instant),
     Body(Vec<u8>, Body),
 }
 
@@ -44,6 +61,8 @@ struct Body {
     len: usize,
     /// What the region is a part of, if it is no output's.
     buffer: Option<Gathered>,
+    /// Where it lies in the memory of the other process, if it is lent.
+    lent: Option<usize>,
 }
 
 impl Body {
@@ -67,7 +86,14 @@ impl Incoming {
             taken: 0,
             records: opening.map(|opening| (opening, Vec::new())),
             stage: Stage::Head,
+            neighbour: None,
+            notes: Notes::default(),
         }
+    }
+
+    /// Returns what frames have said since it was last asked.
+    pub(super) fn notes(&mut self) -> Notes {
+        std::mem::take(&mut self.notes)
     }
 
     /// Returns whether a message has come in part.
@@ -92,22 +118,25 @@ impl Incoming {
         let mut room = TURN_BYTES_MAX;
         loop {
             let goes_on = match std::mem::replace(&mut self.stage, Stage::Head) {
-                Stage::Head => match self.take_head()? {
-                    Some((head, 0)) => return Ok(Some((head, Block::empty()))),
-                    Some((head, len)) => {
-                        self.stage = Stage::Held(head, len, Instant::now());
-                        true
-                    }
+                Stage::Head => match self.take_frame()? {
+                    Some(frame) => match self.stage_of(frame)? {
+                        Stage::Held(head, 0, ..) => return Ok(Some((head, Block::empty()))),
+                        stage => {
+                            self.stage = stage;
+                            true
+                        }
+                    },
                     None => self.read(&from, &mut room)?,
                 },
-                Stage::Held(head, len, since) => {
+                Stage::Held(head, len, lent, since) => {
                     let destination = matcher(&head, len);
-                    let waits = self.left().len() < len && since.elapsed() < held_max(len);
+                    let is_here = lent.is_none() && self.left().len() >= len;
+                    let waits = !is_here && since.elapsed() < held_max(len);
                     if waits && matches!(destination, Destination::Later) {
-                        self.stage = Stage::Held(head, len, since);
+                        self.stage = Stage::Held(head, len, lent, since);
                         return Ok(None);
                     }
-                    self.stage = Stage::Body(head, body(destination, len, pool));
+                    self.stage = Stage::Body(head, body(destination, len, lent, pool));
                     true
                 }
                 Stage::Body(head, mut body) => {
@@ -125,30 +154,69 @@ impl Incoming {
         }
     }
 
-    /// Cuts a head off the front of what has come; returns it, and the length of its body.
-    fn take_head(&mut self) -> Result<Option<(Vec<u8>, usize)>, Broken> {
+    /// Cuts a frame, but for its body, off the front of what has come; returns its head, and what is behind it.
+    fn take_frame(&mut self) -> Result<Option<(Prefix, Vec<u8>, Vec<u8>)>, Broken> {
         let Some((prefix, rest)) = self.left().split_first_chunk::<PREFIX_BYTES>() else {
             return Ok(None);
         };
-        let [a, b, c, d, body @ ..] = *prefix;
-        let head = u32::from_le_bytes([a, b, c, d]) as usize;
-        let body = u64::from_le_bytes(body);
-        if head > HEAD_BYTES_MAX || body > BODY_BYTES_MAX {
-            return Err(Broken::Malformed(format!(
-                "a message with a head of {head} and a body of {body} bytes, where {HEAD_BYTES_MAX} and \
-                 {BODY_BYTES_MAX} are the most"
-            )));
-        }
-        let Some(bytes) = rest.get(..head) else {
+        let prefix = Prefix::parse(prefix).map_err(Broken::Malformed)?;
+        let whole = prefix.head + prefix.extra();
+        let Some(bytes) = rest.get(..whole) else {
             return Ok(None);
         };
-        let bytes = bytes.to_vec();
-        self.taken += PREFIX_BYTES + head;
-        Ok(Some((bytes, body as usize)))
+        let (head, extra) = bytes.split_at(prefix.head);
+        let (head, extra) = (head.to_vec(), extra.to_vec());
+        self.taken += PREFIX_BYTES + whole;
+        Ok(Some((prefix, head, extra)))
+    }
+
+    /// Returns what follows a frame, and notes what it says if it is no message.
+    fn stage_of(
+        &mut self,
+        (prefix, head, extra): (Prefix, Vec<u8>, Vec<u8>),
+    ) -> Result<Stage, Broken> {
+        let malformed = |what: &str| Err(Broken::Malformed(what.to_string()));
+        match prefix.kind {
+            Kind::Message => return Ok(Stage::Held(head, prefix.body, None, Instant::now())),
+            Kind::Lent => {
+                let address = extra.try_into().ok().map(u64::from_le_bytes);
+                let address = address.and_then(|address| usize::try_from(address).ok());
+                return match (self.neighbour, address) {
+                    (Some(_), Some(address)) => {
+                        let now = Instant::now();
+                        Ok(Stage::Held(head, prefix.body, Some(address), now))
+                    }
+                    _ => malformed("a loan that this process cannot read"),
+                };
+            }
+            Kind::Card => match Card::parse(&head) {
+                None => return malformed("a card that is none"),
+                Some(card) if card.is_readable() => {
+                    self.neighbour = Some(card.pid);
+                    self.notes.reads = true;
+                }
+                Some(_) => {}
+            },
+            Kind::Reads => self.notes.is_read = true,
+            Kind::Returned => self.notes.returned += 1,
+        }
+        Ok(Stage::Head)
     }
 
     /// Brings bytes to a body: those that are here, then what the connection has. Returns whether there may be more.
     fn fill(&mut self, body: &mut Body, from: impl AsFd, room: &mut usize) -> Result<bool, Broken> {
+        if let (Some(address), Some(pid)) = (body.lent, self.neighbour) {
+            let rest = body.region.rest(body.filled);
+            let len = rest.len().min(*room);
+            let copied = copy_from(pid, address + body.filled, &mut rest[..len]);
+            let copied = copied.map_err(|error| {
+                Broken::Ended(format!("the memory of the process cannot be read: {error}"))
+            })?;
+            body.filled += copied;
+            *room -= copied;
+            self.notes.done += usize::from(body.is_whole());
+            return Ok(true);
+        }
         let here = self.left();
         let here = &here[..here.len().min(body.len - body.filled)];
         if !here.is_empty() {
@@ -199,7 +267,7 @@ impl Incoming {
     }
 }
 
-fn body(destination: Destination, len: usize, pool: &Arc<Pool>) -> Body {
+fn body(destination: Destination, len: usize, lent: Option<usize>, pool: &Arc<Pool>) -> Body {
     let (region, buffer) = match destination {
         Destination::Region(region) => (region, None),
         Destination::Buffer | Destination::Later => {
@@ -212,6 +280,7 @@ fn body(destination: Destination, len: usize, pool: &Arc<Pool>) -> Body {
         filled: 0,
         len,
         buffer,
+        lent,
     }
 }
 

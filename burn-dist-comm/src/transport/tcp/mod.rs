@@ -4,39 +4,37 @@
 //! somebody else's business (`burn_dist_launch`): what comes in here are streams between processes that know each
 //! other.
 //!
-//! A message is the lengths of its head and its body (`u32` and `u64`, little-endian), the head and the body. A body is
-//! sent from the memory that it lies in, and received into its place in an output, or into a pooled buffer: neither is
-//! copied here, but for the first bytes, which came with the head, and for short ones, which travel with their heads.
-//! Where a connection is sealed ([`Sealing`]), all of this goes as records of the seal: a copy at each end, and the time
-//! of the cipher.
+//! A body is sent from the memory that it lies in, and received into its place in an output, or into a pooled buffer:
+//! neither is copied here, but for the first bytes, which came with the head, and for short ones, which travel with their
+//! heads. Inside a machine the connection carries heads alone, and the other process reads a body from the memory of this
+//! one (`loans`), where the system allows that. Where a connection is sealed ([`Sealing`]), all goes as records of the
+//! seal: a copy at each end, and the time of the cipher.
 //!
 //! A connection that ends is not the end of the transport: [`Transport::ended`] says whose it was.
 //!
 //! | file | idea |
 //! | --- | --- |
+//! | `frame` | the bytes of a connection |
 //! | `outgoing` | what has not left yet, and sending of it what the system takes |
 //! | `incoming` | bytes as they come, messages as they are whole |
+//! | `loans` | bodies that a process of the same machine reads where they lie |
 
+mod frame;
 mod incoming;
+mod loans;
 mod outgoing;
 #[cfg(test)]
 mod tests;
 
 use super::{Matcher, Message, Transport};
+use crate::Block;
 use crate::buffer::Pool;
+use frame::Kind;
 use incoming::Incoming;
+use loans::Loans;
 use outgoing::Outgoing;
 use std::net::TcpStream;
 use std::sync::Arc;
-
-/// The longest head; the engine's are shorter.
-const HEAD_BYTES_MAX: usize = 16 << 10;
-
-/// The longest body: more than any tensor is memory that nobody has, so what says so is no message.
-const BODY_BYTES_MAX: u64 = 1 << 40;
-
-/// The lengths before a head.
-const PREFIX_BYTES: usize = 12;
 
 /// Bytes that are sent, or received, of one connection before the others, and the other direction, have their turn: what
 /// a cache holds.
@@ -82,25 +80,84 @@ enum Broken {
 }
 
 impl Connection {
-    /// Returns a connection to the process that people know by `name`; what goes over it is sealed if there is a `seal`.
+    /// Returns a connection to the process that people know by `name`, over which bytes go as they are.
     ///
     /// # Errors
     /// The system's, about the stream.
-    pub fn new(
+    pub fn plain(stream: TcpStream, name: impl Into<String>) -> std::io::Result<Self> {
+        Self::new(stream, name.into(), Outgoing::new(None, None), None)
+    }
+
+    /// Returns a connection to a process of this machine, as [`Connection::plain`]: where the system allows it, bodies
+    /// are read from the memory of their sender.
+    ///
+    /// # Errors
+    /// The system's, about the stream.
+    pub fn within_machine(stream: TcpStream, name: impl Into<String>) -> std::io::Result<Self> {
+        let outgoing = Outgoing::new(None, Some(Loans::new()));
+        Self::new(stream, name.into(), outgoing, None)
+    }
+
+    /// Returns a connection as [`Connection::plain`], over which all goes sealed.
+    ///
+    /// # Errors
+    /// The system's, about the stream.
+    pub fn sealed(
         stream: TcpStream,
         name: impl Into<String>,
-        seal: Option<(Box<dyn Sealing>, Box<dyn Opening>)>,
+        sealing: Box<dyn Sealing>,
+        opening: Box<dyn Opening>,
+    ) -> std::io::Result<Self> {
+        let outgoing = Outgoing::new(Some(sealing), None);
+        Self::new(stream, name.into(), outgoing, Some(opening))
+    }
+
+    fn new(
+        stream: TcpStream,
+        name: String,
+        outgoing: Outgoing,
+        opening: Option<Box<dyn Opening>>,
     ) -> std::io::Result<Self> {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(None)?;
         stream.set_nonblocking(true)?;
-        let (seal, open) = seal.unzip();
         Ok(Self {
             stream,
-            name: name.into(),
-            outgoing: Outgoing::new(seal),
-            incoming: Incoming::new(open),
+            name,
+            outgoing,
+            incoming: Incoming::new(opening),
         })
+    }
+
+    /// Returns the next message, if all of it has come, and answers what frames have said.
+    fn receive(
+        &mut self,
+        matcher: Matcher,
+        pool: &Arc<Pool>,
+    ) -> Result<Option<(Vec<u8>, Block)>, Broken> {
+        let received = self.incoming.receive(&self.stream, matcher, pool)?;
+        let notes = self.incoming.notes();
+        if notes.reads {
+            self.outgoing.push_frame(Kind::Reads, &[]);
+        }
+        for _ in 0..notes.done {
+            self.outgoing.push_frame(Kind::Returned, &[]);
+        }
+        let Some(loans) = self.outgoing.loans() else {
+            return match notes.is_read || notes.returned > 0 {
+                true => Err(Broken::Malformed(
+                    "words about loans that were not made".into(),
+                )),
+                false => Ok(received),
+            };
+        };
+        if notes.is_read {
+            loans.open();
+        }
+        if !(0..notes.returned).all(|_| loans.end()) {
+            return Err(Broken::Malformed("a loan back that was not made".into()));
+        }
+        Ok(received)
     }
 }
 
@@ -115,6 +172,8 @@ pub struct Tcp {
     failed: Option<String>,
     /// Whose connections have ended, and how, that nobody has asked for yet.
     ended: Vec<(u32, String)>,
+    /// Those connections: what they have lent may still be read.
+    over: Vec<Connection>,
     /// Asked for what ends it.
     trouble: Box<dyn Fn() -> Option<String> + Send>,
 }
@@ -134,6 +193,7 @@ impl Tcp {
             pool: Pool::new(POOL_BYTES_MAX),
             failed: None,
             ended: Vec::new(),
+            over: Vec::new(),
             trouble: Box::new(trouble),
         }
     }
@@ -152,6 +212,7 @@ impl Tcp {
                 ));
             }
         }
+        self.over.push(connection);
     }
 }
 
@@ -174,7 +235,7 @@ impl Transport for Tcp {
         let Some(connection) = &mut self.connections[process] else {
             return;
         };
-        connection.outgoing.push(message.head, message.body);
+        connection.outgoing.push(&message.head, message.body);
         if let Err(broken) = connection.outgoing.flush(&connection.stream) {
             self.hang_up(process, broken);
         }
@@ -190,10 +251,7 @@ impl Transport for Tcp {
             let Some(connection) = &mut self.connections[from] else {
                 continue;
             };
-            let Connection {
-                stream, incoming, ..
-            } = connection;
-            match incoming.receive(stream, matcher, &self.pool) {
+            match connection.receive(matcher, &self.pool) {
                 Ok(Some((head, body))) => {
                     self.next = (from + 1) % processes;
                     return Ok(Some(Message {

@@ -1,12 +1,14 @@
 //! Messages that have not left yet.
 
-use super::{Broken, PREFIX_BYTES, Sealing, TURN_BYTES_MAX};
+use super::frame::{Kind, Prefix};
+use super::loans::Loans;
+use super::{Broken, Sealing, TURN_BYTES_MAX};
 use crate::Block;
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Write};
 
 /// Bodies of at most this many bytes are copied behind their heads: that takes less time than a call of the system.
-const INLINE_BYTES_MAX: usize = 16 << 10;
+pub(super) const INLINE_BYTES_MAX: usize = 16 << 10;
 
 /// Bytes that are sealed before they are sent: what is in flight of a body is there twice.
 const SEALED_BYTES_MAX: usize = 256 << 10;
@@ -31,6 +33,10 @@ impl Piece {
 pub(super) struct Outgoing {
     pieces: Pieces,
     seal: Option<Seal>,
+    /// What is lent, where the other process may be one of this machine.
+    loans: Option<Loans>,
+    /// True if the other end takes nothing any more: what it has sent before may still be here, and is read.
+    is_over: bool,
 }
 
 struct Seal {
@@ -52,27 +58,22 @@ struct Pieces {
 }
 
 impl Pieces {
-    fn push(&mut self, head: Vec<u8>, body: Block) {
-        let mut prefix = [0; PREFIX_BYTES];
-        prefix[..4].copy_from_slice(&(head.len() as u32).to_le_bytes());
-        prefix[4..].copy_from_slice(&(body.len() as u64).to_le_bytes());
-        self.bytes += PREFIX_BYTES + head.len() + body.len();
-        let is_inline = body.len() <= INLINE_BYTES_MAX;
-        let inline = if is_inline { body.as_slice() } else { &[] };
+    /// Adds a frame but for its body, if that is not short; `extra` is what else follows the head.
+    fn push(&mut self, prefix: Prefix, head: &[u8], extra: &[u8]) {
+        let prefix = prefix.to_bytes();
+        let parts = [&prefix, head, extra];
+        self.bytes += parts.iter().map(|part| part.len()).sum::<usize>();
         match self.waiting.back_mut() {
             Some(Piece::Heads(bytes)) if bytes.len() < INLINE_BYTES_MAX => {
-                for part in [&prefix, &head[..], inline] {
-                    bytes.extend_from_slice(part);
-                }
+                parts.iter().for_each(|part| bytes.extend_from_slice(part));
             }
-            _ => {
-                let bytes = [&prefix, &head[..], inline].concat();
-                self.waiting.push_back(Piece::Heads(bytes));
-            }
+            _ => self.waiting.push_back(Piece::Heads(parts.concat())),
         }
-        if !is_inline {
-            self.waiting.push_back(Piece::Body(body));
-        }
+    }
+
+    fn push_body(&mut self, body: Block) {
+        self.bytes += body.len();
+        self.waiting.push_back(Piece::Body(body));
     }
 
     /// The bytes that come next, at most so many of them; none if there are none.
@@ -98,51 +99,112 @@ impl Pieces {
 }
 
 impl Outgoing {
-    pub(super) fn new(sealing: Option<Box<dyn Sealing>>) -> Self {
-        Self {
+    pub(super) fn new(sealing: Option<Box<dyn Sealing>>, loans: Option<Loans>) -> Self {
+        let card = loans.as_ref().map(Loans::card);
+        let mut outgoing = Self {
             pieces: Pieces::default(),
             seal: sealing.map(|sealing| Seal {
                 sealing,
                 records: Vec::new(),
                 sent: 0,
             }),
+            loans,
+            is_over: false,
+        };
+        if let Some(card) = card {
+            outgoing.push_frame(Kind::Card, &card.to_bytes());
         }
+        outgoing
     }
 
     /// Adds a message.
-    pub(super) fn push(&mut self, head: Vec<u8>, body: Block) {
-        self.pieces.push(head, body);
+    pub(super) fn push(&mut self, head: &[u8], body: Block) {
+        let prefix = |kind| Prefix {
+            kind,
+            head: head.len(),
+            body: body.len(),
+        };
+        if body.len() <= INLINE_BYTES_MAX {
+            return self
+                .pieces
+                .push(prefix(Kind::Message), head, body.as_slice());
+        }
+        let lent = self.loans.as_mut().and_then(|loans| loans.lend(&body));
+        match lent {
+            Some(address) => self
+                .pieces
+                .push(prefix(Kind::Lent), head, &address.to_le_bytes()),
+            None => {
+                self.pieces.push(prefix(Kind::Message), head, &[]);
+                self.pieces.push_body(body);
+            }
+        }
+    }
+
+    /// Adds a frame that is no message.
+    pub(super) fn push_frame(&mut self, kind: Kind, head: &[u8]) {
+        let prefix = Prefix {
+            kind,
+            head: head.len(),
+            body: 0,
+        };
+        self.pieces.push(prefix, head, &[]);
+    }
+
+    /// What is lent; `None` if nothing ever is.
+    pub(super) fn loans(&mut self) -> Option<&mut Loans> {
+        self.loans.as_mut()
     }
 
     /// Returns how many bytes have not left.
     pub(super) fn bytes(&self) -> usize {
         let sealed = self.seal.as_ref();
-        self.pieces.bytes + sealed.map_or(0, |seal| seal.records.len() - seal.sent)
+        let sealed = sealed.map_or(0, |seal| seal.records.len() - seal.sent);
+        let lent = self.loans.as_ref().map_or(0, Loans::bytes);
+        self.pieces.bytes + sealed + lent
     }
 
     /// Sends what the system takes, for a turn.
+    ///
+    /// # Errors
+    /// Why nothing can be sealed.
     pub(super) fn flush(&mut self, to: impl Write) -> Result<(), Broken> {
-        match &mut self.seal {
-            None => flush_plain(&mut self.pieces, to),
-            Some(seal) => seal.flush(&mut self.pieces, to),
+        if !self.is_over {
+            let goes_on = match &mut self.seal {
+                None => flush_plain(&mut self.pieces, to),
+                Some(seal) => seal.flush(&mut self.pieces, to)?,
+            };
+            self.is_over = !goes_on;
         }
+        if self.is_over {
+            self.pieces = Pieces::default();
+            if let Some(seal) = &mut self.seal {
+                (seal.records, seal.sent) = (Vec::new(), 0);
+            }
+        }
+        Ok(())
     }
 }
 
-fn flush_plain(pieces: &mut Pieces, mut to: impl Write) -> Result<(), Broken> {
+/// Returns whether the other end takes more.
+fn flush_plain(pieces: &mut Pieces, mut to: impl Write) -> bool {
     let mut room = TURN_BYTES_MAX;
     while pieces.bytes > 0 && room > 0 {
-        let Some(sent) = write(&mut to, pieces.next(room))? else {
-            break;
-        };
-        room -= sent;
-        pieces.take(sent);
+        match write(&mut to, pieces.next(room)) {
+            Written::Bytes(sent) => {
+                room -= sent;
+                pieces.take(sent);
+            }
+            Written::NoneNow => break,
+            Written::NoneEver => return false,
+        }
     }
-    Ok(())
+    true
 }
 
 impl Seal {
-    fn flush(&mut self, pieces: &mut Pieces, mut to: impl Write) -> Result<(), Broken> {
+    /// Returns whether the other end takes more.
+    fn flush(&mut self, pieces: &mut Pieces, mut to: impl Write) -> Result<bool, Broken> {
         let mut room = TURN_BYTES_MAX;
         loop {
             if self.sent == self.records.len() {
@@ -157,26 +219,35 @@ impl Seal {
                 }
             }
             if self.sent == self.records.len() || room == 0 {
-                return Ok(());
+                return Ok(true);
             }
-            let Some(sent) = write(&mut to, &self.records[self.sent..])? else {
-                return Ok(());
-            };
-            self.sent += sent;
-            room = room.saturating_sub(sent);
+            match write(&mut to, &self.records[self.sent..]) {
+                Written::Bytes(sent) => {
+                    self.sent += sent;
+                    room = room.saturating_sub(sent);
+                }
+                Written::NoneNow => return Ok(true),
+                Written::NoneEver => return Ok(false),
+            }
         }
     }
 }
 
-/// Returns how many bytes the system takes; `None` if none for now.
-fn write(to: &mut impl Write, bytes: &[u8]) -> Result<Option<usize>, Broken> {
+/// How many bytes the system has taken.
+enum Written {
+    Bytes(usize),
+    NoneNow,
+    NoneEver,
+}
+
+fn write(to: &mut impl Write, bytes: &[u8]) -> Written {
     loop {
         match to.write(bytes) {
-            Ok(0) => return Err(Broken::Ended("the system takes no bytes for it".into())),
-            Ok(sent) => return Ok(Some(sent)),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+            Ok(0) => return Written::NoneEver,
+            Ok(sent) => return Written::Bytes(sent),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Written::NoneNow,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(Broken::Ended(error.to_string())),
+            Err(_) => return Written::NoneEver,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Bytes that come in any pieces.
 
+use super::frame::PREFIX_BYTES;
 use super::*;
-use crate::Block;
 use crate::buffer::Gathered;
 use crate::transport::Destination;
 use proptest::prelude::*;
@@ -9,9 +9,9 @@ use std::io::Write;
 use std::os::unix::net::UnixStream;
 
 fn outgoing(messages: &[(Vec<u8>, Vec<u8>)], sealing: Option<Box<dyn Sealing>>) -> Vec<u8> {
-    let mut outgoing = Outgoing::new(sealing);
+    let mut outgoing = Outgoing::new(sealing, None);
     for (head, body) in messages {
-        outgoing.push(head.clone(), Block::from(body.clone()));
+        outgoing.push(head, Block::from(body.clone()));
     }
     let mut bytes = Vec::new();
     while outgoing.bytes() > 0 {
@@ -93,7 +93,7 @@ proptest! {
 
     #[test]
     fn anything_may_come(bytes in proptest::collection::vec(any::<u8>(), 0..400), cut in 1_usize..64) {
-        let mut prefixed = vec![3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3];
+        let mut prefixed = vec![0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3];
         let few = PREFIX_BYTES.min(bytes.len());
         // Lengths of a GiB would be waited for.
         let is_short = |bytes: &[u8]| bytes[few.saturating_sub(6)..few].iter().all(|byte| *byte == 0);
@@ -109,7 +109,7 @@ proptest! {
             match incoming.receive(&from, &mut matcher, &pool) {
                 Ok(message) => found += usize::from(message.is_some()),
                 Err(Broken::Malformed(what)) => {
-                    prop_assert!(what.contains("are the most"));
+                    prop_assert!(["a frame", "a message with", "a card", "a loan"].iter().any(|start| what.starts_with(start)));
                     break;
                 }
                 Err(broken) => panic!("{broken:?}"),
@@ -163,8 +163,8 @@ fn a_body_waits_for_its_call_and_goes_to_its_place() {
 #[test]
 fn a_body_is_sent_from_where_it_lies() {
     let block = Block::from(body(1 << 20));
-    let mut outgoing = Outgoing::new(None);
-    outgoing.push(vec![1], block.clone());
+    let mut outgoing = Outgoing::new(None, None);
+    outgoing.push(&[1], block.clone());
     /// Notes where bytes come from.
     #[derive(Default)]
     struct Seen(Vec<(usize, usize)>);
@@ -185,4 +185,104 @@ fn a_body_is_sent_from_where_it_lies() {
     let here = |(at, len): &&(usize, usize)| (start..start + (1 << 20)).contains(at) && *len > 0;
     let moved: usize = seen.0.iter().filter(here).map(|(_, len)| len).sum();
     assert_eq!(moved, 1 << 20);
+}
+
+/// Two processes of this machine, which are this one.
+fn neighbours() -> [Connection; 2] {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let calls = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+    let (answers, _) = listener.accept().expect("a call");
+    [calls, answers].map(|stream| Connection::within_machine(stream, "other").expect("a socket"))
+}
+
+/// Sends what there is, and returns what comes of it, until nothing does.
+fn turn(connections: &mut [Connection; 2], pool: &Arc<Pool>) -> Vec<(Vec<u8>, Block)> {
+    let mut found = Vec::new();
+    for _ in 0..20 {
+        for connection in &mut *connections {
+            connection.outgoing.flush(&connection.stream).expect("open");
+            let mut matcher = |_: &[u8], _| Destination::Buffer;
+            found.extend(connection.receive(&mut matcher, pool).expect("open"));
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    found
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_neighbour_reads_a_body_where_it_lies_and_gives_it_back() {
+    let (mut both, pool) = (neighbours(), Pool::new(1 << 20));
+    assert!(turn(&mut both, &pool).is_empty());
+    let lent = Arc::new(body(3 << 20));
+    let weak = Arc::downgrade(&lent);
+    for number in [1, 2] {
+        both[0]
+            .outgoing
+            .push(&[number], Block::from(Arc::clone(&lent)));
+    }
+    drop(lent);
+    // Heads are all that the connection carries; bodies have not left before they are read.
+    let bytes = both[0].outgoing.bytes();
+    assert_eq!(bytes, 2 * ((3 << 20) + PREFIX_BYTES + 1 + 8));
+    let mut seen = Vec::new();
+    both[0]
+        .outgoing
+        .flush(&mut seen)
+        .expect("a vector takes all");
+    assert_eq!(seen.len(), 2 * (PREFIX_BYTES + 1 + 8));
+    (&both[0].stream).write_all(&seen).expect("little");
+    let found = turn(&mut both, &pool);
+    assert_eq!(found.len(), 2);
+    for ((head, block), number) in found.iter().zip([1, 2]) {
+        assert!(*head == [number] && block.as_slice() == body(3 << 20));
+    }
+    assert_eq!(both[0].outgoing.bytes(), 0);
+    assert!(weak.upgrade().is_none(), "it was given back");
+}
+
+#[test]
+fn a_loan_that_nobody_made_ends_the_connection() {
+    for (kind, what) in [(Kind::Returned, "a loan back"), (Kind::Lent, "cannot read")] {
+        let [mut one, mut other] = neighbours();
+        // Without the card of the other one, which would be read first.
+        one.outgoing = Outgoing::new(None, None);
+        one.outgoing.push_frame(kind, &[]);
+        let mut bytes = Vec::new();
+        one.outgoing.flush(&mut bytes).expect("a vector takes all");
+        bytes.extend([0; 8]);
+        (&one.stream).write_all(&bytes).expect("little");
+        let pool = Pool::new(1 << 20);
+        let broken = loop {
+            let mut matcher = |_: &[u8], _| Destination::Buffer;
+            match other.receive(&mut matcher, &pool) {
+                Ok(found) => assert!(found.is_none()),
+                Err(broken) => break broken,
+            }
+        };
+        assert!(
+            matches!(&broken, Broken::Malformed(text) if text.contains(what)),
+            "{broken:?}"
+        );
+    }
+}
+
+#[test]
+fn a_card_with_another_number_is_no_neighbours() {
+    let loans = Loans::new();
+    let card = loans.card();
+    assert_eq!(card.is_readable(), cfg!(target_os = "linux"));
+    for wrong in [
+        frame::Card {
+            number: !card.number,
+            ..card
+        },
+        frame::Card { address: 8, ..card },
+        frame::Card {
+            pid: u32::MAX,
+            ..card
+        },
+    ] {
+        assert!(!wrong.is_readable(), "{wrong:?}");
+    }
 }
