@@ -1,19 +1,27 @@
-//! Collectives between processes, against plain MPI doing the same.
+//! Collectives between processes, over MPI and over TCP, against plain MPI doing the same.
 //!
 //! ```text
-//! cargo bench -p burn-dist-comm --features mpi --bench processes
+//! cargo bench -p burn-dist-comm --features mpi,tcp --bench processes
 //! ```
 //!
-//! Starts itself under `mpirun`, in turn as ours and as plain MPI (`MPI_Allgather`, `MPI_Reduce_scatter_block`,
-//! `MPI_Allreduce`, in their own order of summation), one rank per process, calls back to back, and prints the best
-//! time per call of each, their ratio (plain / ours: above 1 is faster than plain MPI), and at the end all ratios as
-//! one line of JSON. The physical limit on one machine is copying memory: every byte received is written once.
+//! Starts itself under `mpirun`, in turn as ours over MPI; as ours over TCP, as inside a machine, where bodies are read
+//! from the memory of their sender; as ours over TCP alone, as between machines without a seal; as plain MPI
+//! (`MPI_Allgather`, `MPI_Reduce_scatter_block`, `MPI_Allreduce`, in their own order of summation), which on one machine
+//! goes through shared memory; and as plain MPI that has to use TCP (`--mca btl tcp,self`). One rank per process, calls
+//! back to back.
+//! Prints the best time per call of each and ratios (plain MPI / ours: above 1 is faster than plain MPI), and at the end
+//! all ratios as one line of JSON. The physical limit on one machine is copying memory: every byte received is written
+//! once.
 
 use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use burn_dist_comm::{Call, Communicator, Group, LocalOptions, Mpi, Strided, World};
+use burn_dist_comm::{
+    Call, Communicator, Connection, Group, LocalOptions, Mpi, Strided, Tcp, World,
+};
 use burn_dist_mesh::DType;
 use burn_dist_mesh::ReduceOp;
 use mpi::collective::SystemOperation;
@@ -88,6 +96,54 @@ fn ours(world: &World) {
     }
 }
 
+/// The ports of all processes, for those over TCP.
+const PORTS: &str = "BENCH_PORTS";
+
+/// Connects the processes that `mpirun` has started, without MPI.
+fn connected(lends: bool) -> Tcp {
+    let rank = std::env::var("OMPI_COMM_WORLD_RANK").expect("Open MPI's mpirun");
+    let rank: usize = rank.parse().expect("a number");
+    let ports = std::env::var(PORTS).expect("the bench sets them");
+    let ports = ports.split(',').map(|port| port.parse().expect("a number"));
+    let ports: Vec<u16> = ports.collect();
+    let listener = TcpListener::bind(("127.0.0.1", ports[rank])).expect("a free port");
+    let connection = |stream, process| {
+        let name = format!("process {process}");
+        let connection = match lends {
+            true => Connection::within_machine(stream, name),
+            false => Connection::plain(stream, name),
+        };
+        Some(connection.expect("a socket"))
+    };
+    let mut ends: Vec<Option<Connection>> = ports.iter().map(|_| None).collect();
+    for (other, port) in ports.iter().enumerate().take(rank) {
+        let mut stream = loop {
+            match TcpStream::connect(("127.0.0.1", *port)) {
+                Ok(stream) => break stream,
+                Err(_) => std::thread::sleep(Duration::from_millis(5)),
+            }
+        };
+        stream.write_all(&[rank as u8]).expect("it listens");
+        ends[other] = connection(stream, other);
+    }
+    for _ in rank + 1..ports.len() {
+        let (mut stream, _) = listener.accept().expect("a call");
+        let mut caller = [0];
+        stream.read_exact(&mut caller).expect("its rank");
+        let caller = usize::from(caller[0]);
+        ends[caller] = connection(stream, caller);
+    }
+    Tcp::new(rank as u32, ends, || None)
+}
+
+/// Ports that were free a moment ago.
+fn free_ports(num: usize) -> String {
+    let bind = |_| TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let listeners: Vec<TcpListener> = (0..num).map(bind).collect();
+    let port = |listener: &TcpListener| listener.local_addr().expect("bound").port().to_string();
+    listeners.iter().map(port).collect::<Vec<_>>().join(",")
+}
+
 fn plain() {
     let universe = mpi::initialize().expect("MPI");
     let world = universe.world();
@@ -118,8 +174,23 @@ fn plain() {
 /// Best times by kind and size.
 type Times = BTreeMap<(String, usize), f64>;
 
-fn run(processes: usize, who: &str, times: &mut Times) {
+/// Who runs: the name, the program below, and what `mpirun` is told besides.
+const RUNS: [(&str, &str, &[&str]); 5] = [
+    ("ours, MPI", "ours", &[]),
+    ("TCP, 1 machine", "lent", &[]),
+    ("TCP alone", "tcp", &[]),
+    ("plain MPI", "plain", &[]),
+    (
+        "plain MPI, TCP",
+        "plain",
+        &["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"],
+    ),
+];
+
+fn run(processes: usize, who: &str, options: &[&str], times: &mut Times) {
     let output = Command::new("mpirun")
+        .env(PORTS, free_ports(processes))
+        .args(options)
         .args([
             "--allow-run-as-root",
             "--oversubscribe",
@@ -154,26 +225,42 @@ fn main() {
             ours(&world);
             return world.finish(PATIENCE).expect("all end");
         }
+        Some(how @ ("tcp" | "lent")) => {
+            let lends = how == "lent";
+            let world = World::over(move || Ok(connected(lends))).expect("all are there");
+            ours(&world);
+            return world.finish(PATIENCE).expect("all end");
+        }
         Some("plain") => return plain(),
         _ => {}
     }
     let mut ratios = serde_json::Map::new();
     for processes in [2, 4] {
-        let (mut of_ours, mut of_plain) = (Times::new(), Times::new());
+        let mut times: [Times; RUNS.len()] = Default::default();
         for _ in 0..ROUNDS {
-            run(processes, "ours", &mut of_ours);
-            run(processes, "plain", &mut of_plain);
+            for ((_, program, options), times) in RUNS.iter().zip(&mut times) {
+                run(processes, program, options, times);
+            }
         }
-        println!("{processes} processes          bytes        ours       plain MPI   ratio");
-        for ((kind, bytes), ours) in &of_ours {
-            let plain = of_plain[&(kind.clone(), *bytes)];
-            println!(
-                "  {kind:<15} {bytes:>10} {:>9.1} us {:>12.1} us {:>7.2}",
-                ours * 1e6,
-                plain * 1e6,
-                plain / ours
-            );
-            ratios.insert(format!("{kind}_{bytes}_{processes}"), (plain / ours).into());
+        let [over_mpi, lent, over_tcp, plain, plain_tcp] = &times;
+        let names = RUNS.map(|(name, ..)| format!("{name:>14}")).join(" ");
+        println!("{processes} processes, us       bytes {names}   MPI/MPI  1 m./MPI   TCP/TCP");
+        for (key, ours) in over_mpi {
+            let (kind, bytes) = key;
+            let [lent, tcp, plain, plain_tcp] =
+                [lent, over_tcp, plain, plain_tcp].map(|times| times[key]);
+            let us = [*ours, lent, tcp, plain, plain_tcp];
+            let us = us.map(|seconds| format!("{:>14.1}", seconds * 1e6));
+            let found = [
+                ("mpi", plain / ours),
+                ("machine", plain / lent),
+                ("tcp_tcp", plain_tcp / tcp),
+            ];
+            let shown = found.map(|(_, ratio)| format!("{ratio:>9.2}")).join(" ");
+            println!("  {kind:<15} {bytes:>10} {} {shown}", us.join(" "));
+            for (by, ratio) in found {
+                ratios.insert(format!("{kind}_{bytes}_{processes}_{by}"), ratio.into());
+            }
         }
     }
     println!("{}", serde_json::Value::Object(ratios));

@@ -132,8 +132,7 @@ pub enum CommError {
         window: u64,
     },
     /// A process ended without a word while others wait for it.
-    #[error("{} cannot finish: {process} has ended without a word: it was killed, or crashed (look at its host's \
-        kernel log, or its scheduler's)", waits(call, *window))]
+    #[error("{} cannot finish: {}", waits(call, *window), loss(process, connection))]
     ProcessLost {
         /// Which.
         process: Process,
@@ -141,6 +140,8 @@ pub enum CommError {
         call: Option<Arc<CallInfo>>,
         /// The window that waits for it, if it is one.
         window: Option<u64>,
+        /// The words of the system about the connection with it, if its end was seen by that alone.
+        connection: Option<Arc<str>>,
     },
     /// Some processes did not run a window in time.
     #[error(
@@ -415,6 +416,17 @@ fn have_processes(processes: &[Process]) -> String {
 }
 
 /// The call or window that waits for a process, in words.
+fn loss(process: &Process, connection: &Option<Arc<str>>) -> String {
+    const LOOK: &str = "(look at its host's kernel log, or its scheduler's)";
+    match connection {
+        None => format!("{process} has ended without a word: it was killed, or crashed {LOOK}"),
+        Some(how) => format!(
+            "the connection with {process} has ended without a word: {how}; it was killed, or crashed {LOOK}, or a \
+             link between the machines was cut"
+        ),
+    }
+}
+
 fn waits(call: &Option<Arc<CallInfo>>, window: Option<u64>) -> String {
     match (call, window) {
         (Some(call), _) => call.to_string(),

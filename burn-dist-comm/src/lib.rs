@@ -29,7 +29,7 @@
 //! | --- | --- |
 //! | [`Call`], [`Collective`], [`Group`], [`Lane`] | what a rank asks for |
 //! | [`LocalHub`] | ranks that are threads of one process |
-//! | [`World`] | ranks in several processes, over any [`Transport`] of bytes: MPI, or channels for tests |
+//! | [`World`] | ranks in several processes, over any [`Transport`] of bytes: MPI, TCP, or channels for tests |
 //! | [`Chaos`], [`Network`] | faults and links to simulate |
 //! | [`CommError`] | what stops all ranks, by name |
 //! | [`flight`] | the last calls of all ranks when that happened, as a file of each process |
@@ -37,6 +37,7 @@
 //! | feature | brings |
 //! | --- | --- |
 //! | `mpi` | messages between processes over MPI; needs an MPI library and libclang when it is built |
+//! | `tcp` | messages between processes over TCP |
 //!
 //! # Order
 //! Each group and lane is a sequence: the n-th call of one member meets the n-th call of the others. Different groups
@@ -89,6 +90,8 @@ pub use sync::lock;
 #[cfg(feature = "mpi")]
 pub use transport::Mpi;
 pub use transport::{Channels, Destination, Matcher, Message, Transport};
+#[cfg(feature = "tcp")]
+pub use transport::{Connection, Opening, Sealing, Tcp};
 pub use votes::Votes;
 pub use world::World;
 

@@ -1,30 +1,26 @@
-//! TCP between processes whose ranks communicate by themselves: GPUs with NCCL, in a program without MPI.
+//! TCP between processes: how they are connected for burn-dist-comm's [`Tcp`], which carries what they say.
 //!
-//! Such processes tell each other little: what they run, what they read, who stops. Each two of them have a connection
-//! for that. They find each other's addresses at the [rendezvous](super::rendezvous); both ends prove that they know
-//! its token, and seal what they say. This is no transport for tensors: a message with more than [`BODY_BYTES_MAX`]
-//! bytes is an error that says what to do instead.
+//! They find each other's addresses at the [rendezvous](super::rendezvous); both ends of a connection prove that they
+//! know its token, and belong to the same run. What goes over it is sealed then, unless both ends are on one machine, or
+//! [`SEAL`] says otherwise: a seal costs the time of a cipher for each byte, at both ends.
 
 use super::rendezvous::{
     Calling, Client, HANDSHAKE_BYTES, Keys, NONCE_BYTES, Open, RendezvousError, Seal, Token, Until,
     answer as answered, random,
 };
-use burn_dist_comm::{Block, Matcher, Message, Pool, StartError, Transport};
-use std::io::{ErrorKind, Read, Write};
+use burn_dist_comm::{Connection, Opening, Peer, Sealing, StartError, Tcp};
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::ops::Deref;
-use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 #[cfg(test)]
 mod tests;
 
-/// The most bytes that a message carries besides its head.
-const BODY_BYTES_MAX: usize = 1 << 20;
-
-/// The longest head; the engine's are shorter.
-const HEAD_BYTES_MAX: usize = 16 << 10;
+/// The variable that says what is sealed of connections over TCP: `on`, all of them; `off`, none; and if it is not set,
+/// those between machines.
+pub(crate) const SEAL: &str = "BURN_DIST_SEAL";
 
 /// How long a stranger may take to prove that it is none, all in all.
 const STRANGER_PATIENCE: Duration = Duration::from_secs(5);
@@ -32,211 +28,220 @@ const STRANGER_PATIENCE: Duration = Duration::from_secs(5);
 /// Callers that are answered at the same time, at most; the others wait.
 const CALLERS_MAX: usize = 64;
 
-/// Bytes read at once.
-const READ_BYTES: usize = 64 << 10;
-
-/// The connections of one process to all others; `C` is that to the rendezvous.
-pub(super) struct Tcp<C> {
-    client: C,
-    /// By process; `None` for this one, and for those that have hung up.
-    connections: Vec<Option<Connection>>,
-    /// The process whose connection is looked at first.
-    next: usize,
-    /// Where what comes is read into first, from whichever connection.
-    scratch: Box<[u8]>,
-    pool: Arc<Pool>,
-    failed: Option<String>,
+/// What this process seals; a connection is sealed if either end asks for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seals {
+    All,
+    BetweenMachines,
+    Nothing,
 }
 
-struct Connection {
-    stream: TcpStream,
-    /// Seals what is sent.
-    seal: Seal,
-    /// Bytes that are still to be sent.
-    out: Vec<u8>,
-    /// Opens what has come.
-    open: Open,
-    /// Bytes that have come, and are not a whole record yet.
-    sealed: Vec<u8>,
-    /// Bytes that were in records, and are not a whole message yet.
-    into: Vec<u8>,
-}
-
-type HeadAndBody = (Vec<u8>, Vec<u8>);
-
-/// Why a connection is of no use any more.
-enum Broken {
-    HungUp,
-    Malformed(String),
-}
-
-impl Connection {
-    fn new(stream: TcpStream, keys: Keys) -> std::io::Result<Self> {
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(None)?;
-        stream.set_nonblocking(true)?;
-        let (seal, open) = keys.split();
-        Ok(Self {
-            stream,
-            seal,
-            out: Vec::new(),
-            open,
-            sealed: Vec::new(),
-            into: Vec::new(),
-        })
-    }
-
-    /// Adds a message to what is to be sent.
-    fn push(&mut self, head: &[u8], body: &[u8]) -> Result<(), Broken> {
-        let lengths = [head.len(), body.len()].map(|len| (len as u32).to_le_bytes());
-        let message = [&lengths[0][..], &lengths[1], head, body].concat();
-        let sealed = self.seal.append(&message, &mut self.out);
-        sealed.map_err(|error| Broken::Malformed(error.to_string()))
-    }
-
-    /// Sends what can be sent without waiting.
-    fn flush(&mut self) -> Result<(), Broken> {
-        let mut sent = 0;
-        while sent < self.out.len() {
-            match self.stream.write(&self.out[sent..]) {
-                Ok(0) => return Err(Broken::HungUp),
-                Ok(bytes) => sent += bytes,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return Err(Broken::HungUp),
-            }
-        }
-        self.out.drain(..sent);
-        Ok(())
-    }
-
-    /// Returns the next message, if all of it has come.
-    fn receive(&mut self, scratch: &mut [u8]) -> Result<Option<HeadAndBody>, Broken> {
-        if let Some(message) = take_message(&mut self.into)? {
-            return Ok(Some(message));
-        }
-        match self.stream.read(scratch) {
-            Ok(0) => Err(Broken::HungUp),
-            Ok(bytes) => {
-                self.sealed.extend_from_slice(&scratch[..bytes]);
-                let taken = self.open.take(&mut self.sealed, &mut self.into);
-                taken.map_err(|error| Broken::Malformed(error.to_string()))?;
-                take_message(&mut self.into)
-            }
-            Err(error)
-                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
-            {
-                Ok(None)
-            }
-            Err(_) => Err(Broken::HungUp),
-        }
-    }
-}
-
-/// Cuts a message off the front of what has come: lengths of head and body, and both.
-fn take_message(into: &mut Vec<u8>) -> Result<Option<HeadAndBody>, Broken> {
-    let length = |at: usize| -> Option<usize> {
-        let bytes = into.get(at..at + 4)?;
-        Some(u32::from_le_bytes(bytes.try_into().ok()?) as usize)
-    };
-    let (Some(head), Some(body)) = (length(0), length(4)) else {
-        return Ok(None);
-    };
-    if head > HEAD_BYTES_MAX || body > BODY_BYTES_MAX {
-        return Err(Broken::Malformed(format!(
-            "a message with a head of {head} and a body of {body} bytes, where {HEAD_BYTES_MAX} and {BODY_BYTES_MAX} \
-             are the most"
-        )));
-    }
-    let whole = 8 + head + body;
-    if into.len() < whole {
-        return Ok(None);
-    }
-    let message = (into[8..8 + head].to_vec(), into[8 + head..whole].to_vec());
-    into.drain(..whole);
-    Ok(Some(message))
-}
-
-impl<C: Deref<Target = Client> + Send> Tcp<C> {
-    /// Connects to all others, and waits for them at most for `patience`.
+impl Seals {
+    /// Returns the choice of [`SEAL`].
     ///
     /// # Errors
-    /// Who is missing, or what the system refuses.
-    pub(crate) fn connect(
-        client: C,
-        token: &Token,
-        patience: Duration,
-    ) -> Result<Self, StartError> {
-        let (rank, size) = (client.me().rank, client.me().world_size);
-        let met =
-            |error: RendezvousError| StartError::relayed(error.to_string(), error.exit_code());
-        let failed = |error: std::io::Error| {
-            StartError::temporary(format!("cannot listen for other processes: {error}"))
-        };
-        // The address by which the rendezvous is reached is one by which the others reach this machine.
-        let listener =
-            TcpListener::bind((client.local_ip().map_err(failed)?, 0)).map_err(failed)?;
-        let here = listener.local_addr().map_err(failed)?;
-        client
-            .set(&key(rank), here.to_string().as_bytes())
-            .map_err(met)?;
-        client
-            .barrier("tcp: all are there", patience)
-            .map_err(met)?;
-        let mut connections: Vec<Option<Connection>> = (0..size).map(|_| None).collect();
-        // Those before this one are called; those after it call.
-        for other in 0..rank {
-            let address = client.get(&key(other), patience).map_err(met)?;
-            let address: SocketAddr = String::from_utf8_lossy(&address).parse().map_err(|_| {
-                StartError::config(format!("process {other} says what is no address"))
-            })?;
-            let connection = call(address, token, rank, patience).map_err(|error| {
-                StartError::temporary(format!(
-                    "cannot reach process {other} at {address}: {error}; does a firewall keep the machines apart?"
-                ))
-            })?;
-            connections[other as usize] = Some(connection);
+    /// It is no choice.
+    pub(crate) fn of_process() -> Result<Self, StartError> {
+        match std::env::var(SEAL).as_deref() {
+            Err(std::env::VarError::NotPresent) => Ok(Self::BetweenMachines),
+            Ok("on") => Ok(Self::All),
+            Ok("off") => Ok(Self::Nothing),
+            Ok(other) => Err(StartError::config(format!(
+                "{SEAL}={other} does not say what to seal: write on or off, or unset it to seal what goes between \
+                 machines"
+            ))),
+            Err(error) => Err(StartError::config(format!("{SEAL}: {error}"))),
         }
-        let acceptor = Acceptor {
-            listener,
-            token,
-            rank,
-            patience,
-            stranger_patience: STRANGER_PATIENCE,
-        };
-        acceptor.answer_all(&mut connections, || client.start_trouble())?;
-        Ok(Self {
-            client,
-            connections,
-            next: 0,
-            scratch: vec![0; READ_BYTES].into_boxed_slice(),
-            pool: Pool::new(BODY_BYTES_MAX),
-            failed: None,
+    }
+
+    /// Returns whether this end asks for a seal.
+    fn asks(self, stream: &TcpStream) -> std::io::Result<bool> {
+        Ok(match self {
+            Self::All => true,
+            Self::BetweenMachines => !is_within_machine(stream)?,
+            Self::Nothing => false,
+        })
+    }
+}
+
+/// Returns whether both ends are on this machine: one that speaks to its own address speaks to itself.
+fn is_within_machine(stream: &TcpStream) -> std::io::Result<bool> {
+    let (here, there) = (stream.local_addr()?.ip(), stream.peer_addr()?.ip());
+    Ok(here == there || here.is_loopback() && there.is_loopback())
+}
+
+impl Sealing for Seal {
+    fn append(&mut self, content: &[u8], records: &mut Vec<u8>) -> std::io::Result<()> {
+        Self::append(self, content, records)
+    }
+}
+
+impl Opening for Open {
+    fn take(&mut self, records: &mut Vec<u8>, content: &mut Vec<u8>) -> std::io::Result<()> {
+        Self::take(self, records, content)
+    }
+}
+
+/// What both ends of a connection have to know alike.
+#[derive(Clone)]
+struct Secret {
+    token: Token,
+    /// The number of the run: one that is over has the same token, if the user has set it.
+    run: u64,
+    seals: Seals,
+}
+
+impl Secret {
+    /// Returns what a handshake belongs to: what the one who is called has drawn for it, and who calls.
+    fn context(&self, nonce: &[u8; NONCE_BYTES], caller: &[u8; CALLER_BYTES]) -> Vec<u8> {
+        [&b"tcp"[..], &self.run.to_le_bytes(), nonce, caller].concat()
+    }
+}
+
+/// The rank of a caller, and whether it asks for a seal.
+const CALLER_BYTES: usize = 5;
+
+/// A stream to another process, both of which have proved themselves; the keys, if what goes over it is sealed.
+struct Proven(TcpStream, Option<Keys>);
+
+impl Proven {
+    fn connection(self, name: &str) -> std::io::Result<Connection> {
+        let Self(stream, keys) = self;
+        match keys {
+            Some(keys) => {
+                let (seal, open) = keys.split();
+                Connection::sealed(stream, name, Box::new(seal), Box::new(open))
+            }
+            None if is_within_machine(&stream)? => Connection::within_machine(stream, name),
+            None => Connection::plain(stream, name),
+        }
+    }
+}
+
+/// Where a process listens, and who it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Line {
+    address: SocketAddr,
+    peer: Peer,
+}
+
+impl Line {
+    fn to_bytes(&self) -> Vec<u8> {
+        let Peer { host, pid } = &self.peer;
+        format!("{} {pid} {host}", self.address).into_bytes()
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let mut words = std::str::from_utf8(bytes).ok()?.splitn(3, ' ');
+        let address = words.next()?.parse().ok()?;
+        let pid = words.next()?.parse().ok()?;
+        let host = words.next()?.into();
+        Some(Self {
+            address,
+            peer: Peer { host, pid },
         })
     }
 
-    fn fail(&mut self, reason: String) {
-        self.failed.get_or_insert(reason);
+    /// The process, for people.
+    fn name(&self, rank: usize) -> String {
+        format!("process {rank} ({})", self.peer)
     }
+}
 
-    /// Puts a connection away that is of no use any more. Who has hung up has ended: if it was too early, the
-    /// rendezvous tells.
-    fn hang_up(&mut self, process: usize, broken: Broken) {
-        self.connections[process] = None;
-        if let Broken::Malformed(what) = broken {
-            self.fail(format!(
-                "process {process} sent {what}: do all processes run the same version?"
-            ));
-        }
+/// Connects to all others, and waits for them at most for `patience`. What ends the rendezvous of `client` ends the
+/// transport.
+///
+/// # Errors
+/// Who is missing, or what the system refuses.
+pub(super) fn connect<C: Deref<Target = Client> + Send + 'static>(
+    client: C,
+    token: &Token,
+    seals: Seals,
+    patience: Duration,
+) -> Result<Tcp, StartError> {
+    let (rank, size) = (client.me().rank, client.me().world_size);
+    let met = |error: RendezvousError| StartError::relayed(error.to_string(), error.exit_code());
+    let failed = |error: std::io::Error| {
+        StartError::temporary(format!("cannot listen for other processes: {error}"))
+    };
+    // The address by which the rendezvous is reached is one by which the others reach this machine.
+    let listener = TcpListener::bind((client.local_ip().map_err(failed)?, 0)).map_err(failed)?;
+    let here = Line {
+        address: listener.local_addr().map_err(failed)?,
+        peer: Peer::this(),
+    };
+    client.set(&key(rank), &here.to_bytes()).map_err(met)?;
+    client
+        .barrier("tcp: all are there", patience)
+        .map_err(met)?;
+    let line = |other: u32| {
+        let line = client.get(&key(other), patience).map_err(met)?;
+        Line::parse(&line)
+            .ok_or_else(|| StartError::config(format!("process {other} says what is no address")))
+    };
+    let lines: Vec<Line> = (0..size).map(line).collect::<Result<_, _>>()?;
+    reach_each_other(&lines)?;
+    let secret = Secret {
+        token: token.clone(),
+        run: client.run(),
+        seals,
+    };
+    let mut connections: Vec<Option<Connection>> = lines.iter().map(|_| None).collect();
+    // Those before this one are called; those after it call.
+    for (other, line) in lines.iter().enumerate().take(rank as usize) {
+        let called = call(line.address, &secret, rank, patience);
+        let connection = called.and_then(|proven| proven.connection(&line.name(other)));
+        let connection = connection.map_err(|error| {
+            StartError::temporary(format!(
+                "cannot reach {} at {}: {error}; does a firewall keep the machines apart?",
+                line.name(other),
+                line.address
+            ))
+        })?;
+        connections[other] = Some(connection);
     }
+    let acceptor = Acceptor {
+        listener,
+        secret,
+        rank,
+        lines: &lines,
+        patience,
+        stranger_patience: STRANGER_PATIENCE,
+    };
+    acceptor.answer_all(&mut connections, || client.start_trouble())?;
+    Ok(Tcp::new(rank, connections, move || client.trouble()))
+}
+
+fn key(rank: u32) -> String {
+    format!("tcp: address of {rank}")
+}
+
+/// Checks that no process listens where only its own machine hears it while another one is elsewhere.
+fn reach_each_other(lines: &[Line]) -> Result<(), StartError> {
+    let is_inside = |line: &Line| line.address.ip().is_loopback();
+    let find = |inside: bool| (0..).zip(lines).find(|(_, line)| is_inside(line) == inside);
+    let (Some((inside, at)), Some((outside, from))) = (find(true), find(false)) else {
+        return Ok(());
+    };
+    Err(StartError::config(format!(
+        "{} listens at {}, which only its own machine reaches, and {} is at {}: name the rendezvous by an address of \
+         its machine that the others reach too (on that machine its name may stand for a loopback address, in \
+         /etc/hosts)",
+        at.name(inside),
+        at.address,
+        from.name(outside),
+        from.address
+    )))
 }
 
 /// Where other processes connect.
 struct Acceptor<'a> {
     listener: TcpListener,
-    token: &'a Token,
+    secret: Secret,
     /// The process.
     rank: u32,
+    /// Who the processes are.
+    lines: &'a [Line],
     /// How long all callers may take.
     patience: Duration,
     /// How long one of them may take to say who it is.
@@ -272,19 +277,19 @@ impl Acceptor<'_> {
             if start.elapsed() > self.patience {
                 let here = self.listener.local_addr().map_err(failed)?;
                 return Err(StartError::temporary(format!(
-                    "process {missing} has not called this one at {here} for {:.0} s: does a firewall keep the \
-                     machines apart?",
+                    "{} has not called this one at {here} for {:.0} s: does a firewall keep the machines apart?",
+                    self.lines[missing].name(missing),
                     self.patience.as_secs_f64()
                 )));
             }
             while num_callers < CALLERS_MAX
                 && let Ok((stream, _)) = self.listener.accept()
             {
-                let (sender, token, patience) =
-                    (sender.clone(), self.token.clone(), self.stranger_patience);
+                let (sender, secret, patience) =
+                    (sender.clone(), self.secret.clone(), self.stranger_patience);
                 let thread = std::thread::Builder::new().name("answering a call".into());
                 let run = move || {
-                    let _ = sender.send(answer(stream, &token, patience));
+                    let _ = sender.send(answer(stream, &secret, patience));
                 };
                 thread.spawn(run).map_err(failed)?;
                 num_callers += 1;
@@ -294,153 +299,68 @@ impl Acceptor<'_> {
             };
             num_callers -= 1;
             // A stranger is nobody, and ends nothing.
-            if let Ok((caller, connection)) = caller
+            if let Ok((caller, proven)) = caller
                 && caller > self.rank
                 && let Some(place @ None) = connections.get_mut(caller as usize)
             {
-                *place = Some(connection);
+                let caller = caller as usize;
+                let name = self.lines[caller].name(caller);
+                *place = Some(proven.connection(&name).map_err(failed)?);
             }
         }
         Ok(())
     }
 }
 
-fn key(rank: u32) -> String {
-    format!("tcp: address of {rank}")
-}
-
 /// Calls another process, as `rank`.
 fn call(
     address: SocketAddr,
-    token: &Token,
+    secret: &Secret,
     rank: u32,
     patience: Duration,
-) -> std::io::Result<Connection> {
+) -> std::io::Result<Proven> {
     let until = Instant::now() + patience;
     let mut stream = TcpStream::connect_timeout(&address, patience)?;
     let mut theirs = [0; NONCE_BYTES];
     Until(&stream, until).read_exact(&mut theirs)?;
-    let rank = rank.to_le_bytes();
-    let (calling, first) = Calling::begin(token, &context(&theirs, &rank))?;
-    stream.write_all(&[&rank[..], &first].concat())?;
-    let mut answer = [0; HANDSHAKE_BYTES];
+    let asks = secret.seals.asks(&stream)?;
+    let [a, b, c, d] = rank.to_le_bytes();
+    let caller = [a, b, c, d, asks.into()];
+    let (calling, first) = Calling::begin(&secret.token, &secret.context(&theirs, &caller))?;
+    stream.write_all(&[&caller[..], &first].concat())?;
+    let mut answer = [0; HANDSHAKE_BYTES + 1];
     Until(&stream, until).read_exact(&mut answer)?;
     match calling.finish(&answer) {
-        Ok((_, keys)) => Connection::new(stream, keys),
-        Err(_) => Err(std::io::Error::other("who answers there has another token")),
+        Ok((content, keys)) => {
+            let is_sealed = asks || content != [0];
+            Ok(Proven(stream, is_sealed.then_some(keys)))
+        }
+        Err(_) => Err(std::io::Error::other(
+            "who answers there has another token, or is of another run",
+        )),
     }
-}
-
-/// Returns what a handshake belongs to: what the one who is called has drawn for it, and who calls.
-fn context(nonce: &[u8; NONCE_BYTES], rank: &[u8; 4]) -> Vec<u8> {
-    [&b"tcp"[..], nonce, rank].concat()
 }
 
 /// Answers a call, and takes no longer for it than `patience`, however slowly the caller speaks; returns who calls.
 fn answer(
     mut stream: TcpStream,
-    token: &Token,
+    secret: &Secret,
     patience: Duration,
-) -> std::io::Result<(u32, Connection)> {
+) -> std::io::Result<(u32, Proven)> {
     let until = Instant::now() + patience;
     stream.set_nonblocking(false)?;
     let mine = random()?;
     stream.write_all(&mine)?;
-    let (mut rank, mut first) = ([0; 4], [0; HANDSHAKE_BYTES]);
-    let mut caller = Until(&stream, until);
-    caller.read_exact(&mut rank)?;
-    caller.read_exact(&mut first)?;
-    let (answer, keys) = answered(token, &context(&mine, &rank), &first, &[])?;
+    let (mut caller, mut first) = ([0; CALLER_BYTES], [0; HANDSHAKE_BYTES]);
+    let mut calls = Until(&stream, until);
+    calls.read_exact(&mut caller)?;
+    calls.read_exact(&mut first)?;
+    let asks = secret.seals.asks(&stream)?;
+    let context = secret.context(&mine, &caller);
+    let (answer, keys) = answered(&secret.token, &context, &first, &[asks.into()])?;
     stream.write_all(&answer)?;
-    Ok((u32::from_le_bytes(rank), Connection::new(stream, keys)?))
-}
-
-impl<C: Deref<Target = Client> + Send> Transport for Tcp<C> {
-    fn is_for_all_threads(&self) -> bool {
-        true
-    }
-
-    fn process(&self) -> u32 {
-        self.client.me().rank
-    }
-
-    fn num_processes(&self) -> usize {
-        self.connections.len()
-    }
-
-    fn send(&mut self, message: Message) {
-        let Message {
-            process,
-            head,
-            body,
-        } = message;
-        if body.len() > BODY_BYTES_MAX {
-            self.fail(format!(
-                "{} bytes are to go to process {process}, and without MPI processes tell each other no more than \
-                 {BODY_BYTES_MAX} at once: build with burn-dist's feature `mpi` and start the program with `mpirun`, \
-                 or give every rank a GPU of its own, so that NCCL moves them",
-                body.len()
-            ));
-            return;
-        }
-        let process = process as usize;
-        // One that has ended needs nothing any more.
-        let Some(connection) = &mut self.connections[process] else {
-            return;
-        };
-        let pushed = connection.push(&head, body.as_slice());
-        if let Err(broken) = pushed.and_then(|()| connection.flush()) {
-            self.hang_up(process, broken);
-        }
-    }
-
-    fn receive(&mut self, _: Matcher) -> Result<Option<Message>, String> {
-        if let Some(trouble) = self.client.trouble() {
-            self.fail(trouble);
-        }
-        let processes = self.connections.len();
-        for offset in 0..processes {
-            let from = (self.next + offset) % processes;
-            let Some(connection) = &mut self.connections[from] else {
-                continue;
-            };
-            match connection.receive(&mut self.scratch) {
-                Ok(Some((head, body))) => {
-                    self.next = (from + 1) % processes;
-                    return Ok(Some(Message {
-                        process: from as u32,
-                        head,
-                        body: Block::from(self.pool.copy_of(&body)),
-                    }));
-                }
-                Ok(None) => {}
-                Err(broken) => self.hang_up(from, broken),
-            }
-        }
-        match &self.failed {
-            Some(reason) => Err(reason.clone()),
-            None => Ok(None),
-        }
-    }
-
-    fn unsent_bytes(&mut self) -> usize {
-        let mut unsent = 0;
-        for process in 0..self.connections.len() {
-            let Some(connection) = &mut self.connections[process] else {
-                continue;
-            };
-            match connection.flush() {
-                Ok(()) => unsent += connection.out.len(),
-                Err(broken) => self.hang_up(process, broken),
-            }
-        }
-        unsent
-    }
-
-    fn is_receiving(&self) -> bool {
-        self.connections
-            .iter()
-            .flatten()
-            .any(|connection| !connection.sealed.is_empty() || !connection.into.is_empty())
-    }
+    let [a, b, c, d, they_ask] = caller;
+    let is_sealed = asks || they_ask != 0;
+    let rank = u32::from_le_bytes([a, b, c, d]);
+    Ok((rank, Proven(stream, is_sealed.then_some(keys))))
 }

@@ -6,15 +6,14 @@ use burn_dist_comm::StartError;
 use burn_dist_comm::{CommError, World};
 use std::sync::{Arc, OnceLock};
 
-/// The variable that says what carries messages between processes: `mpi`, where the launcher is one of MPI's, or
-/// `tcp`, for little things only, where ranks communicate with NCCL.
+/// The variable that says what carries messages between processes: `mpi`, where the launcher is one of MPI's, or `tcp`.
 #[cfg(feature = "rendezvous")]
 const TRANSPORT: &str = "BURN_DIST_TRANSPORT";
 
 /// The error's text where nothing carries messages.
 #[cfg(not(feature = "mpi"))]
-const WITHOUT_MPI: &str =
-    "this program was built without MPI: turn burn-dist's feature `mpi` on, or start it alone";
+const WITHOUT_MPI: &str = "this program was built without MPI: turn burn-dist's feature `mpi` on, or its feature `tcp` and start it by \
+     `burn-dist run --transport tcp`, or start it alone";
 
 /// Returns the processes that this one was started with, by `burn-dist run`, `mpirun` or another
 /// [launcher](super::Launcher); `None` if it was started alone.
@@ -22,9 +21,7 @@ const WITHOUT_MPI: &str =
 /// The first call connects them, and later ones return the same. Where the launcher is one of MPI's, messages go over
 /// MPI, which is finalised when the program ends: together with the others, whose programs it waits for. If one of them
 /// is silent for 30 s then, stderr says so, and the program ends with 75. Elsewhere, without the feature `mpi`, or with
-/// `BURN_DIST_TRANSPORT=tcp`, the processes meet at a [rendezvous](super::rendezvous) and connect over TCP, which carry
-/// what processes say to each other, but no tensors of more than a MiB: for ranks that each have a GPU of their own and
-/// communicate with NCCL.
+/// `BURN_DIST_TRANSPORT=tcp`, the processes meet at a [rendezvous](super::rendezvous) and connect over TCP.
 ///
 /// # Errors
 /// [`CommError::World`] if there are other processes and this one cannot reach them; [`CommError::ClusterEnv`] if the
@@ -60,7 +57,7 @@ mod connect {
     use crate::at_end::at_end;
     use crate::join;
     use crate::join::JoinError;
-    use crate::tcp::Tcp;
+    use crate::tcp::{self, Seals};
     use burn_dist_comm::{StartError, World};
     use std::io::Write;
     use std::sync::OnceLock;
@@ -111,7 +108,8 @@ mod connect {
     fn over_tcp(env: &ClusterEnv) -> Result<World, StartError> {
         let membership = join(env).map_err(not_joined)?;
         let (client, token) = (membership.client(), membership.token());
-        let transport = Tcp::connect(client, token, membership.patience());
+        let connect = |seals| tcp::connect(client, token, seals, membership.patience());
+        let transport = Seals::of_process().and_then(connect);
         let transport = transport
             .inspect_err(|error| client.fail_with(&error.to_string(), error.exit_code()))?;
         World::over(move || Ok(transport))

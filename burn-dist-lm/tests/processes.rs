@@ -1,26 +1,92 @@
-//! The program under `mpirun`: the losses of one process, written once.
+//! The program in several processes: the losses of one process, written once.
 //!
 //! ```text
 //! cargo test -p burn-dist-lm --features mpi --test processes
 //! ```
+//!
+//! With the feature `tcp` in place of `mpi`, over TCP alone.
 
+use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 one_thread::one_thread!();
 
-fn llama(processes: usize, args: &[&str]) -> Output {
-    Command::new("mpirun")
-        .args([
-            "--allow-run-as-root",
-            "--oversubscribe",
-            "-n",
-            &processes.to_string(),
-        ])
-        .arg(env!("CARGO_BIN_EXE_burn-dist-lm"))
-        .args(args)
-        .output()
-        .expect("mpirun is installed")
+/// What carries messages between processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Transport {
+    /// Under `mpirun`.
+    Mpi,
+    /// By hand, with torchrun's variables.
+    Tcp,
+}
+
+use Transport::{Mpi, Tcp};
+
+const TRANSPORTS: &[Transport] = match cfg!(feature = "mpi") {
+    true => &[Mpi, Tcp],
+    false => &[Tcp],
+};
+
+fn llama(transport: Transport, processes: usize, args: &[&str]) -> Output {
+    match transport {
+        Mpi => Command::new("mpirun")
+            .args([
+                "--allow-run-as-root",
+                "--oversubscribe",
+                "-n",
+                &processes.to_string(),
+            ])
+            .arg(env!("CARGO_BIN_EXE_burn-dist-lm"))
+            .args(args)
+            .output()
+            .expect("mpirun is installed"),
+        Tcp => over_tcp(processes, args),
+    }
+}
+
+/// Returns the output of all processes, one after the other, and the status of the first that failed.
+fn over_tcp(processes: usize, args: &[&str]) -> Output {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = listener.local_addr().expect("bound").port();
+    drop(listener);
+    let start = |rank: usize| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_burn-dist-lm"));
+        let variables = [
+            ("RANK", rank.to_string()),
+            ("WORLD_SIZE", processes.to_string()),
+            ("MASTER_ADDR", "127.0.0.1".into()),
+            ("MASTER_PORT", port.to_string()),
+        ];
+        command.args(args).envs(variables);
+        let piped = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        piped.spawn().expect("it was built with the tests")
+    };
+    // Nobody's pipe is full while it is not read: each has a thread.
+    let started: Vec<_> = (0..processes).map(start).collect();
+    let outputs: Vec<Output> = std::thread::scope(|scope| {
+        let read = |child: std::process::Child| scope.spawn(|| child.wait_with_output());
+        let threads: Vec<_> = started.into_iter().map(read).collect();
+        let join = |thread: std::thread::ScopedJoinHandle<'_, std::io::Result<Output>>| {
+            thread.join().expect("no panic").expect("it ends")
+        };
+        threads.into_iter().map(join).collect()
+    });
+    let failed = outputs.iter().find(|output| !output.status.success());
+    let joined = |part: fn(&Output) -> &Vec<u8>| outputs.iter().flat_map(part).copied().collect();
+    Output {
+        status: failed.unwrap_or(&outputs[0]).status,
+        stdout: joined(|output| &output.stdout),
+        stderr: joined(|output| &output.stderr),
+    }
+}
+
+/// One process, and several over each transport.
+fn all_over(numbers: &[usize]) -> impl Iterator<Item = (Transport, usize)> {
+    let several = TRANSPORTS
+        .iter()
+        .flat_map(|transport| numbers.iter().map(|number| (*transport, *number)));
+    std::iter::once((TRANSPORTS[0], 1)).chain(several)
 }
 
 /// What a report says that depends neither on time nor on how many processes there are: losses, and the memory of every
@@ -68,15 +134,16 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("UTF-8")
 }
 
-/// Runs a training command on one, two and four processes: what each saves and reports is that of one.
+/// Runs a training command on one, two and four processes, over each transport: what each saves and reports is that of
+/// one.
 fn trains_alike(command: &[&str], losses: usize) {
     let dir = tempfile::tempdir().expect("a folder");
     let data = dir.path().join("data.jsonl");
     std::fs::write(&data, examples()).expect("a file");
     let (mut expected, mut expected_several) = (None, None);
-    for processes in [1, 2, 4] {
+    for (transport, processes) in all_over(&[2, 4]) {
         let json = dir.path().join(format!("{processes}.json"));
-        let model = dir.path().join(format!("model{processes}"));
+        let model = dir.path().join(format!("model{transport:?}{processes}"));
         let more = [
             ["--mesh", "fsdp=2,tp=2"],
             ["--data", text(&data)],
@@ -84,11 +151,15 @@ fn trains_alike(command: &[&str], losses: usize) {
             ["--save", text(&model)],
         ];
         let output = llama(
+            transport,
             processes,
             &[command, &["--no-plot"], more.as_flattened()].concat(),
         );
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{processes} processes: {said}");
+        assert!(
+            output.status.success(),
+            "{processes} processes, {transport:?}: {said}"
+        );
         let printed = String::from_utf8_lossy(&output.stdout);
         assert_eq!(printed.matches("report: ").count(), 1, "{printed}");
         let [facts, several] = facts(&json);
@@ -101,11 +172,17 @@ fn trains_alike(command: &[&str], losses: usize) {
         assert!(steps.iter().any(|loss| *loss != steps[0]), "{steps:?}");
         assert_eq!(found.0[1].as_array().map(Vec::len), Some(4));
         let expected = expected.get_or_insert_with(|| found.clone());
-        assert_eq!(found.0, expected.0, "report of {processes} processes");
-        assert!(found.1 == expected.1, "weights of {processes} processes");
+        assert_eq!(found.0, expected.0, "{processes} processes, {transport:?}");
+        assert!(
+            found.1 == expected.1,
+            "weights of {processes} processes, {transport:?}"
+        );
         if processes > 1 {
             let expected = expected_several.get_or_insert_with(|| several.clone());
-            assert_eq!(several, *expected, "bytes in {processes} processes");
+            assert_eq!(
+                several, *expected,
+                "bytes in {processes} processes, {transport:?}"
+            );
         }
     }
 }
@@ -135,6 +212,7 @@ fn memory_and_traces_are_of_the_ranks_of_all_processes() {
         ["--trace", text(&trace)],
     ];
     let output = llama(
+        TRANSPORTS[0],
         2,
         &[&command, &["--no-plot"][..], more.as_flattened()].concat(),
     );
@@ -159,6 +237,7 @@ fn memory_and_traces_are_of_the_ranks_of_all_processes() {
 #[test]
 fn a_mesh_that_processes_cannot_share_is_explained() {
     let output = llama(
+        TRANSPORTS[0],
         2,
         &["pretrain", "--steps", "1", "--no-plot", "--mesh", "fsdp=3"],
     );
@@ -205,31 +284,33 @@ fn run<'a>(steps: &'a str, folder: &'a Path) -> Vec<&'a str> {
 #[test]
 fn one_process_writes_the_figures_of_all() {
     let dir = tempfile::tempdir().expect("a folder");
-    let folders = ["1", "2"].map(|name| dir.path().join(name));
-    for (processes, folder) in [1, 2].into_iter().zip(&folders) {
-        let output = llama(processes, &run("12", folder));
+    let mut expected = None;
+    for (transport, processes) in all_over(&[2]) {
+        let folder = dir.path().join(format!("{transport:?}{processes}"));
+        let output = llama(transport, processes, &run("12", &folder));
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{said}");
+        assert!(output.status.success(), "{transport:?}: {said}");
+        let found = exact(&folder);
+        assert_eq!(found.len(), 12);
+        assert_eq!(found, *expected.get_or_insert_with(|| found.clone()));
+        // All processes are told what the first one found.
+        let refused = llama(transport, 2, &run("12", &folder));
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(78), "{transport:?}: {said}");
+        let told = "process 0 could not take the folder of the run";
+        assert!(
+            said.contains(told) && said.contains("is of an earlier run"),
+            "{transport:?}: {said}"
+        );
     }
-    assert_eq!(exact(&folders[0]).len(), 12);
-    assert_eq!(exact(&folders[0]), exact(&folders[1]));
-    // All processes are told what the first one found.
-    let refused = llama(2, &run("12", &folders[0]));
-    let said = String::from_utf8_lossy(&refused.stderr);
-    assert_eq!(refused.status.code(), Some(78), "{said}");
-    let told = "process 0 could not take the folder of the run";
-    assert!(
-        said.contains(told) && said.contains("is of an earlier run"),
-        "{said}"
-    );
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "mpi"))]
 #[test]
 fn a_lost_process_leaves_figures_and_a_run_that_goes_on() {
     let dir = tempfile::tempdir().expect("a folder");
     let (whole, folder) = (dir.path().join("whole"), dir.path().join("run"));
-    let output = llama(1, &run("100", &whole));
+    let output = llama(TRANSPORTS[0], 1, &run("100", &whole));
     assert!(output.status.success());
     let expected = exact(&whole);
 
@@ -287,6 +368,7 @@ fn a_lost_process_leaves_figures_and_a_run_that_goes_on() {
     assert_eq!(found, expected[..found.len()]);
     // With fewer processes, from the last checkpoint.
     let output = llama(
+        TRANSPORTS[0],
         1,
         &[&run("100", &folder)[..], &["--resume", "auto"]].concat(),
     );

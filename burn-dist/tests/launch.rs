@@ -203,7 +203,7 @@ fn program_sums() {
 
 #[test]
 fn a_program_finds_the_others_under_both_transports() {
-    for transport in ["mpi", "direct"] {
+    for transport in ["mpi", "tcp"] {
         let start = Instant::now();
         let output = run(&format!("--nproc 4 --transport {transport}"), &program(SUM));
         let said = said(&output);
@@ -219,7 +219,7 @@ fn a_program_finds_the_others_under_both_transports() {
 
 #[test]
 fn processes_need_no_mpi_for_little_things() {
-    for transport in ["mpi", "direct"] {
+    for transport in ["mpi", "tcp"] {
         let mut command = burn_dist(&format!("--nproc 4 --transport {transport}"), &program(SUM));
         let output = command.env("BURN_DIST_TRANSPORT", "tcp").output();
         let output = output.expect("it was built with the tests");
@@ -227,7 +227,7 @@ fn processes_need_no_mpi_for_little_things() {
         assert!(output.status.success(), "{said}");
         assert_eq!(results(&said).len(), 4, "{said}");
     }
-    let mut command = burn_dist("--nproc 4 --transport direct", &program(SUM));
+    let mut command = burn_dist("--nproc 4 --transport tcp", &program(SUM));
     let output = command.env("BURN_DIST_TRANSPORT", "pigeons").output();
     let said = text(&output.expect("it was built with the tests").stderr);
     assert!(
@@ -320,7 +320,7 @@ fn machines_start_anew_together_and_end_together() {
 
 #[test]
 fn lines_have_the_rank_of_their_process() {
-    for transport in ["mpi", "direct"] {
+    for transport in ["mpi", "tcp"] {
         let program = shell("echo \"out $R\"; echo \"err $R\" >&2; cat");
         let output = run(&format!("--nproc 2 --transport {transport}"), &program);
         assert!(output.status.success(), "{}", said(&output));
@@ -345,7 +345,7 @@ fn lines_have_the_rank_of_their_process() {
 
 #[test]
 fn the_first_error_comes_last_and_its_code_is_that_of_the_run() {
-    for transport in ["mpi", "direct"] {
+    for transport in ["mpi", "tcp"] {
         let start = Instant::now();
         let output = run(
             &format!("--nproc 3 --transport {transport} --grace 1"),
@@ -375,7 +375,7 @@ fn the_first_error_comes_last_and_its_code_is_that_of_the_run() {
 
 #[test]
 fn exit_codes_are_those_of_a_shell() {
-    for transport in ["mpi", "direct"] {
+    for transport in ["mpi", "tcp"] {
         for (script, code, expected) in [
             ("exit 0", 0, ""),
             (
@@ -493,8 +493,7 @@ fn options_that_cannot_be_are_named() {
         .expect("it runs");
     assert_eq!(output.status.code(), Some(125));
     assert!(
-        said(&output).contains("cannot start mpirun")
-            && said(&output).contains("--transport direct"),
+        said(&output).contains("cannot start mpirun") && said(&output).contains("--transport tcp"),
         "{}",
         said(&output)
     );
@@ -503,7 +502,7 @@ fn options_that_cannot_be_are_named() {
 #[test]
 fn restarts_are_counted_and_end() {
     let folder = folder("restarts");
-    for transport in ["mpi", "direct"] {
+    for transport in ["mpi", "tcp"] {
         let script = "echo \"start $BURN_DIST_RESTART of $R\"; [ $R = 0 ] || [ $BURN_DIST_RESTART -ge 2 ] || exit 5";
         let options = format!("--nproc 2 --transport {transport} --max-restarts");
         let output = run(&format!("{options} 2"), &shell(script));
@@ -527,7 +526,7 @@ fn restarts_are_counted_and_end() {
     }
     // A program that resumes: it fails in the middle of its first run, after the first collective.
     let mut command = burn_dist(
-        "--nproc 2 --transport direct --max-restarts 1",
+        "--nproc 2 --transport tcp --max-restarts 1",
         &program("program_resumes"),
     );
     let output = command
@@ -546,7 +545,7 @@ fn restarts_are_counted_and_end() {
 
 #[test]
 fn restarts_that_cannot_help_are_left_out() {
-    let options = "--nproc 1 --transport direct --max-restarts 9";
+    let options = "--nproc 1 --transport tcp --max-restarts 9";
     let output = run(options, &shell("echo start; exit 2"));
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
     assert_eq!(text(&output.stdout), "[0] start\n");
@@ -596,7 +595,7 @@ fn program_resumes() {
 #[test]
 fn a_killed_run_goes_on_from_its_checkpoint() {
     let folder = folder("goes-on");
-    for transport in ["mpi", "direct"] {
+    for transport in ["mpi", "tcp"] {
         let state = folder.join(transport);
         let options = format!("--nproc 2 --transport {transport} --max-restarts 1");
         let output = burn_dist(&options, &program("program_trains"))
@@ -723,7 +722,7 @@ fn kill(signal: &str, pid: &str) {
 
 #[test]
 fn signals_are_passed_on_and_a_second_one_kills() {
-    for transport in ["mpi", "direct"] {
+    for transport in ["mpi", "tcp"] {
         let options = format!("--nproc 2 --transport {transport}");
         // A program that ends well on a signal, a while after it.
         let script = "ulimit -c 0; trap 'echo got $R; sleep 0.3; exit 0' INT; trap 'echo term $R; exit 9' TERM; trap \
@@ -766,7 +765,7 @@ fn signals_are_passed_on_and_a_second_one_kills() {
 
 #[test]
 fn after_a_signal_nobody_is_hurried() {
-    for transport in ["mpi", "direct"] {
+    for transport in ["mpi", "tcp"] {
         let options = format!("--nproc 2 --transport {transport} --grace 1");
         // Process 1 fails while process 0 saves.
         let script = "trap '[ $R = 1 ] && exit 3; sleep 2; echo saved; exit 0' INT; echo up; while :; do sleep 0.05; \
@@ -795,7 +794,7 @@ fn after_a_signal_nobody_is_hurried() {
 
 #[test]
 fn a_signal_is_no_failure_and_a_failure_before_it_is() {
-    for transport in ["mpi", "direct"] {
+    for transport in ["mpi", "tcp"] {
         let options = format!("--nproc 2 --transport {transport}");
         let (child, _, stdout) = start(&options, &shell("echo up; exec sleep 60"), 2);
         kill("-INT", &child.id().to_string());
@@ -822,7 +821,7 @@ fn a_signal_is_no_failure_and_a_failure_before_it_is() {
 
 #[test]
 fn a_consequence_does_not_hide_the_first_failure() {
-    for transport in ["mpi", "direct"] {
+    for transport in ["mpi", "tcp"] {
         let options = format!("--nproc 2 --transport {transport}");
         for (signal, code, failed) in [("ABRT", 7, 1), ("SEGV", 139, 0)] {
             let script = format!("ulimit -c 0; [ $R = 1 ] && exit 7; sleep 0.5; kill -{signal} $$");
@@ -868,7 +867,7 @@ fn a_signal_ends_what_is_still_starting() {
 
 #[test]
 fn what_the_launcher_ignores_all_ignore() {
-    for transport in ["mpi", "direct"] {
+    for transport in ["mpi", "tcp"] {
         let mut nohup = Command::new("nohup");
         nohup.arg(LAUNCHER);
         let options = format!("--nproc 1 --transport {transport}");
@@ -884,7 +883,7 @@ fn what_the_launcher_ignores_all_ignore() {
 
 #[test]
 fn signals_of_others_do_not_end_supervisors() {
-    for transport in ["mpi", "direct"] {
+    for transport in ["mpi", "tcp"] {
         let options = format!("--nproc 1 --transport {transport}");
         let script = "echo $PPID; sleep 1; echo done";
         let (child, lines, stdout) = start(&options, &shell(script), 1);
@@ -900,7 +899,7 @@ fn signals_of_others_do_not_end_supervisors() {
 
 #[test]
 fn output_is_whole_however_slowly_it_is_read() {
-    for transport in ["mpi", "direct"] {
+    for transport in ["mpi", "tcp"] {
         let options = format!("--nproc 1 --transport {transport}");
         let (child, _, stdout) = start(&options, &shell("seq 1 20000"), 1);
         std::thread::sleep(Duration::from_millis(2500));
@@ -921,7 +920,7 @@ fn output_is_whole_however_slowly_it_is_read() {
 
 #[test]
 fn a_signal_ends_a_launcher_whose_output_nobody_reads() {
-    let options = "--nproc 1 --transport direct";
+    let options = "--nproc 1 --transport tcp";
     let (mut child, _, stdout) = start(options, &shell("seq 1 1000000"), 1);
     let launcher = child.id().to_string();
     // Long enough for all pipes to be full.
@@ -939,7 +938,7 @@ fn a_signal_ends_a_launcher_whose_output_nobody_reads() {
 fn the_limit_of_open_files_is_raised_for_the_launcher_only() {
     let mut limited = Command::new("sh");
     limited.args(["-c", "ulimit -S -n 64; exec \"$0\" \"$@\"", LAUNCHER]);
-    let options = "--nproc 16 --transport direct";
+    let options = "--nproc 16 --transport tcp";
     let output = burn_dist_by(limited, options, &shell("ulimit -S -n"))
         .output()
         .expect("sh is installed");
@@ -968,7 +967,7 @@ fn terminals_are_for_process_0_alone() {
     };
     let script = "[ -t 1 ] && echo terminal $R; for f in /proc/$$/fd/*; do case $(readlink $f) in \
         /dev/pts/*|/dev/ptmx|*ptmx) echo file ${f##*/} of $R;; esac; done";
-    let mut command = burn_dist("--nproc 2 --transport direct", &shell(script));
+    let mut command = burn_dist("--nproc 2 --transport tcp", &shell(script));
     let mut child = command
         .env("NO_COLOR", "1")
         .stdin(Stdio::null())
@@ -1015,7 +1014,7 @@ fn processes_do_not_outlive_their_mpirun() {
 
 #[test]
 fn nothing_outlives_a_launcher_that_is_killed() {
-    for transport in ["mpi", "direct"] {
+    for transport in ["mpi", "tcp"] {
         // Each process has a child of its own.
         let script = "sleep 300 & echo $$; echo $!; wait";
         let (mut child, lines, _stdout) = start(
@@ -1073,7 +1072,7 @@ fn program_goes_on() {
 
 #[test]
 fn a_process_that_is_killed_is_named_by_the_survivor() {
-    for transport in ["mpi", "direct"] {
+    for transport in ["mpi", "tcp"] {
         let (child, lines, mut stdout) = start(
             &format!("--nproc 2 --transport {transport}"),
             &program("program_goes_on"),

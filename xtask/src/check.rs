@@ -293,15 +293,9 @@ fn processes() -> Result<(), String> {
     let packages = libraries.iter().flat_map(|library| ["-p", library]);
     let test = ["test", "--lib", "--features", features].into_iter();
     cargo(&test.chain(packages).collect::<Vec<_>>())?;
-    cargo(&[
-        "test",
-        "--lib",
-        "-p",
-        "burn-dist-comm",
-        "--features",
-        "mpi",
-        "transport::mpi",
-    ])?;
+    let comm = ["test", "-p", "burn-dist-comm", "--features", "mpi,tcp"];
+    cargo(&[&comm[..], &["--lib", "transport"]].concat())?;
+    cargo(&[&comm[..], &["--test", "tcp"]].concat())?;
     cargo(&[
         "test",
         "--lib",

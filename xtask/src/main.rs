@@ -46,14 +46,16 @@ cargo xtask backend-tests PATH [tensor] [autodiff] [tensor_f16] [autodiff_f16]
   Builds Burn's own tests of backends from a checkout of Burn at PATH, runs them on plain Flex and on meshes of one to
   four ranks, with layouts as planned and fuzzed, and prints those that differ. Needs crates.io once.
 
-cargo xtask trials faults [PART OF A NAME] | resumes [COUNT [SEED]] | steps [COUNT]
+cargo xtask trials faults [PART OF A NAME] | hosts [PART OF A NAME] | resumes [COUNT [SEED]] | steps [COUNT]
 
   Builds llama and burn-dist, or takes those of the folder that BURN_DIST_TRIAL_PROGRAMS names, and tries what becomes
   of training runs in two processes; the last line is JSON. Needs Linux and Open MPI. faults (40 min): SIGKILL, SIGSTOP
   and SIGTERM to each process at rendezvous, planning, step, save and exit, under mpirun and burn-dist run; each run has
   to end within 35 s with the code and the error that the guide has for it, and to leave no process, nor a file that the
   next start does not remove. A trial is named like /mpirun/save/stop/1. resumes: 20 runs that are killed at random
-  moments go on, and become bit by bit the run that was not killed. steps: memory and threads over 20,000 of them."
+  moments go on, and become bit by bit the run that was not killed. steps: memory and threads over 20,000 of them. hosts
+  (3 min, root): two network namespaces as two hosts, over TCP: the weights of one process bit by bit, sealed and not;
+  then a link that is slow or drops all, a process that is killed or stopped, a firewall that refuses."
     )
 }
 

@@ -6,6 +6,7 @@
 use super::pool::{Pool, PoolMemory};
 use crate::Block;
 use crate::geometry::{Geometry, Output, Source};
+use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -39,8 +40,30 @@ impl Region {
             self.range.len(),
             "a part has the size of its region"
         );
-        // SAFETY: a region has its bytes to itself.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.as_ptr(), bytes.len()) }
+        self.put(0, bytes);
+    }
+
+    /// Copies bytes there, from byte `at` on.
+    ///
+    /// # Panics
+    /// If they are more than the region has from there on.
+    pub fn put(&mut self, at: usize, bytes: &[u8]) {
+        let rest = self.rest(at);
+        assert!(bytes.len() <= rest.len(), "a part has its region");
+        let start = rest.as_mut_ptr().cast();
+        // SAFETY: there are so many bytes, which nobody else has.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), start, bytes.len()) }
+    }
+
+    /// The bytes from byte `at` on, for whoever fills them.
+    ///
+    /// # Panics
+    /// If the region has fewer.
+    pub fn rest(&mut self, at: usize) -> &mut [MaybeUninit<u8>] {
+        let len = self.range.len();
+        assert!(at <= len, "a region ends with its bytes");
+        // SAFETY: a region has its bytes to itself, and these lie in it.
+        unsafe { std::slice::from_raw_parts_mut(self.as_ptr().add(at).cast(), len - at) }
     }
 }
 
@@ -51,6 +74,18 @@ impl Gathered {
             buffer: Arc::new(pool.take(bytes)),
             parts: vec![Some(0..bytes)],
         }
+    }
+
+    /// Returns a buffer of `bytes` bytes with its only part. It is [finished](Self::finish) when that is filled and gone.
+    #[cfg(feature = "tcp")]
+    pub(crate) fn one(bytes: usize, pool: &Arc<Pool>) -> (Self, Region) {
+        let buffer = Arc::new(pool.take(bytes));
+        let (parts, range) = (vec![None], 0..bytes);
+        let region = Region {
+            buffer: Arc::clone(&buffer),
+            range,
+        };
+        (Self { buffer, parts }, region)
     }
 
     /// Returns the output of a call in which every member's input is one run of it; `None` if it is not of that kind,

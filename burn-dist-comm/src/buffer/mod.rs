@@ -7,12 +7,16 @@
 
 mod gathered;
 mod kernels;
+#[cfg(feature = "tcp")]
+mod neighbour;
 mod pool;
 mod stream;
 mod work;
 
 pub use gathered::{Gathered, Region};
 pub(crate) use kernels::is_reducible;
+#[cfg(feature = "tcp")]
+pub(crate) use neighbour::copy_from;
 pub use pool::{Pool, PoolBuffer, PoolMemory, Share};
 pub(crate) use work::Work;
 

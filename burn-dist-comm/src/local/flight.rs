@@ -259,6 +259,7 @@ impl LocalHub {
                 process,
                 call,
                 window,
+                ..
             } => {
                 if let Some(call) = call {
                     about(call);

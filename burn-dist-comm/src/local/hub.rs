@@ -8,7 +8,7 @@ use crate::buffer::{Memory, Pool};
 use crate::completion::{Completion, Moment, Outcome, Patience};
 use crate::execution::{self, Operation};
 use crate::info::{CallInfo, What};
-use crate::processes::{Answer, Opened, Placement, Ranks, Remote, Verdict, WindowPrint};
+use crate::processes::{Answer, End, Opened, Placement, Ranks, Remote, Verdict, WindowPrint};
 use crate::record::{Counters, FlightRecorder};
 use crate::sync::lock;
 use crate::{CommError, Group, Lane, Process, Stats};
@@ -33,8 +33,8 @@ pub struct LocalHub {
     pub(super) wire: Option<Wire>,
     /// The other processes, if ranks live there.
     pub(super) remote: Option<Remote>,
-    /// Processes that have ended without a word.
-    pub(super) lost: RwLock<Vec<u32>>,
+    /// Processes that have ended without a word, and how that was seen.
+    pub(super) lost: RwLock<Vec<(u32, End)>>,
     /// The flight record, from the fault on.
     pub(super) record: OnceLock<RecordFile>,
     /// The hubs that a fault here ends too.
@@ -116,9 +116,9 @@ pub(super) struct RankState {
 }
 
 impl Ranks for LocalHub {
-    fn lost(&self, process: u32) {
+    fn lost(&self, process: u32, end: &End) {
         let mut lost = self.lost.write().unwrap_or_else(PoisonError::into_inner);
-        lost.push(process);
+        lost.push((process, end.clone()));
     }
 
     fn memory(&self) -> &Memory {
@@ -332,11 +332,15 @@ impl LocalHub {
         let placement = self.placement().filter(|_| !lost.is_empty())?;
         let processes = call.group.ranks().iter();
         let mut processes = processes.map(|rank| placement.process_of[rank.0 as usize]);
-        let process = processes.find(|process| lost.contains(process))?;
+        let (process, end) = processes.find_map(|process| {
+            let (_, end) = lost.iter().find(|(lost, _)| *lost == process)?;
+            Some((process, end))
+        })?;
         Some(CommError::ProcessLost {
             process: placement.name(process),
             call: Some(Arc::clone(call)),
             window: None,
+            connection: end.of_connection(),
         })
     }
 

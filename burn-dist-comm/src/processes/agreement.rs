@@ -6,6 +6,7 @@
 //!
 //! Plain data, one per mesh: windows that processes run come in, and verdicts for those who wait go out.
 
+use super::membership::End;
 use super::placement::Placement;
 use super::window::{KindName, PartPrint};
 use crate::CommError;
@@ -44,6 +45,15 @@ impl Default for Verdict {
     }
 }
 
+/// Why a process runs no more windows.
+#[derive(Clone, Debug)]
+pub(super) enum Departure {
+    /// Its ranks have left.
+    Left,
+    /// It has ended without leaving.
+    Lost(End),
+}
+
 /// The windows of one mesh that not all processes have run.
 pub(super) struct Agreement {
     placement: Arc<Placement>,
@@ -51,8 +61,8 @@ pub(super) struct Agreement {
     /// Windows in there, and parts of data.
     num_open: usize,
     open_max: usize,
-    /// Processes that run no more windows, and whether they have ended without leaving.
-    departed: FxHashMap<u32, bool>,
+    /// Processes that run no more windows, and why not.
+    departed: FxHashMap<u32, Departure>,
     /// Digests of each process, by hash.
     digests: FxHashMap<(u32, u64), Arc<[u64]>>,
     /// Operations in them.
@@ -143,8 +153,8 @@ impl Agreement {
     }
 
     /// A process runs no more windows; returns the verdicts of those that this concerns.
-    pub(super) fn depart(&mut self, process: u32, is_lost: bool) -> Vec<(u64, Verdict)> {
-        self.departed.insert(process, is_lost);
+    pub(super) fn depart(&mut self, process: u32, departure: Departure) -> Vec<(u64, Verdict)> {
+        self.departed.insert(process, departure);
         let open = self.open.iter();
         open.map(|(&window, open)| (window, self.verdict(window, open)))
             .collect()
@@ -156,15 +166,16 @@ impl Agreement {
         let mut departed = self.departed.iter();
         match departed.find(|(process, _)| !ran.contains(process)) {
             None => Verdict::Waiting(ran),
-            Some((&process, is_lost)) => {
+            Some((&process, departure)) => {
                 let process = self.placement.name(process);
-                Verdict::Missed(match is_lost {
-                    true => CommError::ProcessLost {
+                Verdict::Missed(match departure {
+                    Departure::Lost(end) => CommError::ProcessLost {
                         process,
                         call: None,
                         window: Some(window),
+                        connection: end.of_connection(),
                     },
-                    false => CommError::ProcessLeft { process, window },
+                    Departure::Left => CommError::ProcessLeft { process, window },
                 })
             }
         }

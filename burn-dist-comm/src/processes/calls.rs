@@ -3,6 +3,7 @@
 //! Plain data: inputs come in and go out. What is wrong with a call stops the ranks here.
 
 use super::head::{InputId, Out};
+use super::membership::End;
 use super::placement::Placement;
 use super::ranks::{Opened, Ranks};
 use super::waiting::Waiting;
@@ -29,7 +30,7 @@ pub(super) struct Calls {
     /// Ranks of other processes that make no more calls.
     left: FxHashSet<Rank>,
     /// Processes that have ended without waiting for the others.
-    lost: FxHashSet<u32>,
+    lost: FxHashMap<u32, End>,
 }
 
 /// A call in flight.
@@ -89,7 +90,7 @@ impl Calls {
             in_flight: FxHashMap::default(),
             early: Waiting::new(early_bytes_max),
             left: FxHashSet::default(),
-            lost: FxHashSet::default(),
+            lost: FxHashMap::default(),
         }
     }
 
@@ -104,9 +105,9 @@ impl Calls {
         calls.any(|call| call.execution.group().member(rank).is_some())
     }
 
-    /// Returns whether a process is lost.
-    pub(super) fn has_lost(&self, process: u32) -> bool {
-        self.lost.contains(&process)
+    /// Returns how the end of a process was seen, if it is lost.
+    pub(super) fn loss(&self, process: u32) -> Option<&End> {
+        self.lost.get(&process)
     }
 
     /// Returns whether all ranks of another process have left.
@@ -121,8 +122,8 @@ impl Calls {
     }
 
     /// Notes that a process has ended without waiting for the others.
-    pub(super) fn lose(&mut self, process: u32) {
-        self.lost.insert(process);
+    pub(super) fn lose(&mut self, process: u32, end: &End) {
+        self.lost.insert(process, end.clone());
     }
 
     /// Ends all of them: whoever waits for one is woken.
@@ -265,11 +266,12 @@ impl Calls {
         }
         let process_of = |rank: Rank| self.placement.process_of[rank.0 as usize];
         let is_gone =
-            |rank: &Rank| self.left.contains(rank) || self.lost.contains(&process_of(*rank));
+            |rank: &Rank| self.left.contains(rank) || self.lost.contains_key(&process_of(*rank));
         let mut calls = self.in_flight.values();
         let found = calls.find_map(|call| Some((call, call.awaited().find(is_gone)?)));
         let Some((call, rank)) = found else { return };
-        let process = self.placement.name(process_of(rank));
+        let number = process_of(rank);
+        let process = self.placement.name(number);
         let info = Arc::clone(&call.opened.info);
         call.opened.ranks.abort(match self.left.contains(&rank) {
             true => CommError::RankLeft {
@@ -281,6 +283,7 @@ impl Calls {
                 process,
                 call: Some(info),
                 window: None,
+                connection: self.loss(number).and_then(End::of_connection),
             },
         });
     }

@@ -31,6 +31,25 @@ enum Presence {
     Lost,
 }
 
+/// How the end of a process was seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The system of this machine says so.
+    Process,
+    /// Its connection has ended, in these words of the system: it has ended, or a link to it.
+    Connection(Arc<str>),
+}
+
+impl End {
+    /// Returns the words of the system about the connection.
+    pub(crate) fn of_connection(&self) -> Option<Arc<str>> {
+        match self {
+            Self::Process => None,
+            Self::Connection(how) => Some(Arc::clone(how)),
+        }
+    }
+}
+
 /// All processes, once they have introduced themselves, or why the program cannot run.
 #[derive(Clone, Debug)]
 pub(super) enum Introduced {
@@ -53,8 +72,10 @@ pub(super) struct Membership {
     peers: Vec<Option<Arc<Peer>>>,
     /// Why the program cannot run.
     refused: Option<StartError>,
-    /// Processes that have ended, and since when.
-    ended: Vec<(u32, Instant)>,
+    /// Processes that have ended, since when, and how that was seen.
+    ended: Vec<(u32, Instant, End)>,
+    /// Those that are lost.
+    lost: Vec<(u32, End)>,
 }
 
 impl Membership {
@@ -65,6 +86,7 @@ impl Membership {
             peers: vec![None; num_processes],
             refused: None,
             ended: Vec::new(),
+            lost: Vec::new(),
         }
     }
 
@@ -92,18 +114,25 @@ impl Membership {
         }
     }
 
-    /// The system says that a process has ended; what it has sent may still arrive.
-    pub(super) fn ended(&mut self, process: u32, now: Instant) {
-        self.ended.push((process, now));
+    /// A process has ended, as one sees it; what it has sent may still arrive.
+    pub(super) fn ended(&mut self, process: u32, now: Instant, end: End) {
+        let is_lost = self.presence.get(process as usize) == Some(&Presence::Lost);
+        match self.ended.iter_mut().find(|(ended, ..)| *ended == process) {
+            // The more exact of both.
+            Some((_, _, seen)) if end == End::Process => *seen = end,
+            None if !is_lost => self.ended.push((process, now, end)),
+            Some(_) | None => {}
+        }
     }
 
     /// Returns a process that has ended some time ago, once: what waits for it waits in vain.
-    pub(super) fn lose(&mut self, now: Instant) -> Option<u32> {
-        let is_over = |(_, end): &(u32, Instant)| now.duration_since(*end) >= GRACE;
+    pub(super) fn lose(&mut self, now: Instant) -> Option<(u32, End)> {
+        let is_over = |(_, since, _): &(u32, Instant, End)| now.duration_since(*since) >= GRACE;
         let at = self.ended.iter().position(is_over)?;
-        let (process, _) = self.ended.swap_remove(at);
+        let (process, _, end) = self.ended.swap_remove(at);
         *self.presence.get_mut(process as usize)? = Presence::Lost;
-        Some(process)
+        self.lost.push((process, end.clone()));
+        Some((process, end))
     }
 
     /// The program cannot run, unless all processes have met already.
@@ -144,11 +173,9 @@ impl Membership {
         }
     }
 
-    /// The processes that have ended without waiting for the others.
-    pub(super) fn lost(&self) -> impl Iterator<Item = u32> {
-        let all = (0..).zip(&self.presence);
-        all.filter(|(_, presence)| **presence == Presence::Lost)
-            .map(|(process, _)| process)
+    /// The processes that have ended without waiting for the others, and how that was seen.
+    pub(super) fn lost(&self) -> &[(u32, End)] {
+        &self.lost
     }
 
     /// Returns whether a process has ended that may still be lost.
@@ -205,9 +232,22 @@ mod tests {
         let now = Instant::now();
         hello(&mut membership, 2, VERSION);
         membership.bye(2);
-        membership.ended(2, now);
+        membership.ended(2, now, End::Process);
         assert_eq!(membership.lose(now + GRACE), None);
         assert_eq!(membership.others().collect::<Vec<_>>(), [1]);
+    }
+
+    #[test]
+    fn an_end_is_seen_once_and_as_exactly_as_it_can_be() {
+        let mut membership = Membership::new(0, 2);
+        let now = Instant::now();
+        hello(&mut membership, 1, VERSION);
+        membership.ended(1, now, End::Connection("reset".into()));
+        membership.ended(1, now + GRACE, End::Process);
+        membership.ended(1, now + GRACE, End::Connection("closed".into()));
+        assert_eq!(membership.lose(now + GRACE), Some((1, End::Process)));
+        membership.ended(1, now + GRACE, End::Process);
+        assert!(!membership.is_waiting());
     }
 
     #[derive(Clone, Copy)]
@@ -253,19 +293,19 @@ mod tests {
                 match *event {
                     Event::Hello(process) => hello(&mut membership, process, VERSION),
                     Event::Bye(process) => membership.bye(process),
-                    Event::Ended(process) => membership.ended(process, start),
+                    Event::Ended(process) => membership.ended(process, start, End::Process),
                 }
                 // Within the grace, nobody is lost.
                 assert_eq!(membership.lose(start), None);
             }
             assert!(matches!(membership.introduced(), Introduced::All(_)));
-            assert!(membership.lost().next().is_none() && membership.is_waiting());
+            assert!(membership.lost().is_empty() && membership.is_waiting());
             assert!(!membership.takes_messages(1) && membership.takes_messages(2));
             let lost = (0..3).filter_map(|_| membership.lose(start + GRACE));
-            let mut lost: Vec<u32> = lost.collect();
+            let mut lost: Vec<u32> = lost.map(|(process, _)| process).collect();
             lost.sort_unstable();
             assert_eq!(lost, [1, 2]);
-            assert!(membership.lost().eq([1, 2]) && !membership.is_waiting());
+            assert!(membership.lost().len() == 2 && !membership.is_waiting());
             assert_eq!(membership.others().count(), 0);
         });
         assert_eq!(num_orders, 60);

@@ -2,11 +2,12 @@
 //!
 //! Plain data: messages come in and go out. The fault that stops the ranks here goes to them.
 
-use super::agreement::{Agreement, Run, Verdict};
+use super::agreement::{Agreement, Departure, Run, Verdict};
 use super::answer::Answer;
 use super::calls::Calls;
 use super::faults::{Cause, Faults};
 use super::head::{Head, InputId, Out};
+use super::membership::End;
 use super::placement::Placement;
 use super::ranks::{Opened, Ranks};
 use super::window::{KindName, WindowPrint, from_block, to_block};
@@ -175,10 +176,10 @@ impl Mesh {
     }
 
     /// Stops what waits for a process that has ended without waiting for the others.
-    pub(super) fn lose(&mut self, process: u32) {
-        self.calls.lose(process);
+    pub(super) fn lose(&mut self, process: u32, end: &End) {
+        self.calls.lose(process, end);
         if let Some(ranks) = self.ranks.upgrade() {
-            ranks.lost(process);
+            ranks.lost(process, end);
         }
         self.depart(process);
     }
@@ -186,11 +187,13 @@ impl Mesh {
     /// Stops what waits for ranks that have left, and for a process that is lost or of which all ranks have left.
     fn depart(&mut self, process: u32) {
         self.calls.check();
-        let has_left = self.calls.have_left(process);
-        if has_left || self.calls.has_lost(process) {
-            for (window, verdict) in self.agreement.depart(process, !has_left) {
-                self.answer(window, verdict);
-            }
+        let departure = match (self.calls.have_left(process), self.calls.loss(process)) {
+            (true, _) => Departure::Left,
+            (false, Some(end)) => Departure::Lost(end.clone()),
+            (false, None) => return,
+        };
+        for (window, verdict) in self.agreement.depart(process, departure) {
+            self.answer(window, verdict);
         }
     }
 

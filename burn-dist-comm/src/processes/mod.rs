@@ -51,6 +51,7 @@ pub(crate) use agreement::Verdict;
 pub(crate) use answer::Answer;
 pub(crate) use engine::Engine;
 pub(crate) use limits::{LIMITS, Limits};
+pub(crate) use membership::End;
 pub use peer::Peer;
 pub(crate) use placement::Placement;
 pub(crate) use ranks::{Opened, Ranks};

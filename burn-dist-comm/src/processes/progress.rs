@@ -6,7 +6,7 @@ use super::answer::Answer;
 use super::farewell::Farewell;
 use super::head::{Head, InputId, Out};
 use super::limits::Limits;
-use super::membership::{Introduced, Membership, VERSION};
+use super::membership::{End, Introduced, Membership, VERSION};
 use super::mesh::Mesh;
 use super::peer::Peer;
 use super::placement::Placement;
@@ -135,6 +135,7 @@ impl Progress {
         } else if self.watch.is_watching() || self.membership.is_waiting() {
             found = self.look(Instant::now());
         }
+        self.hang_up(Instant::now());
         self.ask(Instant::now());
         let unsent_bytes = self.transport.unsent_bytes();
         self.status
@@ -146,13 +147,23 @@ impl Progress {
     /// Sees which processes have ended; whether any has.
     fn look(&mut self, now: Instant) -> bool {
         if let Some(process) = self.watch.look(now) {
-            self.membership.ended(process, now);
+            self.membership.ended(process, now, End::Process);
         }
         let lost = self.membership.lose(now);
-        if let Some(process) = lost {
-            self.on_meshes(|mesh, _| mesh.lose(process));
+        if let Some((process, end)) = &lost {
+            self.on_meshes(|mesh, _| mesh.lose(*process, end));
         }
         lost.is_some()
+    }
+
+    /// Sees whose connections have ended. Who has taken its leave may go.
+    fn hang_up(&mut self, now: Instant) {
+        while let Some((process, how)) = self.transport.ended() {
+            if self.membership.takes_messages(process) {
+                let end = End::Connection(how.into());
+                self.membership.ended(process, now, end);
+            }
+        }
     }
 
     /// At the end of the program, asks those that are waited for whether they are still there.
@@ -188,7 +199,7 @@ impl Progress {
 
     /// Returns whether processes are gone that did not take their leave.
     pub(super) fn is_deserted(&self) -> bool {
-        self.is_cut_off() || self.membership.lost().next().is_some()
+        self.is_cut_off() || !self.membership.lost().is_empty()
     }
 
     /// Says why the program ends before those of the others, if it does.
@@ -279,9 +290,9 @@ impl Progress {
         self.next_mesh = number + 1;
         self.meshes.retain(|_, mesh| !mesh.is_over());
         let mut mesh = Mesh::new(ranks, placement, kind_name, self.early_bytes_max);
-        self.membership
-            .lost()
-            .for_each(|process| mesh.lose(process));
+        for (process, end) in self.membership.lost() {
+            mesh.lose(*process, end);
+        }
         self.meshes.insert(number, mesh);
         if let Some(reason) = self.failed.clone() {
             self.on_mesh(number, |mesh, out| mesh.cut_off(&reason, out));
@@ -302,7 +313,7 @@ impl Progress {
         self.farewell = Some(Farewell::new(num_processes, patience, Instant::now()));
         // Those that have taken their leave wait for this.
         self.tell_all(&Head::Bye, |membership, process| {
-            membership.lost().all(|lost| lost != process)
+            membership.lost().iter().all(|(lost, _)| *lost != process)
         });
     }
 

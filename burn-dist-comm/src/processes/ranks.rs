@@ -1,5 +1,6 @@
 //! The ranks of this process, as the engine knows them, and the engine for them.
 
+use super::membership::End;
 use crate::buffer::Memory;
 use crate::completion::Completion;
 use crate::info::CallInfo;
@@ -18,7 +19,7 @@ pub(crate) trait Ranks: Send + Sync {
     fn stopped(&self, error: CommError);
 
     /// Takes note of a process that has ended without a word.
-    fn lost(&self, process: u32);
+    fn lost(&self, process: u32, end: &End);
 }
 
 /// A call that all ranks of this process have made.

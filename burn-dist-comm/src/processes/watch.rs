@@ -65,7 +65,7 @@ fn runs_this_program(pid: u32) -> bool {
     program("self").is_some_and(|this| program(&pid.to_string()) == Some(this))
 }
 
-#[cfg(all(feature = "mpi", target_os = "linux"))]
+#[cfg(all(any(feature = "mpi", feature = "tcp"), target_os = "linux"))]
 mod kernel {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -118,9 +118,9 @@ mod kernel {
     }
 }
 
-#[cfg(not(all(feature = "mpi", target_os = "linux")))]
+#[cfg(not(all(any(feature = "mpi", feature = "tcp"), target_os = "linux")))]
 mod kernel {
-    /// There is none: only processes under MPI are real ones, and only Linux tells.
+    /// There is none: only processes over MPI and TCP are real ones, and only Linux tells.
     pub(super) enum Handle {}
 
     impl Handle {

@@ -8,7 +8,7 @@
 //! | --- | --- |
 //! | `channels` | threads of this process, which stand for processes: tests and simulation, with delays from a seed |
 //! | `mpi` | processes that a launcher of MPI has started (feature `mpi`) |
-//! | `burn_dist_launch`'s TCP | processes whose ranks communicate with NCCL: small messages only |
+//! | `tcp` | processes that are connected already, as `burn_dist_launch` connects them (feature `tcp`) |
 //!
 //! The promises of each of them are tests, which others can run over theirs (`dev/conformance`).
 //!
@@ -19,10 +19,14 @@
 mod channels;
 #[cfg(feature = "mpi")]
 mod mpi;
+#[cfg(feature = "tcp")]
+mod tcp;
 
 pub use channels::Channels;
 #[cfg(feature = "mpi")]
 pub use mpi::Mpi;
+#[cfg(feature = "tcp")]
+pub use tcp::{Connection, Opening, Sealing, Tcp};
 
 use crate::Block;
 use crate::buffer::Region;
@@ -51,6 +55,15 @@ pub enum Destination {
 /// Says where the body of a message, of so many bytes, is to go.
 pub type Matcher<'a> = &'a mut dyn FnMut(&[u8], usize) -> Destination;
 
+/// How long a body of so many bytes waits for its call: at least as long as waiting for a slow neighbour takes, and for
+/// large ones as long as the copy that it saves.
+#[cfg(any(feature = "mpi", feature = "tcp"))]
+fn held_max(bytes: usize) -> std::time::Duration {
+    use std::time::Duration;
+    const BYTES_PER_NS: u64 = 4;
+    Duration::from_micros(300) + Duration::from_nanos(bytes as u64 / BYTES_PER_NS)
+}
+
 /// Moves messages between processes; used by one thread at a time.
 ///
 /// Messages of one process to another arrive in the order in which they were sent.
@@ -72,6 +85,12 @@ pub trait Transport: Send {
 
     /// Returns whether a message has arrived in part.
     fn is_receiving(&self) -> bool;
+
+    /// Returns a process of which nothing comes any more, and which nothing reaches, once, and how that was seen; `None`
+    /// also where the transport cannot tell.
+    fn ended(&mut self) -> Option<(u32, String)> {
+        None
+    }
 
     /// The number of this process.
     fn process(&self) -> u32;

@@ -8,7 +8,7 @@
 //! A message is a *head* and, if it has more than a few kilobytes, a *body* that follows under another tag, straight
 //! into the buffer that the reduction reads.
 
-use super::{Destination, Matcher, Message, Transport};
+use super::{Destination, Matcher, Message, Transport, held_max};
 use crate::buffer::{Pool, PoolMemory, Region};
 use crate::{Block, StartError};
 use mpi::environment::Universe;
@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::os::raw::{c_int, c_void};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Bodies of at most this many bytes travel with their heads.
 const INLINE_BYTES_MAX: usize = 4 << 10;
@@ -80,13 +80,6 @@ impl Body {
             Self::Moving(..) => 0,
         }
     }
-}
-
-/// How long a body of so many bytes waits for its call: at least as long as waiting for a slow neighbour takes, and for
-/// large ones as long as the copy that it saves.
-fn held_max(bytes: usize) -> Duration {
-    const BYTES_PER_NS: u64 = 4;
-    Duration::from_micros(300) + Duration::from_nanos(bytes as u64 / BYTES_PER_NS)
 }
 
 /// Where a body goes.

@@ -32,7 +32,7 @@ pub struct Run {
     /// Where the processes meet: a name of machine 0 and a free port there [default: this machine only, any port]
     #[arg(long, value_name = "HOST:PORT")]
     rendezvous: Option<String>,
-    /// How processes are started [default: mpi on one machine, direct on several]
+    /// How processes are started, and so what carries their messages [default: mpi on one machine, tcp on several]
     #[arg(long, value_enum)]
     transport: Option<How>,
     /// How often all processes are started anew after a failure, 1 s, 2 s, 4 s and at most 30 s later; not if the exit
@@ -56,10 +56,11 @@ pub struct Run {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum How {
-    /// By mpirun
+    /// By mpirun: MPI
     Mpi,
-    /// Directly, with torchrun's variables
-    Direct,
+    /// Directly, with torchrun's variables: TCP
+    #[value(alias = "direct")]
+    Tcp,
 }
 
 impl Run {
@@ -70,7 +71,7 @@ impl Run {
         options.rendezvous = self.rendezvous;
         options.transport = self.transport.map(|how| match how {
             How::Mpi => Transport::Mpi,
-            How::Direct => Transport::Direct,
+            How::Tcp => Transport::Tcp,
         });
         options.max_restarts = self.max_restarts;
         options.token_file = self.token_file;

@@ -15,8 +15,8 @@ const WORLD_SIZE_MAX: usize = 1 << 16;
 pub enum Transport {
     /// By `mpirun`, on this machine.
     Mpi,
-    /// Directly, with torchrun's variables: the processes find each other at the rendezvous.
-    Direct,
+    /// Directly, with torchrun's variables: the processes meet at the rendezvous and connect over TCP.
+    Tcp,
 }
 
 /// The options of `burn-dist run`.
@@ -111,9 +111,9 @@ pub enum RunError {
     NoToken(usize),
     /// `mpirun` on several machines.
     #[error(
-        "--transport mpi starts processes by the mpirun of one machine: leave it away with --nnodes {0}, and NCCL \
-         moves tensors between the machines; where ranks have no GPUs of their own, start the program with mpirun or srun, \
-         which know all machines"
+        "--transport mpi starts processes by the mpirun of one machine: leave it away with --nnodes {0}, and messages \
+         between processes go over TCP; for MPI between machines, start the program with mpirun or srun, which know \
+         all of them"
     )]
     ManyMachines(usize),
     /// A token that is none.
@@ -125,7 +125,7 @@ pub enum RunError {
     /// No `mpirun`.
     #[error(
         "cannot start mpirun ({0}): install Open MPI or MPICH (Debian: openmpi-bin), or start the processes directly \
-         with --transport direct"
+         with --transport tcp"
     )]
     NoMpirun(std::io::Error),
     /// `mpirun` ended before it had started everything.
@@ -263,7 +263,7 @@ impl Options {
         match (self.transport, self.nnodes) {
             (Some(transport), _) => transport,
             (None, 1) => Transport::Mpi,
-            (None, _) => Transport::Direct,
+            (None, _) => Transport::Tcp,
         }
     }
 
@@ -408,7 +408,7 @@ pub(super) fn is_foreign(variable: &str, transport: Transport) -> bool {
     let is_other = of_torchrun || mpi.iter().any(|prefix| variable.starts_with(prefix));
     match transport {
         Transport::Mpi => torchrun.contains(&variable) || is_other,
-        Transport::Direct => is_other,
+        Transport::Tcp => is_other,
     }
 }
 
@@ -530,7 +530,7 @@ mod tests {
         let options = options(|_| ());
         let token = Token::random().expect("random");
         for (transport, started) in [
-            (Transport::Direct, options.environment(1, "127.0.0.1:7")),
+            (Transport::Tcp, options.environment(1, "127.0.0.1:7")),
             (
                 Transport::Mpi,
                 [("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "2")]

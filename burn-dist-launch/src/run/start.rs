@@ -339,7 +339,7 @@ impl Start<'_> {
                         open_files.set()?;
                         match transport {
                             Transport::Mpi => supervisor::end_with_parent(parent, Signal::SIGTERM),
-                            Transport::Direct => Ok(()),
+                            Transport::Tcp => Ok(()),
                         }
                     })
                 };
@@ -365,7 +365,7 @@ impl Start<'_> {
                 let child = command.stdin(stdin()).spawn().map_err(RunError::NoMpirun)?;
                 watch(0, child)?;
             }
-            Transport::Direct => {
+            Transport::Tcp => {
                 for local in 0..self.options.nproc {
                     let mut command = command(&here, &[], self.options.environment(local, address));
                     command.stdin(if self.options.first_rank() + local == 0 {
@@ -462,7 +462,7 @@ impl Start<'_> {
                     starters.end(index);
                     let (locals, end) = match self.options.transport() {
                         Transport::Mpi => (0..nproc, End::MpirunGone(status)),
-                        Transport::Direct => (index..index + 1, End::Vanished),
+                        Transport::Tcp => (index..index + 1, End::Vanished),
                     };
                     if policy.awaits(locals.clone()) {
                         return Err(self.not_started(policy, index, status, said));
@@ -508,7 +508,7 @@ impl Start<'_> {
                 status,
                 said: said.lines().join("\n"),
             },
-            Transport::Direct => RunError::Supervisor {
+            Transport::Tcp => RunError::Supervisor {
                 rank: self.options.first_rank() + index,
                 status: format!("{status}: {}", said.lines().join("; ")),
             },

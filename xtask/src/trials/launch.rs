@@ -43,7 +43,7 @@ impl Launcher {
         match self {
             Self::Mpirun => command.args(["--allow-run-as-root", "--oversubscribe", "-n", "2"]),
             Self::Run => command.args(["run", "--nproc", "2", "--"]),
-            Self::RunTcp => command.args(["run", "--nproc", "2", "--transport", "direct", "--"]),
+            Self::RunTcp => command.args(["run", "--nproc", "2", "--transport", "tcp", "--"]),
         };
         command
     }
@@ -51,8 +51,8 @@ impl Launcher {
 
 /// The programs that are tried.
 pub(super) struct Programs {
-    llama: PathBuf,
-    burn_dist: PathBuf,
+    pub(super) llama: PathBuf,
+    pub(super) burn_dist: PathBuf,
 }
 
 impl Programs {
@@ -110,6 +110,11 @@ impl TrialFolder {
 
     pub(super) fn temporary(&self) -> PathBuf {
         self.root.join("tmp")
+    }
+
+    /// What all of its processes have in their environment, by which they are known.
+    pub(super) fn mark(&self) -> &str {
+        &self.mark
     }
 
     /// Returns the figures, as far as they are written.

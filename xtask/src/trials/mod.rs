@@ -1,6 +1,7 @@
 //! Trials of runs that are killed, stopped and ended; on Linux, with programs as users build them.
 
 mod faults;
+mod hosts;
 mod launch;
 mod resumes;
 mod steps;
@@ -20,16 +21,17 @@ pub(crate) fn trials(arguments: &[String]) -> Result<(), String> {
         None => Ok(default),
     };
     let Some(what) = arguments.first() else {
-        return Err("say what to try: faults, resumes or steps".into());
+        return Err("say what to try: faults, hosts, resumes or steps".into());
     };
-    if !["faults", "resumes", "steps"].contains(what) {
+    if !["faults", "hosts", "resumes", "steps"].contains(what) {
         return Err(format!(
-            "no trials `{what}`: there are faults, resumes and steps"
+            "no trials `{what}`: there are faults, hosts, resumes and steps"
         ));
     }
     let programs = Programs::build()?;
     let (found, failed) = match *what {
         "faults" => faults::all(&programs, arguments.get(1).unwrap_or(&""))?,
+        "hosts" => hosts::all(&programs, arguments.get(1).unwrap_or(&""))?,
         "resumes" => resumes::all(&programs, number(1, 20)? as usize, number(2, 1)?)?,
         _ => steps::all(&programs, number(1, 20_000)? as usize)?,
     };

@@ -45,7 +45,7 @@ const LISTENERS: [(&str, &str, &str, &str); 5] = [
         "burn-dist-launch/src/tcp.rs",
         "who has the token",
         "burn-dist-launch/src/tcp/tests.rs",
-        "only_who_knows_the_token_has_a_line",
+        "only_who_knows_the_token_and_the_run_has_a_line",
     ),
 ];
 

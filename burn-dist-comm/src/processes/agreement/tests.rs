@@ -70,6 +70,7 @@ fn found((window, verdict): (u64, Verdict)) -> Found {
             process,
             window: w,
             call: None,
+            connection: None,
         }) if w == Some(window) => Found::Missed(window, process.number, true),
         Verdict::Missed(error) => panic!("{error}"),
     }
@@ -171,7 +172,11 @@ fn who_waits_learns_who_has_run_the_window_and_who_never_will() {
     assert_eq!(here, Found::Waiting(7, vec![0, 2]));
     // Process 2 has run it, and may go; process 1 may not.
     let mut depart = |process, is_lost| -> Vec<Found> {
-        let verdicts = agreement.depart(process, is_lost);
+        let departure = match is_lost {
+            true => Departure::Lost(End::Process),
+            false => Departure::Left,
+        };
+        let verdicts = agreement.depart(process, departure);
         verdicts.into_iter().map(found).collect()
     };
     assert_eq!(depart(2, false), [Found::Waiting(7, vec![0, 2])]);
@@ -252,7 +257,7 @@ fn in_every_order_windows_are_agreed_on_or_missed_or_differ() {
                         all.push(ran(&mut agreement, at as u64, run, None, &[]));
                     }
                     None => {
-                        let verdicts = agreement.depart(process, false);
+                        let verdicts = agreement.depart(process, Departure::Left);
                         all.extend(verdicts.into_iter().map(found));
                     }
                 }
