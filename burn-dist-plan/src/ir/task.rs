@@ -131,6 +131,9 @@ pub struct RegionTask {
     pub path: u32,
     /// The number of operations that it stands for.
     pub operations: u32,
+    /// Bytes that the rank may keep of memory that it has given back, from here to the next region, without holding more
+    /// than at its peak.
+    pub room: u64,
 }
 
 /// An operand of a region.
@@ -351,6 +354,8 @@ pub struct RankPlan<O> {
     /// The actions of its schedule, in the order in which they begin, with the tasks from the first operation of each to
     /// its last; empty without a pipeline.
     pub actions: Arc<[(Action, Range<u32>)]>,
+    /// As [`RegionTask::room`], up to the first region.
+    pub room: u64,
 }
 
 impl<O: Op> RankPlan<O> {
