@@ -1,5 +1,7 @@
 //! Against f64: a dense sample of all f32, or all of them where `REGION_ALL_NUMBERS` is set.
 
+mod double;
+
 use super::{Double, Single};
 
 /// The largest error of a function in units in the last place of the nearest f32, and where.
