@@ -115,7 +115,7 @@ pub struct Explanation {
     /// Elementwise work as few kernels, if it is: of the first rank.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fused: Option<Fused>,
-    /// The way in which elementwise work was asked to run, as text, where it runs as [`Regions::Flex`] because regions
+    /// How elementwise work was asked to run, as text, where it runs as [`Regions::Flex`] because regions
     /// are not for the inner backend.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub without_regions: Option<String>,
@@ -570,6 +570,23 @@ impl std::fmt::Display for Explanation {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn regions_that_another_backend_does_not_have_are_named() {
+        let explanation = Explanation::new("dp=2".into()).without_regions(Regions::On);
+        let text = explanation.to_string();
+        assert!(
+            text.contains(
+                "regions: flex, where on was asked for: ranks compute on another backend"
+            ),
+            "{text}"
+        );
+        assert!(
+            !Explanation::new("dp=2".into())
+                .to_string()
+                .contains("regions")
+        );
+    }
 
     #[test]
     fn ranks_that_agree_share_a_line() {

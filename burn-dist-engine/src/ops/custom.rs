@@ -132,7 +132,7 @@ pub trait CustomOp: Clone + Debug + PartialEq + Hash + Send + Sync + 'static {
     }
 
     /// Returns what it computes of each element of its inputs: a value for each output. `None`, as without this method, if
-    /// that is nothing to be said element by element, or row by row along the last dim.
+    /// its elements cannot be computed one by one, or row by row along the last dim.
     ///
     /// ```
     /// # use burn_dist_engine as burn_dist;

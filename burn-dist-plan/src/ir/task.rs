@@ -131,7 +131,7 @@ pub struct RegionTask {
     pub path: u32,
     /// The number of operations that it stands for.
     pub operations: u32,
-    /// Bytes that the rank may keep of memory that it has given back, from here to the next region, without holding more
+    /// Bytes of freed memory that the rank may keep, from here to the next region, without holding more
     /// than at its peak.
     pub room: u64,
 }
@@ -354,7 +354,7 @@ pub struct RankPlan<O> {
     /// The actions of its schedule, in the order in which they begin, with the tasks from the first operation of each to
     /// its last; empty without a pipeline.
     pub actions: Arc<[(Action, Range<u32>)]>,
-    /// As [`RegionTask::room`], up to the first region.
+    /// Bytes of freed memory that the rank may keep up to the first region; see [`RegionTask::room`].
     pub room: u64,
 }
 

@@ -42,7 +42,7 @@ pub(super) fn pass<O: Op>(state: &mut State<'_, O>, _: &Context<'_>) -> Result<R
     }
 }
 
-/// Finds how much memory that it has given back a rank may keep between one region and the next.
+/// Finds how much freed memory a rank may keep between one region and the next.
 fn find_room<O: Op>(plan: &mut RankPlan<O>, timeline: &MemoryTimeline) {
     let peak = timeline.peak_bytes();
     let mut most = 0;

@@ -76,7 +76,14 @@ fn the_swap_changes_no_loss() {
     let expected = before();
     // The same kernels in the same order.
     assert_eq!(after("dp=1", Some("flex")), expected);
-    for mesh in ["dp=1", "fsdp=2", "fsdp=3", "fsdp=4", "dp=2,fsdp=2", "fsdp=2,tp=2"] {
+    for mesh in [
+        "dp=1",
+        "fsdp=2",
+        "fsdp=3",
+        "fsdp=4",
+        "dp=2,fsdp=2",
+        "fsdp=2,tp=2",
+    ] {
         compare(mesh, &after(mesh, None), &expected);
     }
 }

@@ -297,7 +297,7 @@ fn an_update_overwrites_what_dies() {
     assert_eq!(fused.bytes_saved, (12 - 7) * tensor);
 }
 
-/// What is held, and what may be kept of memory that was given back, is together never more than is held at the peak.
+/// Memory that is held, and freed memory that may be kept, are together never more than is held at the peak.
 #[test]
 fn as_much_may_be_kept_as_the_peak_leaves() {
     for mesh in MESHES {
