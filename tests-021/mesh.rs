@@ -115,6 +115,12 @@ fn a_wrong_environment_is_named() {
         text.contains("BURN_DIST_FUZZ_LAYOUTS is `much`: give a whole number"),
         "{text}"
     );
+    let (text, success) = in_environment(&[("BURN_DIST_REGIONS", "much")]);
+    assert!(!success);
+    assert!(
+        text.contains("BURN_DIST_REGIONS is `much`: give on, off or flex"),
+        "{text}"
+    );
 }
 
 // ---------------------------------------------------------------- threads and several meshes

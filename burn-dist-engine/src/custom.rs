@@ -14,6 +14,7 @@
 //! tensor-parallel axis.
 
 pub use burn_dist_plan::op::{FloatClass, LocalView, Work};
+pub use burn_dist_plan::region::{Binary, Fold, Unary};
 pub use burn_dist_plan::rule::oracle::Mismatch;
 pub use burn_dist_plan::rule::{FactorKind, Lowering, Name, OpRule, RuleBuilder, Shapes};
 pub use burn_ir::BackendIr;
@@ -24,6 +25,7 @@ pub use crate::ops::custom::{
 };
 #[cfg(not(burn_021))]
 pub use crate::ops::custom::{Kernels, WithKernels};
+pub use crate::ops::formula::Value;
 #[cfg(not(burn_021))]
 pub use crate::record::Callable;
 pub use crate::record::call;
@@ -31,11 +33,14 @@ pub use crate::record::call;
 use burn_dist_plan::rule::oracle::{self, Case, Values};
 
 use crate::burn::data::*;
+use crate::ops::Recorded;
+use crate::ops::custom::Custom;
 use crate::ops::dtype::of_burn;
 use crate::ops::execute::{from_data, into_data};
+use crate::run::run_alone;
 
 /// Runs an operation under every split that its rule allows, on meshes of one and two axes, and compares it with the
-/// operation on whole tensors. Returns under how many.
+/// operation on whole tensors. Returns under how many. Its formula, if it has one, is compared with the operation too.
 ///
 /// ```
 /// # use burn_dist_engine as burn_dist;
@@ -75,7 +80,8 @@ use crate::ops::execute::{from_data, into_data};
 /// ```
 ///
 /// # Errors
-/// [`Mismatch`] for the first split that gives something else: it names the layouts, the rank and the element.
+/// [`Mismatch`] for the first split that gives something else: it names the layouts, the rank and the element. Or for the
+/// formula, if that gives something else.
 pub fn check<B: BackendIr, O: Execute<B>>(
     op: &O,
     inputs: Vec<TensorData>,
@@ -122,6 +128,8 @@ pub fn check<B: BackendIr, O: Execute<B>>(
             _ => data.iter::<f64>().collect(),
         },
     };
+    let by_formula = Recorded::Custom(Box::new(Custom::numbered::<B, O>(op, &infos, &made)));
+    let by_formula = run_alone(&by_formula, &inputs);
     let case = Case {
         op: O::ID.to_string(),
         rule,
@@ -129,6 +137,11 @@ pub fn check<B: BackendIr, O: Execute<B>>(
         outputs: run(op, inputs).iter().map(values).collect(),
         tolerance,
     };
+    if let Some(outputs) = by_formula {
+        let outputs = outputs.unwrap_or_else(|error| panic!("`{}` as a region: {error}", O::ID));
+        let outputs: Vec<Values> = outputs.iter().map(values).collect();
+        case.check_formula(&outputs)?;
+    }
     oracle::check(&case, |view, blocks| {
         if view.has_no_terms() {
             let zeros = |index| vec![0.0; view.output_shape(index).iter().product()];

@@ -76,8 +76,8 @@ pub(crate) struct MeshOptions {
     pub nodes: Nodes,
     /// Collectives over several nodes are composed from this many bytes on; `None`: where it takes less time.
     pub hierarchy_bytes_min: Option<u64>,
-    /// How the elementwise work of ranks runs, if they compute in memory.
-    pub regions: Regions,
+    /// How the elementwise work of ranks is to run; `None`: as suits their backend.
+    pub regions: Option<Regions>,
     /// True if ranks account for the buffers that they hold.
     pub account_memory: bool,
     /// The transport between ranks that each have a GPU of their own.
@@ -108,7 +108,7 @@ impl Default for MeshOptions {
             alone: false,
             nodes: Nodes::default(),
             hierarchy_bytes_min: None,
-            regions: Regions::default(),
+            regions: None,
             account_memory: false,
             gpu_transport: GpuTransport::default(),
             reduction: Reduction::default(),

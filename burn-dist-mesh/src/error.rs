@@ -214,6 +214,12 @@ pub enum MeshError {
         /// The text.
         text: String,
     },
+    /// Elementwise work that is to run in a way that there is not.
+    #[error("BURN_DIST_REGIONS is `{text}`: give on, off or flex")]
+    Regions {
+        /// The text.
+        text: String,
+    },
     /// A device that a rank of this process is to compute on, and that is not there.
     #[error("a rank of the mesh {mesh} cannot compute on {device}: {reason}")]
     NoDevice {

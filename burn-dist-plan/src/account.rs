@@ -2,7 +2,7 @@
 
 use crate::ir::{Access, CollectiveTask, Op, RankPlan, RegionTask, Slot, Task, Tensor};
 use crate::memory::{ClassBytes, Ledger, MemoryClass, MemoryPlan, MemoryTimeline, PeakCause};
-use crate::storage::{Operand, Place, Strided};
+use crate::storage::{Operand, Place, Storage, Strided};
 
 /// Returns the planned memory of a rank, and how it runs over the tasks.
 pub fn account<O: Op>(plan: &RankPlan<O>) -> (MemoryPlan, MemoryTimeline) {
@@ -308,18 +308,20 @@ impl<'a, O: Op> Walk<'a, O> {
     }
 
     fn store(&mut self, slot: Slot, value: u32, bytes: u64) {
-        let Some(key) = self.slots.get(&slot).map(|content| content.key) else {
+        let Some(content) = self.slots.get(&slot) else {
             return;
         };
-        let (held, class) = (self.ledger.bytes(key), self.class(slot));
-        match held > bytes {
-            // What is kept must not keep more than itself.
-            true => {
-                let key = self.new_key();
-                self.keep(value, key, bytes, class);
-            }
-            false => self.keep(value, key, held, class),
-        }
+        let (key, held) = (content.key, self.ledger.bytes(content.key));
+        let is_whole = match self.plan.storage {
+            // What is kept is in order in a buffer of just its size, as later windows see it.
+            Storage::Buffers => content.at.is_plain() && held == bytes,
+            Storage::Opaque => held <= bytes,
+        };
+        let (key, bytes) = match is_whole {
+            true => (key, held),
+            false => (self.new_key(), bytes),
+        };
+        self.keep(value, key, bytes, self.class(slot));
     }
 
     /// Notes that other ranks may hold the buffer of a slot too.

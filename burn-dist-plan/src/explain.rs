@@ -21,6 +21,7 @@ use crate::passes::float8::Float8Layer;
 use crate::passes::redundancy::Redundancy;
 use crate::passes::regions::Fused;
 use crate::plan::Plan;
+use crate::policy::Regions;
 use crate::{Accumulation, ActivationCheckpoint, AskedValue};
 
 /// Questions about windows beside what they do.
@@ -114,6 +115,10 @@ pub struct Explanation {
     /// Elementwise work as few kernels, if it is: of the first rank.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fused: Option<Fused>,
+    /// How elementwise work was asked to run, as text, where it runs as [`Regions::Flex`] because regions
+    /// are not for the inner backend.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub without_regions: Option<String>,
     /// Work that ranks repeat.
     pub redundancy: Redundancy,
     /// The planned ranks; not part of the text and of JSON.
@@ -167,6 +172,12 @@ impl Explanation {
     /// Notes what products in float8 run by.
     pub fn with_float8_by(mut self, by: String) -> Self {
         self.float8_by = Some(by);
+        self
+    }
+
+    /// Notes that elementwise work does not run as it was asked to, but by the operations of the inner backend.
+    pub fn without_regions(mut self, asked: Regions) -> Self {
+        self.without_regions = Some(asked.to_string());
         self
     }
 
@@ -544,6 +555,13 @@ impl std::fmt::Display for Explanation {
         if let Some(fused) = &self.fused {
             writeln!(f, "{fused}")?;
         }
+        if let Some(asked) = &self.without_regions {
+            writeln!(
+                f,
+                "regions: flex, where {asked} was asked for: ranks compute on another backend than Flex, and run its \
+                 operations"
+            )?;
+        }
         self.write_memory(f)?;
         Ok(())
     }
@@ -552,6 +570,23 @@ impl std::fmt::Display for Explanation {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn regions_that_another_backend_does_not_have_are_named() {
+        let explanation = Explanation::new("dp=2".into()).without_regions(Regions::On);
+        let text = explanation.to_string();
+        assert!(
+            text.contains(
+                "regions: flex, where on was asked for: ranks compute on another backend"
+            ),
+            "{text}"
+        );
+        assert!(
+            !Explanation::new("dp=2".into())
+                .to_string()
+                .contains("regions")
+        );
+    }
 
     #[test]
     fn ranks_that_agree_share_a_line() {

@@ -111,5 +111,6 @@ pub mod task {
         RegionInput, RegionTask, Task, TermOf, TransferTask, UploadTask,
     };
     pub use crate::ir::tensor::Slot;
+    pub use crate::passes::regions::region_of;
     pub use crate::plan::Plan;
 }

@@ -54,6 +54,8 @@ pub mod own_model {}
 pub mod pipeline {}
 #[doc = burn_dist_macros::guide!("guide/processes.md")]
 pub mod processes {}
+#[doc = burn_dist_macros::guide!("guide/regions.md")]
+pub mod regions {}
 #[doc = burn_dist_macros::guide!("guide/schedules.md")]
 pub mod schedules {}
 #[doc = burn_dist_macros::guide!("simulator.md")]

@@ -12,7 +12,7 @@ use burn::optim::{
 use burn::tensor::{Device, DeviceConfig, FloatDType, Tensor, TensorData};
 use burn_dist::checkpoint::{Checkpointer, Checkpoints, State, tools};
 use burn_dist::parallel::pipeline;
-use burn_dist::{DTensor, DeviceMesh, OnMesh, Parallelize, ParallelizeWith, Plan};
+use burn_dist::{DTensor, DeviceMesh, OnMesh, Parallelize, ParallelizeWith, Plan, Regions};
 
 #[derive(Module, Debug, Parallelize)]
 struct Mlp {
@@ -81,7 +81,8 @@ fn train_by(
 #[test]
 fn one_rank_gives_the_bits_of_one_device() {
     let plain = Device::flex().autodiff();
-    let mesh = DeviceMesh::parse("fsdp=1").expect("a mesh");
+    let mesh = DeviceMesh::builder().axis("fsdp", 1);
+    let mesh = mesh.regions(Regions::Flex).build().expect("a mesh");
     let device = mesh.device().autodiff();
     let model = mlp(&device).parallelize(&mesh).expect("it fits");
     assert_eq!(train(&device, model), train(&plain, mlp(&plain)));

@@ -112,7 +112,7 @@ pub(crate) const STEPS: &[Step] = &[
         name: TESTS,
         what: "the tests that need nothing but Rust",
         is_beside: false,
-        run: || cargo(&["test", "--workspace"]),
+        run: tests,
     },
     Step {
         name: "processes",
@@ -246,6 +246,16 @@ fn table(times: &[(&str, Duration)], all: Duration) -> String {
 
 fn cargo(arguments: &[&str]) -> Result<(), String> {
     run(workspace::cargo().args(arguments))
+}
+
+/// Runs all tests with elementwise work as it is by default, in regions, but for those that ask for Flex's bits. Then
+/// the promises of the current line once more with Flex's own operations, which other backends have too: some seconds,
+/// and nothing to compile. One operation at a time has the bits of regions, which tests of both compare.
+fn tests() -> Result<(), String> {
+    cargo(&["test", "--workspace"])?;
+    let mut promises = workspace::cargo();
+    promises.args(["test", "-p", "promises", "--test", "promises"]);
+    run(promises.env("BURN_DIST_REGIONS", "flex"))
 }
 
 /// Lints with all features at once: what a feature leaves out is checked by the step `features`.

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
 use std::ops::Deref;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Alignment of every buffer: a cache line, and a whole number of vector registers.
@@ -22,7 +23,9 @@ const POOLED_MIN: usize = 64 << 10;
 #[derive(Debug)]
 pub struct Pool {
     free: Mutex<Free>,
-    max_bytes: usize,
+    max_bytes: AtomicUsize,
+    /// The part of a buffer that may be more than what is asked for: one of so many. `None`: nothing may.
+    waste: Option<usize>,
     /// Makes outputs of buffers; without it they are outputs themselves.
     share: Option<Share>,
 }
@@ -42,13 +45,37 @@ impl Pool {
         Self::sharing(max_bytes, None)
     }
 
+    /// Returns a pool that keeps nothing until it [may](Pool::keep_at_most), and whose buffers are never larger than
+    /// what is asked for, but for the end of a page.
+    pub fn exact() -> Arc<Self> {
+        Arc::new(Self {
+            free: Mutex::default(),
+            max_bytes: AtomicUsize::new(0),
+            waste: None,
+            share: None,
+        })
+    }
+
     /// Like [`Pool::new`], with outputs of the kind that `share` makes.
     pub(crate) fn sharing(max_bytes: usize, share: Option<Share>) -> Arc<Self> {
         Arc::new(Self {
             free: Mutex::default(),
-            max_bytes,
+            max_bytes: AtomicUsize::new(max_bytes),
+            waste: Some(8),
             share,
         })
+    }
+
+    /// Sets how many freed bytes are kept at most, from now on. Gives back what is more.
+    pub fn keep_at_most(&self, max_bytes: usize) {
+        self.max_bytes.store(max_bytes, Ordering::Relaxed);
+        let dropped = lock(&self.free).shrink_to(max_bytes);
+        drop(dropped);
+    }
+
+    /// Returns how many freed bytes are kept.
+    pub fn kept_bytes(&self) -> usize {
+        lock(&self.free).bytes
     }
 
     /// Returns a buffer of `len` bytes, uninitialised.
@@ -59,7 +86,10 @@ impl Pool {
             len.next_multiple_of(4096)
         };
         let recycled = (capacity >= POOLED_MIN)
-            .then(|| lock(&self.free).take(capacity))
+            .then(|| {
+                let waste = self.waste.map_or(0, |of| capacity / of);
+                lock(&self.free).take(capacity, waste)
+            })
             .flatten();
         let region = recycled.unwrap_or_else(|| Region::new(capacity));
         PoolMemory {
@@ -97,18 +127,12 @@ impl Pool {
     }
 
     fn put(&self, region: Region) {
-        if region.capacity < POOLED_MIN || region.capacity > self.max_bytes {
+        let mut free = lock(&self.free);
+        let max_bytes = self.max_bytes.load(Ordering::Relaxed);
+        if region.capacity < POOLED_MIN || region.capacity > max_bytes {
             return;
         }
-        let mut dropped = Vec::new();
-        let mut free = lock(&self.free);
-        // The largest go first: one of them makes room for many.
-        while free.bytes + region.capacity > self.max_bytes {
-            match free.take_largest() {
-                Some(largest) => dropped.push(largest),
-                None => break,
-            }
-        }
+        let dropped = free.shrink_to(max_bytes - region.capacity);
         free.bytes += region.capacity;
         free.by_capacity
             .entry(region.capacity)
@@ -118,21 +142,24 @@ impl Pool {
         drop(free);
         drop(dropped);
     }
-
-    #[cfg(test)]
-    pub(crate) fn free_bytes(&self) -> usize {
-        lock(&self.free).bytes
-    }
 }
 
 impl Free {
-    fn take(&mut self, capacity: usize) -> Option<Region> {
-        // At most an eighth is wasted.
-        let (&found, _) = self
-            .by_capacity
-            .range(capacity..=capacity + capacity / 8)
-            .next()?;
+    fn take(&mut self, capacity: usize, waste: usize) -> Option<Region> {
+        let (&found, _) = self.by_capacity.range(capacity..=capacity + waste).next()?;
         self.take_exact(found)
+    }
+
+    /// Takes buffers until no more than so many bytes are left. The largest go first: one of them makes room for many.
+    fn shrink_to(&mut self, bytes: usize) -> Vec<Region> {
+        let mut taken = Vec::new();
+        while self.bytes > bytes {
+            match self.take_largest() {
+                Some(largest) => taken.push(largest),
+                None => break,
+            }
+        }
+        taken
     }
 
     fn take_largest(&mut self) -> Option<Region> {
@@ -304,22 +331,38 @@ mod tests {
         let address = bytes.as_ptr();
         assert!(address.addr().is_multiple_of(64));
         drop(bytes);
-        assert_eq!(pool.free_bytes(), 102_400);
+        assert_eq!(pool.kept_bytes(), 102_400);
         let again = pool.copy_of(&vec![8; 99_000]);
         assert_eq!(again.as_ptr(), address);
-        assert_eq!(pool.free_bytes(), 0);
+        assert_eq!(pool.kept_bytes(), 0);
         drop(again);
         for _ in 0..2 {
             let many: Vec<_> = (0..12).map(|_| pool.take(100_000)).collect();
             drop(many);
             assert!(
-                pool.free_bytes() <= 1 << 20 && pool.free_bytes() > 900_000,
+                pool.kept_bytes() <= 1 << 20 && pool.kept_bytes() > 900_000,
                 "{}",
-                pool.free_bytes()
+                pool.kept_bytes()
             );
         }
         drop(pool.take(2 << 20));
-        assert!(pool.free_bytes() <= 1 << 20);
+        assert!(pool.kept_bytes() <= 1 << 20);
+        pool.keep_at_most(200_000);
+        assert_eq!(pool.kept_bytes(), 102_400);
+    }
+
+    #[test]
+    fn an_exact_pool_keeps_what_it_may_and_wastes_nothing() {
+        let pool = Pool::exact();
+        drop(pool.take(102_400));
+        assert_eq!(pool.kept_bytes(), 0);
+        pool.keep_at_most(1 << 20);
+        drop(pool.take(102_400));
+        assert_eq!(pool.take(95_000).as_uninit().len(), 98_304);
+        assert_eq!(pool.kept_bytes(), 102_400 + 98_304);
+        assert_eq!(pool.take(102_400).as_uninit().len(), 102_400);
+        pool.keep_at_most(0);
+        assert_eq!(pool.kept_bytes(), 0);
     }
 
     #[test]
@@ -336,7 +379,7 @@ mod tests {
             .map(|byte| unsafe { byte.assume_init() });
         assert!(bytes.eq([1, 2, 3]));
         drop(small);
-        assert_eq!(pool.free_bytes(), 0);
+        assert_eq!(pool.kept_bytes(), 0);
     }
 
     /// Another library's buffer.

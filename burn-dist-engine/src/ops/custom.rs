@@ -16,6 +16,7 @@ use burn_std::DType;
 
 use super::Recorded;
 use super::family::prelude::*;
+use super::formula::{Unwritten, Value, written};
 
 mod steps;
 
@@ -130,6 +131,26 @@ pub trait CustomOp: Clone + Debug + PartialEq + Hash + Send + Sync + 'static {
         false
     }
 
+    /// Returns what it computes of each element of its inputs: a value for each output. `None`, as without this method, if
+    /// its elements cannot be computed one by one, or row by row along the last dim.
+    ///
+    /// ```
+    /// # use burn_dist_engine as burn_dist;
+    /// use burn_dist::custom::{Unary, Value};
+    ///
+    /// fn swish<'s>(inputs: &[Value<'s>]) -> Option<Vec<Value<'s>>> {
+    ///     let x = inputs[0];
+    ///     Some(vec![x * x.unary(Unary::Sigmoid)])
+    /// }
+    /// ```
+    ///
+    /// On ranks that compute in memory it then is part of a region together with what stands around it, in one kernel
+    /// (`Regions::On`), and [`Execute::execute`] is not called. Inputs and outputs broadcast to one shape, dims aligned at
+    /// the last. `check` compares it with `execute`.
+    fn formula<'s>(&self, _inputs: &[Value<'s>]) -> Option<Vec<Value<'s>>> {
+        None
+    }
+
     /// Returns the flops of a product (of matrices, a convolution, attention); `None` of anything else.
     fn flops(&self, _shapes: &Shapes<'_>) -> Option<f64> {
         None
@@ -171,7 +192,7 @@ pub trait Execute<B: Backend>: CustomOp {
     /// Inputs have the local shapes of their layouts; the results must have those of theirs, which are what
     /// [`CustomOp::outputs`] says of the inputs unless the rule says otherwise.
     ///
-    /// It is not called where no result has an element, as on a rank whose part is empty: there is nothing to compute.
+    /// It is not called where its [formula](CustomOp::formula) runs in its place, and where no result has an element, as on a rank whose part is empty: there is nothing to compute.
     /// Inputs without elements may come with results that have some.
     fn execute(&self, inputs: Vec<CustomTensor<B>>, device: &B::Device) -> Vec<CustomTensor<B>>;
 }
@@ -204,6 +225,14 @@ pub enum CustomError {
         kernels: String,
         /// The backend of the mesh.
         backend: &'static str,
+    },
+    /// Its formula says something else than its outputs.
+    #[error("operation `{id}` has no formula that goes with its outputs: {reason}")]
+    Formula {
+        /// The operation.
+        id: &'static str,
+        /// The reason.
+        reason: String,
     },
     /// Without a tensor there is no mesh to record on.
     #[error("operation `{id}` was called without a tensor: at least one tells the mesh")]
@@ -244,6 +273,48 @@ pub(crate) fn register<O: CustomOp>() -> Result<(), CustomError> {
             second: here.1,
         }),
     }
+}
+
+/// Checks that the formula of an operation, if it has one, goes with its outputs.
+///
+/// # Errors
+/// [`CustomError::Formula`].
+pub(crate) fn check_formula<O: CustomOp>(
+    op: &O,
+    inputs: &[TensorInfo],
+    outputs: &[TensorInfo],
+) -> Result<(), CustomError> {
+    let shapes = |infos: &[TensorInfo]| {
+        let shapes = infos.iter().map(|info| format!("{:?}", info.shape));
+        shapes.collect::<Vec<_>>().join(", ")
+    };
+    let reason = match op.written(&numbered(0, inputs), &numbered(0, outputs)) {
+        Ok(_) | Err(Unwritten::Left) => return Ok(()),
+        Err(Unwritten::Results(found)) => {
+            let outputs = outputs.len();
+            format!("it has {found} result(s) for {outputs} output(s)")
+        }
+        Err(Unwritten::Mixed) => {
+            "values of different types meet in it, and `Value::cast` gives one of them the type of \
+                                  the other"
+                .into()
+        }
+        Err(Unwritten::Shapes) => format!(
+            "inputs of {} and outputs of {} do not broadcast to one shape",
+            shapes(inputs),
+            shapes(outputs)
+        ),
+    };
+    Err(CustomError::Formula { id: O::ID, reason })
+}
+
+/// Returns tensors that nothing has, with numbers from `first` on.
+fn numbered(first: u64, infos: &[TensorInfo]) -> Vec<TensorIr> {
+    let numbered = (first..).zip(infos);
+    let tensor = |(id, info): (u64, &TensorInfo)| {
+        TensorIr::uninit(TensorId::new(id), info.shape.clone().into(), info.dtype)
+    };
+    numbered.map(tensor).collect()
 }
 
 /// A custom operation says what a family says of its operations.
@@ -291,6 +362,8 @@ pub(super) trait Definition: Operation + Debug + Send + Sync {
     fn as_any(&self) -> &dyn Any;
     fn is_same(&self, other: &dyn Definition) -> bool;
     fn hash_into(&self, state: &mut dyn Hasher);
+    /// See [`CustomOp::formula`].
+    fn written(&self, inputs: &[TensorIr], outputs: &[TensorIr]) -> Result<Pointwise, Unwritten>;
     /// See [`CustomOp::steps`].
     fn shift(&self, op: &Custom, view: &LocalView<'_>, steps: &mut Steps<Recorded>) -> bool;
 }
@@ -311,6 +384,14 @@ impl<O: CustomOp> Definition for O {
     fn hash_into(&self, mut state: &mut dyn Hasher) {
         O::ID.hash(&mut state);
         self.hash(&mut state);
+    }
+
+    fn written(&self, inputs: &[TensorIr], outputs: &[TensorIr]) -> Result<Pointwise, Unwritten> {
+        let inputs: Vec<&TensorIr> = inputs.iter().collect();
+        let outputs: Vec<&TensorIr> = outputs.iter().collect();
+        written(&inputs, &outputs, |_, values| {
+            CustomOp::formula(self, &values)
+        })
     }
 
     fn shift(&self, op: &Custom, view: &LocalView<'_>, steps: &mut Steps<Recorded>) -> bool {
@@ -466,6 +547,21 @@ impl Custom {
             inputs,
             outputs,
         }
+    }
+
+    /// Returns the operation on tensors that are numbered: inputs, then outputs.
+    pub(crate) fn numbered<B: Backend, O: Execute<B>>(
+        op: &O,
+        inputs: &[TensorInfo],
+        outputs: &[TensorInfo],
+    ) -> Self {
+        let made = numbered(inputs.len() as u64, outputs);
+        Self::new(op.clone(), kernel::<B, O>(), numbered(0, inputs), made)
+    }
+
+    /// Returns what it computes of each element, if it says so.
+    pub(super) fn pointwise(&self) -> Option<Pointwise> {
+        self.definition.written(&self.inputs, &self.outputs).ok()
     }
 
     /// Returns what the crate that brings it says of it.

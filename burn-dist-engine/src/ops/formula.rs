@@ -23,19 +23,72 @@ pub(super) fn formula<const N: usize>(
     out: &TensorIr,
     compute: impl for<'s> FnOnce(&'s Sketch, [Value<'s>; N]) -> Value<'s>,
 ) -> Option<Pointwise> {
+    let written = written(&operands, &[out], |sketch, values| {
+        let values = <[Value<'_>; N]>::try_from(values).expect("there is one for each operand");
+        Some(vec![compute(sketch, values)])
+    });
+    written.ok()
+}
+
+/// The reason why there is no formula.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Unwritten {
+    /// Regions do not compute in a type, a tensor has no elements, or nothing was to be written.
+    Left,
+    /// It has another number of results than the operation.
+    Results(usize),
+    /// Values of different types meet.
+    Mixed,
+    /// Operands and results do not broadcast to one shape.
+    Shapes,
+}
+
+/// Returns what an operation computes of its operands, as [`formula`] does: one value for each result.
+pub(super) fn written(
+    operands: &[&TensorIr],
+    outs: &[&TensorIr],
+    compute: impl for<'s> FnOnce(&'s Sketch, Vec<Value<'s>>) -> Option<Vec<Value<'s>>>,
+) -> Result<Pointwise, Unwritten> {
     let has = |tensor: &&TensorIr| is_computed(of_burn(tensor.dtype)) && has_elements(tensor);
-    if !operands.iter().all(has) || !has(&out) {
-        return None;
+    if !operands.iter().chain(outs).all(has) {
+        return Err(Unwritten::Left);
     }
-    let types = operands.map(|operand| of_burn(operand.dtype));
-    let sketch = Sketch::new(&types, of_burn(out.dtype));
-    let values = std::array::from_fn(|index| Value {
+    let types: Vec<DType> = operands.iter().map(|of| of_burn(of.dtype)).collect();
+    let made: Vec<DType> = outs.iter().map(|out| of_burn(out.dtype)).collect();
+    let sketch = Sketch::new(&types, &made);
+    let values = types.iter().enumerate().map(|(index, dtype)| Value {
         sketch: &sketch,
         register: index as Register,
-        dtype: types[index],
+        dtype: *dtype,
     });
-    let result = compute(&sketch, values).to(of_burn(out.dtype)).register;
-    sketch.finish(result)
+    let results = compute(&sketch, values.collect()).ok_or(Unwritten::Left)?;
+    if results.len() != outs.len() {
+        return Err(Unwritten::Results(results.len()));
+    }
+    let results = results.into_iter().zip(&made);
+    let results = results.map(|(result, dtype)| result.to(*dtype).register);
+    let results = results.collect();
+    if !broadcast(operands.iter().chain(outs)) {
+        return Err(Unwritten::Shapes);
+    }
+    sketch.finish(results).ok_or(Unwritten::Mixed)
+}
+
+/// Returns whether tensors broadcast to one shape, dims aligned at the last.
+fn broadcast<'a>(tensors: impl Iterator<Item = &'a &'a TensorIr>) -> bool {
+    let mut whole: Vec<usize> = Vec::new();
+    for tensor in tensors {
+        let sizes = tensor.shape.iter().rev();
+        for (dim, &size) in sizes.enumerate() {
+            match whole.get_mut(dim) {
+                None => whole.push(size),
+                Some(1) => whole[dim] = size,
+                Some(known) if *known == size || size == 1 => {}
+                Some(_) => return false,
+            }
+        }
+    }
+    true
 }
 
 /// Returns the formula of a function of single elements.
@@ -127,6 +180,7 @@ pub(super) fn is_computed(dtype: DType) -> bool {
 }
 
 /// A formula that is being written.
+#[derive(Debug)]
 pub(super) struct Sketch {
     formula: RefCell<Formula>,
     scalars: RefCell<Vec<ScalarOf>>,
@@ -137,7 +191,7 @@ pub(super) struct Sketch {
 }
 
 impl Sketch {
-    fn new(operands: &[DType], out: DType) -> Self {
+    fn new(operands: &[DType], made: &[DType]) -> Self {
         let formula = Formula {
             operands: operands.to_vec(),
             ..Formula::default()
@@ -145,17 +199,16 @@ impl Sketch {
         Self {
             formula: RefCell::new(formula),
             scalars: RefCell::default(),
-            bools: match out {
-                DType::Bool(_) => out,
-                _ => DType::Bool(BoolStore::Native),
-            },
+            bools: (made.iter().copied())
+                .find(|dtype| matches!(dtype, DType::Bool(_)))
+                .unwrap_or(DType::Bool(BoolStore::Native)),
             is_mixed: Cell::new(false),
         }
     }
 
-    fn finish(self, result: Register) -> Option<Pointwise> {
+    fn finish(self, results: Vec<Register>) -> Option<Pointwise> {
         let mut formula = self.formula.into_inner();
-        formula.results.push(result);
+        formula.results = results;
         (!self.is_mixed.get()).then_some(Pointwise::Formula {
             formula,
             scalars: self.scalars.into_inner(),
@@ -225,9 +278,12 @@ fn is_float(dtype: DType) -> bool {
     matches!(dtype, DType::F64 | DType::F32 | DType::F16 | DType::BF16)
 }
 
-/// A value of a formula.
-#[derive(Clone, Copy)]
-pub(super) struct Value<'s> {
+/// A value of a formula: an operand, or what is made of others by operators and methods.
+///
+/// Floats of 16 bits are rounded after every operation; [`Value::wide`] goes on in f32, which the last result is rounded
+/// from.
+#[derive(Clone, Copy, Debug)]
+pub struct Value<'s> {
     sketch: &'s Sketch,
     register: Register,
     pub(super) dtype: DType,
@@ -242,8 +298,13 @@ impl<'s> Value<'s> {
         }
     }
 
+    /// Returns the same value in another of Burn's types.
+    pub fn cast(self, dtype: burn_std::DType) -> Self {
+        self.to(of_burn(dtype))
+    }
+
     /// Returns the same value in the type in which functions of it are computed: of 16-bit floats, f32.
-    pub(super) fn wide(self) -> Self {
+    pub fn wide(self) -> Self {
         self.to(wide(self.dtype))
     }
 
@@ -258,7 +319,7 @@ impl<'s> Value<'s> {
     }
 
     /// Returns whether it is a float.
-    pub(super) fn is_float(self) -> bool {
+    pub fn is_float(self) -> bool {
         is_float(self.dtype)
     }
 
@@ -276,12 +337,12 @@ impl<'s> Value<'s> {
     }
 
     /// Returns a number of its type.
-    pub(super) fn number(self, number: f64) -> Self {
+    pub fn number(self, number: f64) -> Self {
         self.sketch.number(number, self.dtype)
     }
 
     /// Returns a function of it.
-    pub(super) fn unary(self, function: Unary) -> Self {
+    pub fn unary(self, function: Unary) -> Self {
         let instruction = Instruction::Unary(function, self.register);
         self.sketch.write(instruction, self.dtype)
     }
@@ -293,12 +354,12 @@ impl<'s> Value<'s> {
     }
 
     /// Returns a function of it and another value of its type.
-    pub(super) fn binary(self, function: Binary, other: Self) -> Self {
+    pub fn binary(self, function: Binary, other: Self) -> Self {
         self.written(function, other, self.dtype)
     }
 
-    /// Returns how it compares with another value of its type.
-    pub(super) fn compared(self, by: Binary, other: Self) -> Self {
+    /// Returns how it compares with another value of its type, as a bool.
+    pub fn compared(self, by: Binary, other: Self) -> Self {
         self.written(by, other, self.sketch.bools)
     }
 
@@ -311,13 +372,13 @@ impl<'s> Value<'s> {
     }
 
     /// Returns it to the power of an integer.
-    pub(super) fn powi(self, exponent: Self) -> Self {
+    pub fn powi(self, exponent: Self) -> Self {
         let instruction = Instruction::Powi(self.register, exponent.register);
         self.sketch.write(instruction, self.dtype)
     }
 
     /// Returns one of two values, where it is a bool.
-    pub(super) fn select(self, on_true: Self, on_false: Self) -> Self {
+    pub fn select(self, on_true: Self, on_false: Self) -> Self {
         if on_true.dtype != on_false.dtype || !self.is_bool() {
             self.sketch.is_mixed.set(true);
         }
@@ -329,14 +390,14 @@ impl<'s> Value<'s> {
         self.sketch.write(instruction, on_true.dtype)
     }
 
-    /// Returns what each row folds to.
-    pub(super) fn fold(self, fold: Fold) -> Self {
+    /// Returns what each row, along the last dim, folds to: one value for the row.
+    pub fn fold(self, fold: Fold) -> Self {
         let instruction = Instruction::Fold(fold, self.register);
         self.sketch.write(instruction, self.dtype)
     }
 
     /// Returns the sum of each row; of 16-bit floats in f32, as the library accumulates.
-    pub(super) fn sum(self) -> Self {
+    pub fn sum(self) -> Self {
         self.wide().fold(Fold::Sum)
     }
 
@@ -347,24 +408,27 @@ impl<'s> Value<'s> {
     }
 
     /// Returns it where it is the other or larger, or NaN; else the other.
-    pub(super) fn at_least(self, other: Self) -> Self {
+    pub fn at_least(self, other: Self) -> Self {
         self.binary(Binary::Max, other)
     }
 
     /// Returns it where it is the other or smaller, or NaN; else the other.
-    pub(super) fn at_most(self, other: Self) -> Self {
+    pub fn at_most(self, other: Self) -> Self {
         self.binary(Binary::Min, other)
     }
 
-    pub(super) fn exp(self) -> Self {
+    /// Returns its exponential.
+    pub fn exp(self) -> Self {
         self.unary(Unary::Exp)
     }
 
-    pub(super) fn log1p(self) -> Self {
+    /// Returns the logarithm of it and one.
+    pub fn log1p(self) -> Self {
         self.unary(Unary::Log1p)
     }
 
-    pub(super) fn abs(self) -> Self {
+    /// Returns it without its sign.
+    pub fn abs(self) -> Self {
         self.unary(Unary::Abs)
     }
 }

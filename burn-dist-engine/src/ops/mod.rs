@@ -46,7 +46,7 @@ mod emit;
 pub mod execute;
 mod family;
 pub(crate) mod float8;
-mod formula;
+pub(crate) mod formula;
 mod function;
 pub(crate) mod index;
 mod join;

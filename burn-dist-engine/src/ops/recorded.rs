@@ -378,7 +378,10 @@ impl Op for Recorded {
     }
 
     fn pointwise(&self) -> Option<Pointwise> {
-        self.family_of().1.operation().pointwise()
+        match self {
+            Self::Custom(op) => op.pointwise(),
+            _ => self.family_of().1.operation().pointwise(),
+        }
     }
 
     fn multiplies_float8(&self) -> bool {

@@ -9,7 +9,8 @@ use super::any::{AnyRecorder, client, with};
 use super::{OnRanks, Ranks};
 use crate::ops::Recorded;
 use crate::ops::custom::{
-    AnyKernel, Custom, CustomError, CustomOp, CustomTensor, Execute, WithKernels, kernel, register,
+    AnyKernel, Custom, CustomError, CustomOp, CustomTensor, Execute, WithKernels, check_formula,
+    kernel, register,
 };
 
 /// Ranks that run an operation.
@@ -39,7 +40,8 @@ pub fn has_kernel<E: Callable<O>, O: CustomOp>(device: &MeshDevice) -> bool {
 /// Records an operation on the mesh of its inputs, and returns its results.
 ///
 /// # Errors
-/// [`CustomError`] if another type has its id, there is no input, or it has no kernel for the ranks' backend.
+/// [`CustomError`] if another type has its id, there is no input, it has no kernel for the ranks' backend, or a formula
+/// that does not go with its outputs.
 ///
 /// # Panics
 /// If the inputs are on several meshes.
@@ -55,6 +57,7 @@ pub fn call<E: Callable<O>, O: CustomOp>(
     };
     let kernel = with(&client, |recorder| E::kernel(recorder))?;
     let made = op.outputs(&infos);
+    check_formula(&op, &infos, &made)?;
     let mut this = Call::new(O::ID);
     for input in &inputs {
         this = this.with(input);

@@ -12,6 +12,7 @@ use crate::comm::{CommError, FlightOptions, World};
 use crate::flight::default_folder;
 use crate::mesh::{MeshError, MeshShape, Rank, Topology};
 use crate::options::MeshOptions;
+use crate::plan::Regions;
 
 /// Ranks that one process runs: each is a thread with a pool of its own.
 const RANKS_MAX: usize = 1024;
@@ -40,6 +41,9 @@ impl Details {
                 ranks: shape.num_ranks(),
                 devices: devices.len(),
             });
+        }
+        if options.regions.is_none() {
+            options.regions = regions_of_environment()?;
         }
         if options.world.is_none() && !options.alone && !options.dry_run {
             options.world = crate::launch::world().map_err(|error| unshared(shape, &error))?;
@@ -130,6 +134,15 @@ impl Details {
         let ranks = shared.and_then(|world| world.ranks(all).ok());
         ranks.unwrap_or(0..all as u32)
     }
+}
+
+/// Returns how elementwise work is to run by the environment, if that says so.
+fn regions_of_environment() -> Result<Option<Regions>, MeshError> {
+    let Ok(text) = std::env::var("BURN_DIST_REGIONS") else {
+        return Ok(None);
+    };
+    let regions = text.trim().parse();
+    regions.map(Some).map_err(|_| MeshError::Regions { text })
 }
 
 /// Returns the nodes, devices and options of a mesh.

@@ -382,10 +382,14 @@ impl<M> DeviceMeshBuilder<M> {
         self
     }
 
-    /// Sets how the elementwise work of ranks runs: see [`Regions`]. Ranks on another backend than Burn's CPU backend
-    /// (`Flex`) have [`Regions::Flex`] whatever is set here: each operation is the backend's own.
+    /// Sets how the elementwise work of ranks runs: see [`Regions`]. Without it, the environment variable
+    /// `BURN_DIST_REGIONS` says it (`on`, `off`, `flex`); without that, it is [`Regions::On`].
+    ///
+    /// Ranks on another backend than Burn's CPU backend (`Flex`) have [`Regions::Flex`] whatever is set here: each
+    /// operation is the backend's own, and an [explanation](burn_dist_plan::explain::Explanation) says that it was asked
+    /// for otherwise.
     pub fn regions(mut self, regions: Regions) -> Self {
-        self.options.regions = regions;
+        self.options.regions = Some(regions);
         self
     }
 
@@ -430,7 +434,8 @@ impl<M> DeviceMeshBuilder<M> {
     /// [`MeshError`] for an axis named twice, one whose name says no role, a size of zero, two pipeline axes, a link
     /// for an axis that is not there, a number of ranks that the processes cannot share out evenly, nodes that do not
     /// hold exactly the ranks, more ranks than a process can run, a number of devices other than the product of the
-    /// sizes, devices of another backend than the one that ranks compute on, or a GPU that is not there.
+    /// sizes, devices of another backend than the one that ranks compute on, a GPU that is not there, or a variable
+    /// `BURN_DIST_REGIONS` that is none of its words.
     pub fn build(self) -> Result<M, MeshError>
     where
         M: From<DeviceMesh>,

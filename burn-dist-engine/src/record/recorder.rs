@@ -648,7 +648,12 @@ impl<B: BackendIr> Recorder<B> {
         let explanation = Explanation::new(self.mesh.to_string());
         let explanation = explanation.with_links(&self.options.links);
         let explanation = explanation.with_float8_by(ops::float8::runs_by::<B>(&self.inner_device));
-        self.explanation = Some(explanation.with_topology(&self.plan_options.topology));
+        let explanation = explanation.with_topology(&self.plan_options.topology);
+        let (asked, regions) = (self.options.regions, self.plan_options.regions);
+        self.explanation = Some(match asked.filter(|asked| *asked != regions) {
+            Some(asked) => explanation.without_regions(asked),
+            None => explanation,
+        });
     }
 
     /// Returns what was collected since [`Self::explain`].

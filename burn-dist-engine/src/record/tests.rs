@@ -16,6 +16,7 @@ use crate::burn::NAMES_BACKEND;
 use crate::burn::data::*;
 use crate::mesh::Rank;
 use crate::ops::custom::{CustomOp, CustomTensor, Execute, Kernels, TensorInfo, WithKernels};
+use crate::plan::Regions;
 
 /// A backend that does not say what ranks compute on.
 type Nameless = Dist<Registered>;
@@ -49,7 +50,8 @@ fn mesh(ranks: usize) -> DeviceMesh {
 fn one_rank_gives_the_bits_of_its_backend_and_more_the_values() {
     let want = program::<Flex>(&Default::default());
     for ranks in [1, 3] {
-        let mesh = mesh(ranks);
+        let mesh = DeviceMesh::builder().axis("fsdp", ranks).alone();
+        let mesh = mesh.regions(Regions::Flex).build().unwrap();
         let got = program::<Nameless>(&mesh.device());
         // Burn 0.21 records norms as their parts.
         if ranks == 1 && !NAMES_BACKEND {

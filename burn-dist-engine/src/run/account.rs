@@ -35,6 +35,9 @@ pub struct AccountedMemory {
     pub peak_cause: PeakCause,
     /// The most of each class, not all at the same time.
     pub class_peaks: ClassBytes,
+    /// The most that was held between two tasks together with memory of freed results, which a rank keeps for the next
+    /// ones: no more than the plans say of buffers alone.
+    pub with_kept: u64,
     /// The window in which it was most, task by task.
     pub timeline: Arc<MemoryTimeline>,
 }
@@ -76,6 +79,12 @@ impl Account {
             class_peaks: self.ledger.peaks(),
             ..self.memory.clone()
         }
+    }
+
+    /// Notes, between two tasks, that the rank keeps so much memory of freed results.
+    pub(super) fn keeps(&mut self, bytes: u64) {
+        let together = self.ledger.now().total() + bytes;
+        self.memory.with_kept = self.memory.with_kept.max(together);
     }
 
     fn number(&mut self) -> u64 {

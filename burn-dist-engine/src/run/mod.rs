@@ -36,6 +36,7 @@ pub use account::AccountedMemory;
 pub(crate) use bridge::block_of;
 pub use fault::Fault;
 pub(crate) use job::{HostValue, RunArgs};
+pub(crate) use region::run_alone;
 pub(crate) use runtime::{Runtime, RuntimeParts};
 pub use stats::RankStats;
 pub(crate) use ticket::{LocalTicket, ReadTicket, StatsTicket, SyncTicket};

@@ -3,31 +3,36 @@
 //! Operands are read where they are, with the strides that they have. Results are in buffers of their own, or in the
 //! place of an operand that dies and that nobody else holds, by the rule that the account of a plan counts on.
 
+use std::collections::BTreeMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use burn_backend::{Scalar, Shape};
 use burn_dist_kernels::region::{Kernel, Memory, Operand, Output, RegionError};
+use burn_dist_plan::op::NewTensor;
 use burn_dist_plan::region::{Number, Region, ScalarOf};
-use burn_flex::{FlexTensor, Layout};
+use burn_dist_plan::task::region_of;
+use burn_flex::{Flex, FlexTensor, Layout};
 use burn_ir::BackendIr;
 use burn_std::Bytes;
+use burn_std::future::block_on;
 use rustc_hash::FxHashMap;
 
 use super::bridge::{from_flex, to_flex};
 use crate::burn::Pooled;
+use crate::burn::data::*;
 use crate::comm::{Pool, PoolMemory};
+use crate::ops::Recorded;
 use crate::ops::dtype::to_burn;
+use crate::ops::execute::{from_data, into_data};
 use crate::plan::task::RegionTask;
-
-/// Bytes of freed results that a rank keeps for the next ones: fresh memory costs as much as a region that fills it.
-const POOL_BYTES_MAX: usize = 256 << 20;
 
 /// Kernels that a rank keeps at most; a plan of a large model has some hundred.
 const KERNELS_MAX: usize = 1 << 14;
 
 /// Runs regions, one after the other.
 pub(super) struct Regions {
+    /// Memory of freed results that is kept for the next ones: fresh memory costs as much as a region that fills it.
     pool: Arc<Pool>,
     /// Kernels of the regions that have run, by where these are: tasks that compute the same share one.
     kernels: FxHashMap<*const Region, (Arc<Region>, Kernel)>,
@@ -39,7 +44,7 @@ unsafe impl Send for Regions {}
 impl Default for Regions {
     fn default() -> Self {
         Self {
-            pool: Pool::new(POOL_BYTES_MAX),
+            pool: Pool::exact(),
             kernels: FxHashMap::default(),
         }
     }
@@ -71,6 +76,16 @@ enum Made {
 }
 
 impl Regions {
+    /// Sets how much memory of freed results is kept at most, from now on.
+    pub(super) fn keep_at_most(&self, bytes: u64) {
+        self.pool.keep_at_most(bytes as usize);
+    }
+
+    /// Returns how much memory of freed results is kept.
+    pub(super) fn kept_bytes(&self) -> u64 {
+        self.pool.kept_bytes() as u64
+    }
+
     /// Runs a region on its operands, and returns its results.
     ///
     /// # Panics
@@ -142,6 +157,31 @@ impl Regions {
         });
         Ok(made.collect())
     }
+}
+
+/// Runs an operation whose inputs are numbered from zero on as the region that it is by itself; `None` if it is none.
+///
+/// # Errors
+/// [`RegionError`] if there is no such kernel.
+pub(crate) fn run_alone(
+    op: &Recorded,
+    inputs: &[TensorData],
+) -> Option<Result<Vec<TensorData>, RegionError>> {
+    let task = region_of(op)?;
+    let operands = task.inputs.iter().map(|input| {
+        let data = inputs[input.slot as usize].clone();
+        from_data::<Flex>(data, &Default::default())
+    });
+    let made = Regions::default().run::<Flex>(&task, operands.collect(), &[]);
+    let read = |(out, handle): (&NewTensor, _)| {
+        let data = into_data::<Flex>(handle, out.shape.clone().into(), to_burn(out.dtype));
+        (out.id, block_on(data).expect("tensors in memory are read"))
+    };
+    Some(made.map(|made| {
+        // Results of regions are in the order in which they are made.
+        let made: BTreeMap<_, _> = task.outputs.iter().zip(made).map(read).collect();
+        made.into_values().collect()
+    }))
 }
 
 /// Returns the kernel of a region.

@@ -219,9 +219,9 @@ impl<B: BackendIr> Runtime<B> {
     }
 
     /// Returns how elementwise work runs, where it is to run as `asked`: regions are on tensors in memory.
-    pub(crate) fn regions(asked: Regions) -> Regions {
+    pub(crate) fn regions(asked: Option<Regions>) -> Regions {
         match bridge::is_in_memory::<B>() {
-            true => asked,
+            true => asked.unwrap_or_default(),
             false => Regions::Flex,
         }
     }

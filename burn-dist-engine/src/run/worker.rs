@@ -42,6 +42,9 @@ pub(super) struct Worker<B: BackendIr> {
     regions: Regions,
     /// By the plans.
     pub peak_bytes: u64,
+    /// Bytes by which the most that the rank has held so far is above what it holds in the window that runs, all of it
+    /// by the plans: as much may be kept for its next results.
+    below_peak: u64,
     /// The task that runs.
     at: usize,
     /// Indices of the operation that runs, if it has any.
@@ -74,6 +77,7 @@ impl<B: BackendIr> Worker<B> {
             tensors,
             regions: Regions::default(),
             peak_bytes: 0,
+            below_peak: 0,
             at: 0,
             indices: None,
         }
@@ -125,7 +129,10 @@ impl<B: BackendIr> Worker<B> {
         }
         // Tensors that this window does not use stay where they are; the plan counts the others.
         let others = self.tensors.bytes_beside(&run.plan, &run.args);
-        self.peak_bytes = self.peak_bytes.max(others + run.peak_bytes);
+        let held = others + run.peak_bytes;
+        self.peak_bytes = self.peak_bytes.max(held);
+        self.below_peak = self.peak_bytes - held;
+        self.regions.keep_at_most(self.below_peak + run.plan.room);
         self.tensors.observers.window_begins(&run.plan);
     }
 
@@ -254,7 +261,11 @@ impl<B: BackendIr> Worker<B> {
                 Task::Receive(task) => self.receive(run, first, task)?,
                 Task::Free(slot) => self.tensors.free(*slot),
             }
-            self.tensors.observers.task_ends(index, task);
+            let observers = &mut self.tensors.observers;
+            observers.task_ends(index, task);
+            if let Some(account) = &mut observers.account {
+                account.keeps(self.regions.kept_bytes());
+            }
         }
         Ok(())
     }
@@ -275,6 +286,7 @@ impl<B: BackendIr> Worker<B> {
     }
 
     fn region(&mut self, run: &Run, task: &RegionTask) -> Result<(), Fault> {
+        self.regions.keep_at_most(self.below_peak + task.room);
         let inputs = task.inputs.iter();
         let operands = inputs.map(|input| self.tensors.take(input.slot, input.take));
         let operands = operands.collect::<Result<Vec<_>, _>>()?;

@@ -131,6 +131,9 @@ pub struct RegionTask {
     pub path: u32,
     /// The number of operations that it stands for.
     pub operations: u32,
+    /// Bytes of freed memory that the rank may keep, from here to the next region, without holding more
+    /// than at its peak.
+    pub room: u64,
 }
 
 /// An operand of a region.
@@ -351,6 +354,8 @@ pub struct RankPlan<O> {
     /// The actions of its schedule, in the order in which they begin, with the tasks from the first operation of each to
     /// its last; empty without a pipeline.
     pub actions: Arc<[(Action, Range<u32>)]>,
+    /// Bytes of freed memory that the rank may keep up to the first region; see [`RegionTask::room`].
+    pub room: u64,
 }
 
 impl<O: Op> RankPlan<O> {

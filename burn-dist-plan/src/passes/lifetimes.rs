@@ -6,6 +6,7 @@ use super::{Context, Report, State};
 use crate::account::account;
 use crate::error::PlanError;
 use crate::ir::{Access, Op, RankPlan, Slot, Task, Tensor};
+use crate::memory::MemoryTimeline;
 
 #[cfg(test)]
 mod tests;
@@ -19,7 +20,9 @@ pub(super) fn pass<O: Op>(state: &mut State<'_, O>, _: &Context<'_>) -> Result<R
     for (_, Lowered { plan, actions, .. }) in &mut state.ranks {
         lifetimes(plan);
         plan.find_actions(actions);
-        memory.push(account(plan).0);
+        let (planned, timeline) = account(plan);
+        find_room(plan, &timeline);
+        memory.push(planned);
     }
     let asked: u64 = memory.iter().map(|rank| rank.host_peak_bytes).sum();
     let limits = state.policies.iter().filter_map(|policy| {
@@ -37,6 +40,19 @@ pub(super) fn pass<O: Op>(state: &mut State<'_, O>, _: &Context<'_>) -> Result<R
             ..Report::default()
         }),
     }
+}
+
+/// Finds how much freed memory a rank may keep between one region and the next.
+fn find_room<O: Op>(plan: &mut RankPlan<O>, timeline: &MemoryTimeline) {
+    let peak = timeline.peak_bytes();
+    let mut most = 0;
+    for (task, held) in plan.tasks.iter_mut().zip(&timeline.tasks).rev() {
+        most = most.max(held.total());
+        if let Task::Region(task) = task {
+            task.room = peak - std::mem::take(&mut most);
+        }
+    }
+    plan.room = peak - most;
 }
 
 /// Marks the last use of every slot and frees the slots that nothing uses.

@@ -313,6 +313,7 @@ impl<'a, O: Op> Lowering<'a, O> {
             storage: self.storage,
             indexed: indexed.into(),
             actions: Arc::default(),
+            room: 0,
         };
         Ok(Lowered {
             plan,

@@ -37,6 +37,7 @@ mod walk;
 
 use build::{Known, rewritten};
 pub use report::Fused;
+use rustc_hash::FxHashMap;
 use walk::Walk;
 
 use super::lifetimes::lifetimes;
@@ -44,7 +45,7 @@ use super::lower::Lowered;
 use super::{Context, Report, State};
 use crate::account::account;
 use crate::error::PlanError;
-use crate::ir::Op;
+use crate::ir::{Op, RegionTask, Task};
 use crate::policy::Regions;
 
 /// The pass: see [`PASSES`](super::PASSES).
@@ -78,6 +79,26 @@ pub(super) fn pass<O: Op>(
     Ok(Report {
         fused,
         ..Report::default()
+    })
+}
+
+/// Returns an operation as the region that it is by itself, with slots that are its own; `None` if it is none.
+pub fn region_of<O: Op>(op: &O) -> Option<RegionTask> {
+    let mut tasks = vec![Task::Op(op.clone(), 0)];
+    // What nothing reads is not made.
+    tasks.extend((0..).zip(op.outputs()).map(|(read, out)| Task::Read {
+        slot: out.id,
+        read,
+        shape: out.shape.to_vec(),
+        dtype: out.dtype,
+        take: false,
+    }));
+    let found = Walk::new(&tasks, &FxHashMap::default(), false).run();
+    let visits = vec![0; tasks.len()];
+    let made = rewritten(&found, tasks, &visits, &mut Known::default());
+    made.tasks.into_iter().find_map(|task| match task {
+        Task::Region(task) => Some(*task),
+        _ => None,
     })
 }
 

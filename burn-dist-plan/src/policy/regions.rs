@@ -10,11 +10,11 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Regions {
     /// Operations that stand next to each other are one kernel.
+    #[default]
     On,
     /// Each operation is a kernel of its own.
     Off,
     /// Each operation is run by the inner backend, with its functions.
-    #[default]
     Flex,
 }
 

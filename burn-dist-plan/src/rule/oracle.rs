@@ -71,6 +71,23 @@ pub enum Mismatch {
         /// The value of one device.
         expected: f64,
     },
+    /// The formula of an operation gives something else than its kernel.
+    #[error(
+        "the formula of {op} gives {found} for element {element} of output {output}, and its kernel {expected}: they \
+         contradict each other"
+    )]
+    Formula {
+        /// The operation.
+        op: String,
+        /// Which output.
+        output: usize,
+        /// Number of the element, row by row.
+        element: usize,
+        /// The value of the formula.
+        found: f64,
+        /// The value of the kernel.
+        expected: f64,
+    },
     /// A block has another size than its layout says.
     #[error(
         "{} split as {} on {} makes {found} elements of output {} on rank {}, and its layout has {expected} there",
@@ -328,6 +345,29 @@ impl Case {
                 })
             })
             .collect()
+    }
+
+    /// Compares what the formula of the operation gives on whole tensors with what its kernel does.
+    ///
+    /// # Errors
+    /// [`Mismatch::Formula`] for the first element that differs.
+    pub fn check_formula(&self, outputs: &[Values]) -> Result<(), Mismatch> {
+        for (output, (found, whole)) in outputs.iter().zip(&self.outputs).enumerate() {
+            let pairs = found.values.iter().zip(&whole.values);
+            let differ =
+                |(found, expected): &(&f64, &f64)| !self.is_close(**found, **expected, whole.dtype);
+            let apart = pairs.enumerate().find(|(_, pair)| differ(pair));
+            if let Some((element, (&found, &expected))) = apart {
+                return Err(Mismatch::Formula {
+                    op: self.op.clone(),
+                    output,
+                    element,
+                    found,
+                    expected,
+                });
+            }
+        }
+        Ok(())
     }
 
     /// Ints and bools are exact; floats are sums in another order.

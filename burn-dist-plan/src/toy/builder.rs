@@ -10,7 +10,7 @@ use crate::ir::{
 };
 use crate::layout::Layout;
 use crate::mesh::{BoolStore, DType, MeshShape, Nodes, Topology};
-use crate::{PlanOptions, Policy};
+use crate::{PlanOptions, Policy, Regions};
 
 /// Returns the topology with so many ranks on each node; one node if they do not divide the ranks.
 pub(crate) fn nodes_of(mesh: &MeshShape, per_node: usize) -> Topology {
@@ -40,7 +40,8 @@ pub(crate) fn options(mesh: &MeshShape) -> PlanOptions {
         ranks: mesh.ranks().collect(),
         bool_store: BoolStore::Native,
         storage: Default::default(),
-        regions: Default::default(),
+        // Tests of other passes read operations.
+        regions: Regions::Flex,
     }
 }
 

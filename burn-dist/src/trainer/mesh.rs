@@ -276,8 +276,10 @@ impl Mesh {
             .links(forward.link.clone().unwrap_or_default())
             .gpu_transport(forward.gpu_transport.into())
             .nodes(forward.axes.ranks_per_node.clone().unwrap_or_default())
-            .regions(forward.regions)
             .account_memory(true);
+        if let Some(regions) = forward.regions {
+            builder = builder.regions(regions);
+        }
         #[cfg(any(feature = "cuda", feature = "wgpu"))]
         let ranks = forward.axes.mesh.as_ref().map_or(1, MeshShape::num_ranks);
         builder = match forward.backend {

@@ -7,9 +7,9 @@ use burn::optim::{GradientsParams, SgdConfig};
 use burn::tensor::{Device, Tensor, TensorData, Tolerance};
 use burn_dist::custom::{
     CustomError, CustomOp, CustomTensor, Execute, Kernels, OpRule, RuleBuilder, Shapes, TensorInfo,
-    WithKernels, check,
+    Value, WithKernels, check,
 };
-use burn_dist::{DTensor, DeviceMesh, Dist, Parallelize};
+use burn_dist::{DTensor, DeviceMesh, Dist, Parallelize, Regions};
 use custom_op::bias_gelu;
 use custom_op::layer::FeedForward;
 use custom_op::mesh::{BiasGelu, BiasGeluBackward};
@@ -165,6 +165,119 @@ fn a_rule_that_contradicts_the_kernel_is_told_with_the_element() {
         "{text}"
     );
     assert!(text.contains("on one device"), "{text}");
+}
+
+/// A bias and GELU whose formula is another function.
+#[derive(Clone, Debug, PartialEq, Hash)]
+struct WrongFormula;
+
+impl CustomOp for WrongFormula {
+    const ID: &'static str = "custom_op.wrong_formula";
+
+    fn outputs(&self, inputs: &[TensorInfo]) -> Vec<TensorInfo> {
+        BiasGelu.outputs(inputs)
+    }
+
+    fn rule(&self, shapes: &Shapes<'_>) -> OpRule {
+        BiasGelu.rule(shapes)
+    }
+
+    fn formula<'s>(&self, inputs: &[Value<'s>]) -> Option<Vec<Value<'s>>> {
+        Some(vec![inputs[0] + inputs[1]])
+    }
+}
+
+impl Execute<Flex> for WrongFormula {
+    fn execute(
+        &self,
+        inputs: Vec<CustomTensor<Flex>>,
+        device: &burn_flex::FlexDevice,
+    ) -> Vec<CustomTensor<Flex>> {
+        BiasGelu.execute(inputs, device)
+    }
+}
+
+#[test]
+fn a_formula_that_contradicts_the_kernel_is_told_with_the_element() {
+    let inputs = vec![data(&[4, 6], 1), data(&[6], 2)];
+    let error = check::<Flex, _>(&WrongFormula, inputs, 1e-5, &Default::default());
+    let text = error.expect_err("a sum is no GELU").to_string();
+    assert!(
+        text.starts_with("the formula of custom_op.wrong_formula gives ")
+            && text.contains("for element 0 of output 0"),
+        "{text}"
+    );
+}
+
+/// A formula that has no result for its output.
+#[derive(Clone, Debug, PartialEq, Hash)]
+struct NoResult;
+
+impl CustomOp for NoResult {
+    const ID: &'static str = "custom_op.no_result";
+
+    fn outputs(&self, inputs: &[TensorInfo]) -> Vec<TensorInfo> {
+        inputs.to_vec()
+    }
+
+    fn rule(&self, shapes: &Shapes<'_>) -> OpRule {
+        RuleBuilder::uniform(shapes, "...").elementwise().build()
+    }
+
+    fn formula<'s>(&self, _: &[Value<'s>]) -> Option<Vec<Value<'s>>> {
+        Some(Vec::new())
+    }
+}
+
+impl Execute<Flex> for NoResult {
+    fn execute(
+        &self,
+        inputs: Vec<CustomTensor<Flex>>,
+        _: &burn_flex::FlexDevice,
+    ) -> Vec<CustomTensor<Flex>> {
+        inputs
+    }
+}
+
+impl WithKernels for NoResult {
+    fn kernels() -> Kernels<Self> {
+        Kernels::of::<Flex>()
+    }
+}
+
+#[test]
+fn a_formula_that_does_not_go_with_the_outputs_is_refused() {
+    let mesh = DeviceMesh::builder().axis("tp", 2).build().expect("a mesh");
+    let x = Tensor::<2>::from_data(data(&[4, 8], 1), &mesh.device());
+    let x = x.try_into_primitive::<Dist>().expect("it is on a mesh");
+    let error = burn_dist::custom::call(NoResult, vec![CustomTensor::Float(x)]);
+    let text = error.err().expect("refused").to_string();
+    assert_eq!(
+        text,
+        "operation `custom_op.no_result` has no formula that goes with its outputs: it has 0 result(s) for 1 output(s)"
+    );
+}
+
+/// The operation and what stands around it are one kernel.
+#[test]
+fn a_formula_joins_what_stands_around_it() {
+    let fused = |regions| {
+        let mesh = DeviceMesh::builder().axis("tp", 2).regions(regions).build();
+        let device = mesh.expect("a mesh").device();
+        let x = Tensor::<2>::from_data(data(&[4, 8], 1), &device);
+        let bias = Tensor::<1>::from_data(data(&[8], 2), &device);
+        let made = || (bias_gelu(x.clone() * 2.0, bias.clone()) + x.clone()).into_data();
+        let (made, explanation) = burn_dist::explain(&device, made);
+        (made, explanation.fused)
+    };
+    let (on, fused_on) = fused(Regions::On);
+    let (off, _) = fused(Regions::Off);
+    let (flex, fused_flex) = fused(Regions::Flex);
+    let fused_on = fused_on.expect("regions");
+    assert_eq!((fused_on.operations, fused_on.regions), (3, 1));
+    assert!(fused_flex.is_none());
+    assert_eq!(on, off);
+    on.assert_approx_eq::<f32>(&flex, Tolerance::absolute(1e-6));
 }
 
 /// Another type with the id of [`BiasGelu`].

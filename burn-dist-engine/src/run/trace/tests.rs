@@ -13,6 +13,7 @@ fn plan() -> Arc<RankPlan> {
         tasks: vec![Task::Free(0); 3],
         num_slots: 1,
         paths: Arc::new([]),
+        room: 0,
     })
 }
 

@@ -1,6 +1,8 @@
 //! Against f64: a dense sample of all f32, or all of them where `REGION_ALL_NUMBERS` is set; and f64 against another
 //! library.
 
+mod double;
+
 use burn_dist_plan::region::Unary;
 use rayon::prelude::*;
 

@@ -175,6 +175,7 @@ impl Builder<'_> {
             scalars,
             path: making.path,
             operations: making.operations,
+            room: 0,
         })
     }
 

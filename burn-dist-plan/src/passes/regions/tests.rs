@@ -1,6 +1,7 @@
 //! Regions of the layers that models are made of, however they are spelled.
 
 use super::look::refined;
+use crate::account::account;
 use crate::ir::region::{Binary, Unary};
 use crate::ir::{Role, Task, TensorIndex};
 use crate::layout::Layout;
@@ -294,6 +295,27 @@ fn an_update_overwrites_what_dies() {
     assert_eq!(fused.peak_bytes_apart, 5 * tensor);
     // Twelve tensors, one by one, are four that are read and three that are written.
     assert_eq!(fused.bytes_saved, (12 - 7) * tensor);
+}
+
+/// Memory that is held, and freed memory that may be kept, are together never more than is held at the peak.
+#[test]
+fn as_much_may_be_kept_as_the_peak_leaves() {
+    for mesh in MESHES {
+        let b = three_layers(mesh, 6);
+        let plan = plan(&b.window, &b.mesh, &in_regions(&b)).expect("a plan");
+        for rank in &plan.ranks {
+            let (memory, timeline) = account(rank);
+            let (mut room, mut most) = (rank.room, 0);
+            for (task, held) in rank.tasks.iter().zip(&timeline.tasks) {
+                if let Task::Region(task) = task {
+                    room = task.room;
+                    most = most.max(room);
+                }
+                assert!(room + held.total() <= memory.peak_bytes, "{mesh}: {task:?}");
+            }
+            assert!(most > 0, "{mesh}: nothing is ever kept");
+        }
+    }
 }
 
 /// Nothing but elementwise operations changes its place, whatever else there is, and what regions make is read.

@@ -7,7 +7,8 @@ use crate::ir::region::{
 use crate::ir::{NewTensor, RegionInput, RegionTask};
 
 form!(struct RegionTask {
-    "" outputs, " of " inputs, " scalars " scalars or Vec::new(), " operations " operations, " in " path, " " region,
+    "" outputs, " of " inputs, " scalars " scalars or Vec::new(), " operations " operations, " in " path, " room " room or 0,
+    " " region,
 });
 form!(struct NewTensor { "s" id, " " dtype, " " shape });
 form!(struct RegionInput { "s" slot, " " dtype, " " shape, " take" take or false });

@@ -18,7 +18,7 @@ use crate::{AxisRedundancy, FewRows, Fused, Redundancy};
 form!(struct Lowered<O> { "" plan, "\nvisits of tasks " visits, "\nactions of slots " actions });
 form!(struct RankPlan<O> {
     "tasks " tasks as local, "\nslots " num_slots, "\npaths " paths, "\nclasses " classes, "\nstorage " storage,
-    "\nindexed " indexed, "\nactions " actions,
+    "\nindexed " indexed, "\nactions " actions, "\nroom " room or 0,
 });
 form!(struct Indexed { "" op, " of " shape, " dim " dim, " from " start });
 form!(enum Task<O> {
@@ -91,6 +91,7 @@ pub(crate) fn rank<O: Op + Form>(tasks: &str) -> Result<RankPlan<O>, FormError> 
             storage: Default::default(),
             indexed: Default::default(),
             actions: [].into(),
+            room: 0,
         }),
         Err(Failed) => Err(from.error()),
     }

@@ -126,9 +126,10 @@ pub struct ForwardArgs {
     #[arg(long, value_name = "WAY", value_enum, default_value_t)]
     pub gpu_transport: Transport,
     /// How elementwise work runs where ranks compute on Burn's CPU backend: in as few kernels as possible (on), one
-    /// operation at a time with the same functions (off), or by the backend's own operations (flex).
-    #[arg(long, value_name = "HOW", default_value_t = Regions::default())]
-    pub regions: Regions,
+    /// operation at a time with the same functions (off), or by the backend's own operations (flex). Without it, as
+    /// BURN_DIST_REGIONS says, or on.
+    #[arg(long, value_name = "HOW")]
+    pub regions: Option<Regions>,
     /// How attention gets keys and values that other ranks of cp have: passed from rank to rank (ring), gathered
     /// (gather), or what takes less time (auto).
     #[arg(long, value_name = "WAY", default_value_t = ContextParallel::Auto)]
