@@ -89,18 +89,17 @@ const WITHIN: Make = |stream, name| Connection::within_machine(stream, name);
 fn connect(num: usize, make: Make, link: Option<&Arc<Link>>) -> Vec<Tcp> {
     let mut ends: Vec<Vec<Option<Connection>>> =
         (0..num).map(|_| (0..num).map(|_| None).collect()).collect();
-    for one in 0..num {
-        for other in one + 1..num {
-            let streams = match link {
-                Some(link) if (one, other) == (0, 1) => linked(link),
-                _ => stream_pair(),
-            };
-            let connection = |stream, process: usize| {
-                Some(make(stream, format!("process {process}")).expect("a socket"))
-            };
-            ends[one][other] = connection(streams.0, other);
-            ends[other][one] = connection(streams.1, one);
-        }
+    let pairs = (0..num).flat_map(|one| (one + 1..num).map(move |other| (one, other)));
+    for (one, other) in pairs {
+        let streams = match link {
+            Some(link) if (one, other) == (0, 1) => linked(link),
+            _ => stream_pair(),
+        };
+        let connection = |stream, process: usize| {
+            Some(make(stream, format!("process {process}")).expect("a socket"))
+        };
+        ends[one][other] = connection(streams.0, other);
+        ends[other][one] = connection(streams.1, one);
     }
     let transport = |(process, ends)| Tcp::new(process, ends, || None);
     (0..).zip(ends).map(transport).collect()
@@ -222,7 +221,7 @@ fn what_a_process_has_sent_before_its_end_is_read_whatever_becomes_of_answers() 
     let connection = Connection::plain(stream, "process 1").expect("a socket");
     let ends = vec![None, Some(connection)];
     let mut transport: Box<dyn Transport> = Box::new(Tcp::new(0, ends, || None));
-    let mut send = |transport: &mut dyn Transport| {
+    let send = |transport: &mut dyn Transport| {
         transport.send(Message {
             process: 1,
             head: vec![7; 100],

@@ -28,7 +28,7 @@ const STRANGER_PATIENCE: Duration = Duration::from_secs(5);
 /// Callers that are answered at the same time, at most; the others wait.
 const CALLERS_MAX: usize = 64;
 
-/// What this process seals; a connection is sealed if either end asks for it.
+/// The connections that this process seals; one is sealed if either end asks for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seals {
     All,
@@ -82,7 +82,7 @@ impl Opening for Open {
     }
 }
 
-/// What both ends of a connection have to know alike.
+/// The knowledge that both ends of a connection have to share.
 #[derive(Clone)]
 struct Secret {
     token: Token,
@@ -240,7 +240,7 @@ struct Acceptor<'a> {
     secret: Secret,
     /// The process.
     rank: u32,
-    /// Who the processes are.
+    /// The processes, by rank.
     lines: &'a [Line],
     /// How long all callers may take.
     patience: Duration,

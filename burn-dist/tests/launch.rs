@@ -218,7 +218,7 @@ fn a_program_finds_the_others_under_both_transports() {
 }
 
 #[test]
-fn processes_need_no_mpi_for_little_things() {
+fn processes_need_no_mpi() {
     for transport in ["mpi", "tcp"] {
         let mut command = burn_dist(&format!("--nproc 4 --transport {transport}"), &program(SUM));
         let output = command.env("BURN_DIST_TRANSPORT", "tcp").output();

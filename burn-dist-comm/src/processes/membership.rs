@@ -74,7 +74,7 @@ pub(super) struct Membership {
     refused: Option<StartError>,
     /// Processes that have ended, since when, and how that was seen.
     ended: Vec<(u32, Instant, End)>,
-    /// Those that are lost.
+    /// Processes that are lost.
     lost: Vec<(u32, End)>,
 }
 

@@ -112,7 +112,7 @@ impl TrialFolder {
         self.root.join("tmp")
     }
 
-    /// What all of its processes have in their environment, by which they are known.
+    /// Returns the value in the environment of all its processes, by which they are known.
     pub(super) fn mark(&self) -> &str {
         &self.mark
     }

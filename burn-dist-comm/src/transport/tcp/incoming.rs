@@ -1,7 +1,8 @@
 //! Bytes as they come, and messages as they are whole.
 
 use super::frame::{Card, Kind, PREFIX_BYTES, Prefix};
-use super::{Broken, Opening, TURN_BYTES_MAX};
+use super::seal::Opening;
+use super::turn::{Broken, TURN_BYTES_MAX};
 use crate::Block;
 use crate::buffer::{Gathered, Pool, Region, copy_from};
 use crate::transport::{Destination, Matcher, held_max};
@@ -17,7 +18,7 @@ const READ_BYTES: usize = 64 << 10;
 /// Bytes of records that are read at once.
 const RECORDS_BYTES: usize = 256 << 10;
 
-/// What has come over a connection and is no whole message yet.
+/// Bytes that have come over a connection and are no whole message yet.
 pub(super) struct Incoming {
     /// Bytes that are no part of a body yet.
     content: Vec<u8>,
@@ -31,7 +32,7 @@ pub(super) struct Incoming {
     notes: Notes,
 }
 
-/// What frames say that are no messages, and what is to be answered.
+/// The content of frames that are no messages, and what is to be answered.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Notes {
     /// This process can read the memory of the other one.
@@ -53,13 +54,21 @@ enum Stage {
     Body(Vec<u8>, Body),
 }
 
+/// A frame, but for the body of a message.
+struct Frame {
+    prefix: Prefix,
+    head: Vec<u8>,
+    /// Bytes between the head and the body.
+    extra: Vec<u8>,
+}
+
 /// A body that comes.
 struct Body {
     region: Region,
     /// Bytes that are there.
     filled: usize,
     len: usize,
-    /// What the region is a part of, if it is no output's.
+    /// The buffer of the region, if that is no output's.
     buffer: Option<Gathered>,
     /// Where it lies in the memory of the other process, if it is lent.
     lent: Option<usize>,
@@ -91,7 +100,7 @@ impl Incoming {
         }
     }
 
-    /// Returns what frames have said since it was last asked.
+    /// Returns the content of frames since it was last asked.
     pub(super) fn notes(&mut self) -> Notes {
         std::mem::take(&mut self.notes)
     }
@@ -154,8 +163,8 @@ impl Incoming {
         }
     }
 
-    /// Cuts a frame, but for its body, off the front of what has come; returns its head, and what is behind it.
-    fn take_frame(&mut self) -> Result<Option<(Prefix, Vec<u8>, Vec<u8>)>, Broken> {
+    /// Cuts a frame, but for its body, off the front of what has come.
+    fn take_frame(&mut self) -> Result<Option<Frame>, Broken> {
         let Some((prefix, rest)) = self.left().split_first_chunk::<PREFIX_BYTES>() else {
             return Ok(None);
         };
@@ -167,14 +176,20 @@ impl Incoming {
         let (head, extra) = bytes.split_at(prefix.head);
         let (head, extra) = (head.to_vec(), extra.to_vec());
         self.taken += PREFIX_BYTES + whole;
-        Ok(Some((prefix, head, extra)))
+        Ok(Some(Frame {
+            prefix,
+            head,
+            extra,
+        }))
     }
 
     /// Returns what follows a frame, and notes what it says if it is no message.
-    fn stage_of(
-        &mut self,
-        (prefix, head, extra): (Prefix, Vec<u8>, Vec<u8>),
-    ) -> Result<Stage, Broken> {
+    fn stage_of(&mut self, frame: Frame) -> Result<Stage, Broken> {
+        let Frame {
+            prefix,
+            head,
+            extra,
+        } = frame;
         let malformed = |what: &str| Err(Broken::Malformed(what.to_string()));
         match prefix.kind {
             Kind::Message => return Ok(Stage::Held(head, prefix.body, None, Instant::now())),

@@ -17,14 +17,20 @@
 //! | `frame` | the bytes of a connection |
 //! | `outgoing` | what has not left yet, and sending of it what the system takes |
 //! | `incoming` | bytes as they come, messages as they are whole |
+//! | `turn` | how much of a connection is moved at once, and why it ends |
+//! | `seal` | records that only the other end can read |
 //! | `loans` | bodies that a process of the same machine reads where they lie |
 
 mod frame;
 mod incoming;
 mod loans;
 mod outgoing;
+mod seal;
 #[cfg(test)]
 mod tests;
+mod turn;
+
+pub use seal::{Opening, Sealing};
 
 use super::{Matcher, Message, Transport};
 use crate::Block;
@@ -35,31 +41,10 @@ use loans::Loans;
 use outgoing::Outgoing;
 use std::net::TcpStream;
 use std::sync::Arc;
-
-/// Bytes that are sent, or received, of one connection before the others, and the other direction, have their turn: what
-/// a cache holds.
-const TURN_BYTES_MAX: usize = 1 << 20;
+use turn::Broken;
 
 /// Freed buffers kept for later bodies.
 const POOL_BYTES_MAX: usize = 512 << 20;
-
-/// Makes records of what is sent, which only the other end can read.
-pub trait Sealing: Send {
-    /// Appends records that hold `content`.
-    ///
-    /// # Errors
-    /// Why it cannot be sealed.
-    fn append(&mut self, content: &[u8], records: &mut Vec<u8>) -> std::io::Result<()>;
-}
-
-/// Reads the records of the other end's [`Sealing`].
-pub trait Opening: Send {
-    /// Takes whole records off the front of what has come, and appends their content.
-    ///
-    /// # Errors
-    /// Somebody else has sealed them, or changed, left out, repeated or moved one.
-    fn take(&mut self, records: &mut Vec<u8>, content: &mut Vec<u8>) -> std::io::Result<()>;
-}
 
 /// A connection to another process.
 pub struct Connection {
@@ -68,15 +53,6 @@ pub struct Connection {
     name: String,
     outgoing: Outgoing,
     incoming: Incoming,
-}
-
-/// Why a connection is of no use any more.
-#[derive(Debug)]
-enum Broken {
-    /// It has ended, as the system says.
-    Ended(String),
-    /// These bytes are no message.
-    Malformed(String),
 }
 
 impl Connection {
@@ -129,7 +105,7 @@ impl Connection {
         })
     }
 
-    /// Returns the next message, if all of it has come, and answers what frames have said.
+    /// Returns the next message, if all of it has come, and answers frames that are none.
     fn receive(
         &mut self,
         matcher: Matcher,
@@ -172,7 +148,7 @@ pub struct Tcp {
     failed: Option<String>,
     /// Whose connections have ended, and how, that nobody has asked for yet.
     ended: Vec<(u32, String)>,
-    /// Those connections: what they have lent may still be read.
+    /// Connections that have ended: what they have lent may still be read.
     over: Vec<Connection>,
     /// Asked for what ends it.
     trouble: Box<dyn Fn() -> Option<String> + Send>,

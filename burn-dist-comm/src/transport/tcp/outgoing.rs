@@ -2,7 +2,8 @@
 
 use super::frame::{Kind, Prefix};
 use super::loans::Loans;
-use super::{Broken, Sealing, TURN_BYTES_MAX};
+use super::seal::Sealing;
+use super::turn::{Broken, TURN_BYTES_MAX};
 use crate::Block;
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Write};
@@ -33,7 +34,7 @@ impl Piece {
 pub(super) struct Outgoing {
     pieces: Pieces,
     seal: Option<Seal>,
-    /// What is lent, where the other process may be one of this machine.
+    /// Bodies that are lent, where the other process may be one of this machine.
     loans: Option<Loans>,
     /// True if the other end takes nothing any more: what it has sent before may still be here, and is read.
     is_over: bool,
@@ -47,7 +48,7 @@ struct Seal {
     sent: usize,
 }
 
-/// What is to be sent, in order.
+/// Bytes to be sent, in order.
 #[derive(Default)]
 struct Pieces {
     waiting: VecDeque<Piece>,
@@ -151,7 +152,7 @@ impl Outgoing {
         self.pieces.push(prefix, head, &[]);
     }
 
-    /// What is lent; `None` if nothing ever is.
+    /// Returns the loans; `None` if nothing ever is lent.
     pub(super) fn loans(&mut self) -> Option<&mut Loans> {
         self.loans.as_mut()
     }

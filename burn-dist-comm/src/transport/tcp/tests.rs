@@ -20,12 +20,15 @@ fn outgoing(messages: &[(Vec<u8>, Vec<u8>)], sealing: Option<Box<dyn Sealing>>) 
     bytes
 }
 
+/// Heads and bodies.
+type Messages = Vec<(Vec<u8>, Vec<u8>)>;
+
 /// Writes `bytes` in pieces of `cut`, and returns the messages that come, or why none do any more.
 fn incoming(
     bytes: &[u8],
     cut: usize,
     opening: Option<Box<dyn Opening>>,
-) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Broken> {
+) -> Result<Messages, Broken> {
     let pool = Pool::new(1 << 20);
     let (mut to, from) = UnixStream::pair().expect("a pair");
     from.set_nonblocking(true).expect("a socket");
