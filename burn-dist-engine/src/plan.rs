@@ -6,6 +6,8 @@ pub use burn_dist_plan::PASSES;
 pub use burn_dist_plan::cache::CacheStats;
 pub use burn_dist_plan::cost::DeviceCosts;
 pub use burn_dist_plan::float8::Float8Layer;
+#[cfg(any(test, feature = "text-form"))]
+pub(crate) use burn_dist_plan::form;
 pub use burn_dist_plan::pipeline as schedule;
 pub use burn_dist_plan::{
     AxisRedundancy, FewRows, Float, Pipeline, PlanError, PlanOptions, Redundancy, Regions,

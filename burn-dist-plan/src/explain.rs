@@ -36,6 +36,10 @@ pub struct Ask {
     /// How many microbatches a step is to have: in a window of fewer one is repeated, for what is explained and
     /// simulated alone.
     pub microbatches: Option<u32>,
+    /// Whether the law of the [text form](crate::form) is checked of windows, and their texts after all passes are kept:
+    /// a question of tests.
+    #[cfg(any(test, feature = "text-form"))]
+    pub checks_form: bool,
 }
 
 /// Totals of one kind of collective.

@@ -14,6 +14,10 @@
 //! | [`pipeline`] | schedules of pipeline stages: what each rank does when |
 //! | [`clock`] | how long a plan takes on modelled hardware |
 //!
+//! | feature | effect |
+//! | --- | --- |
+//! | `text-form` | module `form`: all that passes share as a text that can be read again, for tests |
+//!
 //! # The planner
 //!
 //! Files use what is above them in this list, and nothing below.
@@ -57,6 +61,9 @@ pub mod cost;
 mod error;
 pub mod explain;
 mod facts;
+#[cfg(any(test, feature = "text-form"))]
+#[path = "tests/form/mod.rs"]
+pub mod form;
 pub mod fuzz;
 mod ir;
 pub mod layout;

@@ -1,8 +1,7 @@
 //! The law of the planner: the plan of a window on any mesh gives what the window gives on one device. Long for the
 //! programs that it is checked with.
 
-mod factors;
-pub(crate) mod form;
+pub(crate) mod factors;
 mod growth;
 pub(crate) mod pipelines;
 pub(crate) mod programs;

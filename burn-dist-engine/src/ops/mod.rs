@@ -25,6 +25,7 @@
 //! | `places` | which results are in the memory of an operand |
 //! | [`execute`] | runs one operation: where its tensors come from, and errors |
 //! | `nothing` | operations on tensors without elements, which need no kernel |
+//! | `text` | operations as text that can be read again, for tests |
 //! | `kinds` | floats, ints and bools, with the kernels that each has |
 //! | `dtype`, `scheme` | element types in Burn's terms and in ours; quantization schemes |
 
@@ -87,6 +88,8 @@ mod sums;
 mod table;
 #[cfg(test)]
 mod tests;
+#[cfg(any(test, feature = "text-form"))]
+mod text;
 #[cfg(not(burn_021))]
 mod transposed;
 #[cfg(not(burn_021))]

@@ -206,7 +206,8 @@ pub(crate) fn check_known(ops: &[Recorded]) -> Result<(), PlanError> {
     Ok(())
 }
 
-fn tensor(tensor: &TensorIr) -> Tensor<'_> {
+/// Returns a tensor in the planner's terms.
+pub(super) fn tensor(tensor: &TensorIr) -> Tensor<'_> {
     Tensor {
         id: tensor.id.value() as TensorIndex,
         shape: tensor.shape.as_slice(),

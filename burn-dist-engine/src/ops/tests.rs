@@ -5,5 +5,6 @@ mod flops;
 mod formulas;
 mod oracle;
 mod rules;
+mod text;
 #[cfg(not(burn_021))]
 mod variants;

@@ -1,5 +1,6 @@
 //! Programs whose tensors name no backend.
 
+mod form;
 mod regions;
 
 use std::any::TypeId;

@@ -1,7 +1,7 @@
 //! Small cases of the account: tasks of a rank, and what it holds during each.
 
 use super::*;
-use crate::tests::form;
+use crate::form;
 use crate::toy::Toy;
 
 /// The plan of a rank that does these tasks.

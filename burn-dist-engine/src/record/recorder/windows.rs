@@ -13,6 +13,8 @@ use crate::comm::{PartPrint, WindowPrint};
 use crate::layout::{Rows, repeated};
 use crate::ops::check_known;
 use crate::plan::clock::simulate;
+#[cfg(any(test, feature = "text-form"))]
+use crate::plan::form;
 use crate::plan::{
     Entry, Float8Layer, Input, InputState, PlanError, PlanOptions, Redundancy, Regions, Window,
     plan, text_after, why,
@@ -245,6 +247,12 @@ impl<B: BackendIr> Recorder<B> {
         if let (Some(explanation), Some(pass)) = (&mut self.explanation, self.asked.after) {
             let text = text_after(&window, &self.mesh, &self.plan_options, pass);
             explanation.after.extend(text);
+        }
+        #[cfg(any(test, feature = "text-form"))]
+        if let (Some(explanation), true) = (&mut self.explanation, self.asked.checks_form) {
+            let what = format!("window {} on {}", self.windows, self.mesh);
+            let texts = form::check(&window, &self.mesh, &self.plan_options, &what);
+            explanation.after.extend(texts);
         }
         if let (Some(explanation), Some(value)) = (&mut self.explanation, self.asked.why) {
             // Of windows that have no such value, there is nothing to say.

@@ -111,7 +111,7 @@ fn step<B: Backend>(
 }
 
 /// Runs a random program of some steps, and returns three values of it and a sum.
-fn program<B: Backend>(seed: u64, device: &B::Device) -> Vec<TensorData> {
+pub(super) fn program<B: Backend>(seed: u64, device: &B::Device) -> Vec<TensorData> {
     let mut random = SplitMix(seed);
     let mut values: Vec<FloatTensor<B>> = (0..3)
         .map(|_| {
@@ -137,7 +137,7 @@ fn program<B: Backend>(seed: u64, device: &B::Device) -> Vec<TensorData> {
     last.into_iter().chain([sum]).map(read).collect()
 }
 
-fn device(axes: &str, fuzz: Option<u64>, regions: Regions) -> MeshDevice {
+pub(super) fn device(axes: &str, fuzz: Option<u64>, regions: Regions) -> MeshDevice {
     let axes = MeshShape::parse(axes).expect("a mesh");
     let mesh = DeviceMesh::builder().axes(&axes).alone().regions(regions);
     let mesh = mesh.account_memory(true);
@@ -148,7 +148,7 @@ fn device(axes: &str, fuzz: Option<u64>, regions: Regions) -> MeshDevice {
     mesh.build().expect("a mesh").device()
 }
 
-const MESHES: [&str; 4] = ["", "fsdp=2", "fsdp=2,tp=2", "dp=3"];
+pub(super) const MESHES: [&str; 4] = ["", "fsdp=2", "fsdp=2,tp=2", "dp=3"];
 
 #[test]
 fn regions_have_the_bits_of_one_operation_after_the_other() {

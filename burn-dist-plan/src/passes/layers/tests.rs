@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::form::laws::check;
 use crate::ir::{Mark, Role, TensorIndex};
 use crate::plan::Plan;
 use crate::policy::{AsyncTp, Float, Float8, Policy, Precision};
 use crate::tests::MESHES;
-use crate::tests::form::laws::check;
 use crate::toy::{Builder, Kind, Toy, options, planned, whole};
 use crate::{LayoutText, plan, text_after};
 

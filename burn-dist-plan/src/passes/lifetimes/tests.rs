@@ -1,7 +1,7 @@
 //! Small cases of last uses, as texts: tasks before and after.
 
 use super::*;
-use crate::tests::form;
+use crate::form;
 use crate::toy::Toy;
 
 fn after(tasks: &str) -> Vec<Task<Toy>> {

@@ -70,7 +70,7 @@ pub(super) fn remove<O: Op>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::form;
+    use crate::form;
     use crate::toy::Toy;
 
     #[test]

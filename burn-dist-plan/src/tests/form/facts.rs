@@ -73,7 +73,7 @@ pub(super) mod set {
         for number in set {
             match flags.get_mut(number as usize) {
                 Some(flag) => *flag = true,
-                None => return from.fail(from.at, format!("more than {number}")),
+                None => return from.fail(format!("more than {number}")),
             }
         }
         Ok(flags)
@@ -204,8 +204,8 @@ form!(struct Unit { "" number, " " owner });
 form!(struct Visits { "of ops " of_op, "\nof units " unit, "\nunits " units as numbered });
 form!(struct Stages { "of " pipeline, "\nops " of_op, "\nhomes " homes });
 
-/// Tensors of operations: by number, with type and shape where they are not known.
-pub(super) fn write_tensor(tensor: Tensor<'_>, to: &mut Writer<'_>) {
+/// Writes a tensor of an operation: its number, with type and shape where they are not known.
+pub fn write_tensor(tensor: Tensor<'_>, to: &mut Writer<'_>) {
     let Tensor {
         id,
         shape,
@@ -224,7 +224,11 @@ pub(super) fn write_tensor(tensor: Tensor<'_>, to: &mut Writer<'_>) {
     }
 }
 
-pub(super) fn read_tensor<T>(
+/// Reads a tensor of an operation, and makes a thing of it.
+///
+/// # Errors
+/// [`Failed`] if it is none, or its type and shape are not known.
+pub fn read_tensor<T>(
     from: &mut Reader<'_>,
     make: impl FnOnce(Tensor<'_>) -> T,
 ) -> Result<T, Failed> {
@@ -236,7 +240,7 @@ pub(super) fn read_tensor<T>(
         from.known.meet(id, found);
     }
     let Some((dtype, shape)) = from.known.tensor(id) else {
-        return from.fail(from.at, "a type and a shape");
+        return from.fail("a type and a shape");
     };
     Ok(make(Tensor {
         id,

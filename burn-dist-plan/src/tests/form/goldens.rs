@@ -4,6 +4,7 @@ use similar::{DiffTag, TextDiff};
 
 use super::block::{block, experts, ring};
 use super::{laws, parse};
+
 use crate::mesh::{Nodes, Rank};
 use crate::planner::finish;
 use crate::tests::factors::by_factors;

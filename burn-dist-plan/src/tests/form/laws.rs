@@ -1,92 +1,17 @@
-//! Laws: a text is read as what it was written of, after every pass, and passes go on with what was read.
+//! Laws of the text form on programs of the toy language; and what an error says.
 
 use proptest::prelude::*;
 
-use super::state::Made;
-use super::{parse, print};
-use crate::Facts;
-use crate::facts::Visits;
-use crate::passes::State;
-use crate::planner::{Planner, finish};
+use super::{law, parse, print};
+use crate::planner::Planner;
 use crate::tests::pipelines::{Model, Norm};
 use crate::tests::{MESHES, random_program, three_layers};
 use crate::toy::{Builder, Toy, nodes_of, options};
-use crate::{Float, PASSES, PlanOptions, Policy, Precision, Regions, ScheduleKind, plan};
+use crate::{Float, PlanOptions, Policy, Precision, Regions, ScheduleKind};
 
-/// Checks the law of a window: the text after each pass is read as what it was written of, and the next pass goes on
-/// with that; the last has the plan that there is without texts. Returns the texts.
+/// Checks the [law](law::check) of a window of the toy language. Returns the texts.
 pub(crate) fn check(b: &Builder, options: &PlanOptions, what: &str) -> Vec<String> {
-    let planned = plan(&b.window, &b.mesh, options).expect("a plan");
-    let mut texts: Vec<String> = Vec::new();
-    for (index, (pass, _)) in PASSES.iter().enumerate() {
-        let mut planner = match texts.last() {
-            Some(text) => parse::<Toy>(text, &b.mesh, options).expect("it was read before"),
-            None => Planner::new(&b.window, &b.mesh, options),
-        };
-        planner.run_from(index, Some(pass)).expect("a pass");
-        check_facts(&planner.state, &format!("{what}, after {pass}"));
-        let text = print(&planner);
-        let read = parse::<Toy>(&text, &b.mesh, options);
-        let read = read.unwrap_or_else(|error| panic!("{what}, after {pass}: {error}\n{text}"));
-        assert_eq!(print(&read), text, "{what}, after {pass}");
-        // Not as text, which the printer might leave something out of.
-        let is_same = Made::of(&read) == Made::of(&planner);
-        assert!(
-            is_same,
-            "{what}: {pass} is read otherwise than it was\n{text}"
-        );
-        drop((planner, read));
-        texts.push(text);
-    }
-    let last = texts.last().expect("there are passes");
-    let read = parse::<Toy>(last, &b.mesh, options).expect("it was read before");
-    assert_eq!(finish(read, &b.window), planned, "{what}");
-    texts
-}
-
-/// Checks the law of facts: those that followed a window through its rewritings are those that are found of it anew.
-fn check_facts(state: &State<'_, Toy>, what: &str) {
-    let anew = Facts::new(&state.window);
-    let names = state.window.dies.iter().zip(0..).map(|(_, value)| value);
-    for value in names {
-        let of = |facts: &Facts| {
-            let at = value as usize;
-            (
-                facts.roles[at].clone(),
-                facts.view_of[at].clone(),
-                facts.update_of[at].clone(),
-                [
-                    facts.backward[at],
-                    facts.of_layer[at],
-                    facts.updating[at],
-                    facts.lasting[at],
-                ],
-                [
-                    facts.gradient_of[at],
-                    facts.reshape_of[at],
-                    Some(facts.tied_to[at]),
-                ],
-            )
-        };
-        assert_eq!(of(&state.facts), of(&anew), "{what}: value {value}");
-    }
-    for at in 0..state.window.ops.len() {
-        let of = |facts: &Facts| {
-            let (phase, microbatch) = (facts.phases[at], facts.microbatches[at]);
-            (
-                phase,
-                microbatch,
-                facts.after_backward[at],
-                facts.rules[at].clone(),
-            )
-        };
-        assert_eq!(of(&state.facts), of(&anew), "{what}: operation {at}");
-    }
-    assert!(state.facts == anew, "{what}: facts");
-    if state.programs.is_empty() {
-        let visits = Visits::new(&state.window, &anew);
-        assert_eq!(state.visits, visits, "{what}: visits");
-    }
+    law::check(&b.window, &b.mesh, options, what)
 }
 
 proptest! {

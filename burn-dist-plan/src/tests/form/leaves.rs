@@ -61,7 +61,7 @@ macro_rules! texts {
                 let start = from.at;
                 let mut text = serde_json::Deserializer::from_str(from.rest()).into_iter::<String>();
                 let Some(Ok(found)) = text.next() else {
-                    return from.fail(start, "a text in quotes");
+                    return from.fail_at(start, "a text in quotes");
                 };
                 let length = text.byte_offset();
                 let parse: fn(String) -> Result<Self, String> = $parse;
@@ -70,7 +70,7 @@ macro_rules! texts {
                         from.at += length;
                         Ok(found)
                     }
-                    Err(problem) => from.fail(start, problem),
+                    Err(problem) => from.fail_at(start, problem),
                 }
             }
         })*
@@ -158,7 +158,7 @@ impl<T: Form, const N: usize> Form for [T; N] {
     fn read(from: &mut Reader<'_>) -> Result<Self, Failed> {
         let items = read_list::<T, Vec<T>>(from)?;
         let items = items.try_into();
-        items.or_else(|_| from.fail(from.at, format!("a list of {N}")))
+        items.or_else(|_| from.fail(format!("a list of {N}")))
     }
 }
 
@@ -317,7 +317,7 @@ macro_rules! numbers {
                 let number = usize::read(from)?;
                 match from.known.$list.get(number) {
                     Some(found) => Ok(found.clone()),
-                    None => from.fail(start, concat!("the number of one of the ", stringify!($list))),
+                    None => from.fail_at(start, concat!("the number of one of the ", stringify!($list))),
                 }
             }
         })*

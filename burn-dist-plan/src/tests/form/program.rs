@@ -247,7 +247,7 @@ impl Form for Move {
             layout(moved.after, moved.to),
         );
         let (Some(before), Some(after)) = (before, after) else {
-            return from.fail(from.at, "slots of the program");
+            return from.fail("slots of the program");
         };
         let step = Step {
             kind: moved.kind,

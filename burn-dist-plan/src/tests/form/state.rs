@@ -187,6 +187,6 @@ fn read<O: Op + Form>(from: &mut Reader<'_>) -> Result<Made<O>, Failed> {
     from.word("\n")?;
     match from.rest().is_empty() {
         true => Ok(made),
-        false => from.fail(from.at, "the end of the text"),
+        false => from.fail("the end of the text"),
     }
 }

@@ -1,13 +1,12 @@
 //! Tasks of ranks, and what passes report.
 
-use super::{Failed, Form, FormError, Reader, Writer, form, lines};
+use super::{Failed, Form, Reader, Writer, form, lines};
 use crate::float8::Float8Layer;
 use crate::ir::{
     CollectiveRecord, CollectiveTask, HostTask, Indexed, Op, RandomTask, RankPlan, Task, TermOf,
     TransferTask, UploadTask,
 };
-use crate::memory::{MemoryClass, MemoryPlan, PeakCause};
-use crate::mesh::MeshShape;
+use crate::memory::{MemoryPlan, PeakCause};
 use crate::mesh::collective::{AllToAll, Collective, Kind, Strided};
 use crate::passes::Report;
 use crate::passes::async_tp::Overlap;
@@ -74,47 +73,18 @@ form!(struct CollectiveRecord {
     " bytes " bytes, " members " members, " spans_nodes" spans_nodes or false, " launch " launch or None,
 });
 
-/// Reads the tasks of a rank, one on a line, of up to four slots.
-///
-/// # Errors
-/// [`FormError`] if one is none, with its line.
-pub(crate) fn rank<O: Op + Form>(tasks: &str) -> Result<RankPlan<O>, FormError> {
-    let mesh = MeshShape::parse("").expect("a mesh of one rank");
-    let text = format!("{{{tasks}\n}}");
-    let mut from = Reader::new(&text, &mesh);
-    match local::read(&mut from) {
-        Ok(tasks) => Ok(RankPlan {
-            tasks,
-            num_slots: 4,
-            paths: [].into(),
-            classes: [MemoryClass::Activation; 4].into(),
-            storage: Default::default(),
-            indexed: Default::default(),
-            actions: [].into(),
-            room: 0,
-        }),
-        Err(Failed) => Err(from.error()),
-    }
-}
-
-/// Returns the text of a collective in which each of two ranks gives four elements, of slot 0, and gets eight.
-pub(crate) fn gather(to: u32, take: bool) -> String {
-    let take = if take { " take" } else { "" };
-    format!(
-        "s{to} = all_gather 1 x [4, 4] x 4 of s0{take} as 0 of [0, 1] axes [2] f32 [4] to [8] record 0 in 0"
-    )
-}
-
 /// Tasks of a rank, whose tensors are local.
-mod local {
+pub(super) mod local {
     use super::*;
 
-    pub(super) fn write<O: Op + Form>(tasks: &[Task<O>], to: &mut Writer<'_>) {
+    pub(in super::super) fn write<O: Op + Form>(tasks: &[Task<O>], to: &mut Writer<'_>) {
         to.known.begin("s");
         lines::write(tasks, to);
     }
 
-    pub(super) fn read<O: Op + Form>(from: &mut Reader<'_>) -> Result<Vec<Task<O>>, Failed> {
+    pub(in super::super) fn read<O: Op + Form>(
+        from: &mut Reader<'_>,
+    ) -> Result<Vec<Task<O>>, Failed> {
         from.known.begin("s");
         lines::read(from)
     }

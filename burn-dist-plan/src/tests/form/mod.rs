@@ -4,6 +4,9 @@
 //! `explain --after PASS` prints less, for people ([`text_after`](crate::text_after)). Law: reading what was written
 //! gives the same, after every pass; so a pass can be tested alone, from text to text.
 //!
+//! A crate that has operations of its own turns on `text-form` for its tests, says how they are written ([`Form`]), and
+//! [`check`]s the law on its windows.
+//!
 //! ```text
 //! policies {                                                   each once: `q0` elsewhere
 //!   0: fsdp reshard "last" prefetch 1 ...
@@ -48,21 +51,32 @@
 //! # Source
 //! Printer and parser from one description: Rendel and Ostermann, "Invertible syntax descriptions" (Haskell 2010).
 
+#[cfg(test)]
 mod block;
 mod facts;
+mod float8;
+#[cfg(test)]
 mod goldens;
+mod law;
+#[cfg(test)]
 pub(crate) mod laws;
 mod leaves;
 mod program;
 mod regions;
+#[cfg(test)]
+mod small;
 mod state;
 mod tasks;
+#[cfg(test)]
 mod toy;
 
+pub use facts::{read_tensor, write_tensor};
+pub use law::check;
+#[cfg(test)]
+pub(crate) use small::{gather, rank};
+#[cfg(test)]
 pub(crate) use state::{parse, print};
-pub(crate) use tasks::{gather, rank};
 
-use std::fmt;
 use std::sync::Arc;
 
 use crate::ir::{ParamSpec, SlotInfo, Value};
@@ -70,17 +84,44 @@ use crate::mesh::{DType, MeshShape};
 use crate::policy::Policy;
 
 /// A type that can be written and read again.
-pub(crate) trait Form: Sized {
+pub trait Form: Sized {
+    /// Writes it.
     fn write(&self, to: &mut Writer<'_>);
 
+    /// Reads it.
+    ///
     /// # Errors
     /// [`Failed`] if it is not there; the reader knows what was expected where.
     fn read(from: &mut Reader<'_>) -> Result<Self, Failed>;
 }
 
+/// Returns the text of one thing.
+pub fn text_of<T: Form>(thing: &T, mesh: &MeshShape) -> String {
+    let mut to = Writer::new(Known::new(mesh));
+    thing.write(&mut to);
+    to.text
+}
+
+/// Reads one thing.
+///
+/// # Errors
+/// [`FormError`] if the text is none.
+pub fn of_text<T: Form>(text: &str, mesh: &MeshShape) -> Result<T, FormError> {
+    let mut from = Reader::new(text, mesh);
+    let found = T::read(&mut from);
+    match found {
+        Ok(thing) if from.rest().is_empty() => Ok(thing),
+        Ok(_) => {
+            from.note(from.at, "the end of the text");
+            Err(from.error())
+        }
+        Err(Failed) => Err(from.error()),
+    }
+}
+
 /// The reader came to something else than what was expected.
 #[derive(Debug)]
-pub(crate) struct Failed;
+pub struct Failed;
 
 /// The things that a text says once, and what its names stand for.
 pub(crate) struct Known<'a> {
@@ -129,8 +170,8 @@ impl<'a> Known<'a> {
 }
 
 /// Writes a text.
-pub(crate) struct Writer<'a> {
-    pub known: Known<'a>,
+pub struct Writer<'a> {
+    pub(crate) known: Known<'a>,
     text: String,
     depth: usize,
 }
@@ -145,7 +186,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Writes a text; at the end of a line, the indent of the next one.
-    fn put(&mut self, text: &str) {
+    pub fn put(&mut self, text: &str) {
         match text.strip_prefix('\n') {
             Some(text) => {
                 let indent = "  ".repeat(self.depth);
@@ -172,8 +213,8 @@ impl<'a> Writer<'a> {
 }
 
 /// Reads a text.
-pub(crate) struct Reader<'a> {
-    pub known: Known<'a>,
+pub struct Reader<'a> {
+    pub(crate) known: Known<'a>,
     text: &'a str,
     at: usize,
     /// The farthest that it came, and what would have been right there.
@@ -212,14 +253,22 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn fail<T>(&mut self, at: usize, expected: impl Into<String>) -> Result<T, Failed> {
+    fn fail_at<T>(&mut self, at: usize, expected: impl Into<String>) -> Result<T, Failed> {
         self.note(at, expected);
         Err(Failed)
     }
 
+    /// Fails here.
+    ///
+    /// # Errors
+    /// [`Failed`].
+    pub fn fail<T>(&mut self, expected: impl Into<String>) -> Result<T, Failed> {
+        self.fail_at(self.at, expected)
+    }
+
     /// Takes `text` if it comes next, and returns whether it does. A word is followed by no letter; one at the start of
     /// a line begins with a line break.
-    fn has(&mut self, text: &str) -> bool {
+    pub fn has(&mut self, text: &str) -> bool {
         let start = self.at;
         if text.starts_with('\n') && !self.ends_line() {
             self.note(start, "the end of the line");
@@ -243,7 +292,11 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn word(&mut self, text: &str) -> Result<(), Failed> {
+    /// Takes `text` as [`Self::has`] does.
+    ///
+    /// # Errors
+    /// [`Failed`] if something else comes next.
+    pub fn word(&mut self, text: &str) -> Result<(), Failed> {
         self.has(text).then_some(()).ok_or(Failed)
     }
 
@@ -256,7 +309,10 @@ impl<'a> Reader<'a> {
     }
 
     /// Takes what `belongs`, which `parse` understands.
-    fn token<T>(
+    ///
+    /// # Errors
+    /// [`Failed`] if it does not.
+    pub fn token<T>(
         &mut self,
         expected: &str,
         belongs: impl Fn(char) -> bool,
@@ -269,7 +325,7 @@ impl<'a> Reader<'a> {
         self.at += token.len();
         match parse(token) {
             Some(found) => Ok(found),
-            None => self.fail(start, expected),
+            None => self.fail_at(start, expected),
         }
     }
 
@@ -285,7 +341,7 @@ impl<'a> Reader<'a> {
             while !self.has("}") {
                 items.push(read(self, items.len())?);
                 if !self.ends_line() {
-                    return self.fail(self.at, "the end of the line");
+                    return self.fail("the end of the line");
                 }
             }
         }
@@ -311,24 +367,17 @@ impl<'a> Reader<'a> {
 }
 
 /// A text that is none of the form.
-#[derive(Debug, PartialEq)]
-pub(crate) struct FormError {
+#[derive(Debug, PartialEq, thiserror::Error)]
+#[error("line {line}, column {column}: expected {}, found {found}", expected.join(" or "))]
+pub struct FormError {
+    /// The line, from 1 on.
     pub line: usize,
+    /// The column, from 1 on.
     pub column: usize,
+    /// What would have been right there.
     pub expected: Vec<String>,
+    /// What is there.
     pub found: String,
-}
-
-impl fmt::Display for FormError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { line, column, .. } = self;
-        let expected = self.expected.join(" or ");
-        write!(
-            f,
-            "line {line}, column {column}: expected {expected}, found {}",
-            self.found
-        )
-    }
 }
 
 /// Makes the [`Form`] of a type of its fields: the text before each, its name, what writes and reads it if that is not
@@ -375,7 +424,7 @@ macro_rules! form {
         }
     };
     (@put $to:ident, $lit:literal, $field:ident, [$($by:ident)?] [$default:expr]) => {
-        if !crate::tests::form::same($field, &$default) {
+        if !crate::form::same($field, &$default) {
             form!(@put $to, $lit, $field, [$($by)?] []);
         }
     };
