@@ -214,7 +214,7 @@ pub enum MeshError {
         /// The text.
         text: String,
     },
-    /// Elementwise work that is to run in a way that there is not.
+    /// A mode of elementwise work that does not exist.
     #[error("BURN_DIST_REGIONS is `{text}`: give on, off or flex")]
     Regions {
         /// The text.

@@ -36,7 +36,7 @@ pub struct Ask {
     /// How many microbatches a step is to have: in a window of fewer one is repeated, for what is explained and
     /// simulated alone.
     pub microbatches: Option<u32>,
-    /// Whether the law of the [text form](crate::form) is checked of windows, and their texts after all passes are kept:
+    /// True to check the law of the [text form](crate::form) on windows, and to keep their texts after all passes:
     /// a question of tests.
     #[cfg(any(test, feature = "text-form"))]
     pub checks_form: bool,

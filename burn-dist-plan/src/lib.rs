@@ -48,6 +48,7 @@
 //!
 //! Nothing here knows a backend, a thread, a clock or the environment.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 #[macro_use]
@@ -62,7 +63,6 @@ mod error;
 pub mod explain;
 mod facts;
 #[cfg(any(test, feature = "text-form"))]
-#[path = "tests/form/mod.rs"]
 pub mod form;
 pub mod fuzz;
 mod ir;

@@ -23,7 +23,7 @@ use super::float8::Float8;
 use super::recorded::{Marked, Recorded, tensor};
 use super::visit::{OpVisitor, visit_mut};
 
-/// What stands for a tensor in the text of an operation of Burn's.
+/// The mark of a tensor in the text of an operation of Burn's.
 const TENSOR: &str = "%";
 
 /// The operations of other crates that were written, by what is written of each.

@@ -367,18 +367,20 @@ impl<'a> Reader<'a> {
 }
 
 /// A text that is none of the form.
-#[derive(Debug, PartialEq, thiserror::Error)]
+#[derive(PartialEq, thiserror::Error)]
 #[error("line {line}, column {column}: expected {}, found {found}", expected.join(" or "))]
 pub struct FormError {
     /// The line, from 1 on.
     pub line: usize,
     /// The column, from 1 on.
     pub column: usize,
-    /// What would have been right there.
+    /// The words that would have been right there.
     pub expected: Vec<String>,
-    /// What is there.
+    /// The words that are there.
     pub found: String,
 }
+
+burn_dist_mesh::debug_by_message!(FormError);
 
 /// Makes the [`Form`] of a type of its fields: the text before each, its name, what writes and reads it if that is not
 /// its own form, and the value with which it is left out.
