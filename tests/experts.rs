@@ -8,7 +8,7 @@ use burn_dist::custom::{
     CustomOp, CustomTensor, Execute, Kernels, OpRule, RuleBuilder, Shapes, TensorInfo, WithKernels,
     call,
 };
-use burn_dist::explanation::Explanation;
+use burn_dist::explanation::{Ask, Explanation, PASSES};
 use burn_dist::mesh::{MeshShape, ReduceOp};
 use burn_dist::parallel::ParallelError;
 use burn_dist::{DTensor, DeviceMesh, Dist, OnMesh, Parallelize, Plan};
@@ -343,4 +343,21 @@ fn mistakes_are_named() {
         "0: experts does not fit a module whose parameters are weight [4, 8], bias [8]: it splits dim 0 of stacked \
          weights [experts, in, out] and biases [experts, out]; use replicate"
     );
+}
+
+/// What there is of a step after each pass is read as it was, and the other passes make the same plan of it.
+#[test]
+fn a_step_is_read_as_it_was_after_every_pass() {
+    let mesh = DeviceMesh::builder().axes(&"ep=2".parse().expect("a mesh"));
+    let texts = explain::steady(mesh, &config(), None, (BATCH, SEQ), |device, step| {
+        device.start_explaining(Ask {
+            checks_form: true,
+            ..Ask::default()
+        });
+        step();
+        Ok(device.explained().after)
+    });
+    let texts = texts.expect("it fits");
+    assert_eq!(texts.len(), PASSES.len(), "a step is one window");
+    assert!(texts[PASSES.len() - 1].contains("all_to_all"));
 }

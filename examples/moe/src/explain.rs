@@ -14,7 +14,10 @@ use crate::train;
 
 /// Runs `look` on a steady step of a model on a mesh where nothing is computed: the first step makes the parameters and
 /// the optimizer's state.
-fn steady<T>(
+///
+/// # Errors
+/// If the mesh cannot be, the model does not fit it, or `look` returns one.
+pub fn steady<T>(
     mesh: DeviceMeshBuilder,
     config: &Config,
     over: Option<&str>,
