@@ -362,3 +362,6 @@ fn product_rule(rule: RuleBuilder, has_bias: bool) -> OpRule {
         false => rule.build(),
     }
 }
+
+#[cfg(test)]
+mod tests;
