@@ -173,18 +173,6 @@ const READERS: &[Reader] = &[
         // A file of the kind may be as long as a tokenizer.
         factor: TOKENIZER,
     },
-    Reader {
-        name: "tables of schedules and descriptions of devices",
-        sources: &["cli/mod.rs"],
-        file: "table.txt",
-        good: || b"0F0 0B0".to_vec(),
-        hostile: endless,
-        read: |folder| {
-            let read = burn_dist::train::files::read_text(&folder.join("table.txt"), 8 << 20);
-            read.map(drop).map_err(|error| error.to_string())
-        },
-        factor: USUAL,
-    },
 ];
 
 #[test]
