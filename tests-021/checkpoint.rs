@@ -17,7 +17,7 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{ElementConversion, Int, Tensor};
 use burn_dist::explanation::Explanation;
 use burn_dist::{
-    ActivationCheckpoint, DeviceMesh, Dist, MeshDevice, ParallelizeWith, Plan, UnitPolicy,
+    ActivationCheckpoint, DeviceMesh, Dist, MeshDevice, ParallelizeWith, Plan, Regions, UnitPolicy,
 };
 
 type Train = Autodiff<Dist<Flex>>;
@@ -385,22 +385,33 @@ fn a_model_without_units_says_so() {
     );
 }
 
-fn llama_m(policy: ActivationCheckpoint) -> Explanation {
-    let (size, mesh) = (Size::M, DeviceMesh::builder());
+fn llama_m(policy: ActivationCheckpoint, regions: Regions) -> Explanation {
+    let (size, mesh) = (Size::M, DeviceMesh::builder().regions(regions));
     let amend = |plan: Plan| plan.checkpoint(policy);
     planned::llama_step(size, mesh, amend, size.default_seq_and_batch())
 }
 
+/// What regions make again, no operation of a region leaves behind.
+#[test]
+fn regions_hold_three_quarters_of_the_activations() {
+    let [on, flex] = [Regions::On, Regions::Flex].map(|regions| {
+        let plan = llama_m(ActivationCheckpoint::None, regions);
+        plan.activation_bytes()
+    });
+    assert!(on * 100 <= 75 * flex, "{on} of {flex} bytes");
+}
+
+/// By operations of their own, so that each leaves what it makes.
 #[test]
 fn llama_keeps_a_fraction_of_its_activations() {
-    let none = llama_m(ActivationCheckpoint::None);
+    let none = llama_m(ActivationCheckpoint::None, Regions::Flex);
     eprintln!("{none}");
     // Of what there is with attention as one operation, which leaves no scores behind.
     for (policy, percent) in [
         (ActivationCheckpoint::Full, 25),
         (ActivationCheckpoint::Selective, 62),
     ] {
-        let plan = llama_m(policy);
+        let plan = llama_m(policy, Regions::Flex);
         eprintln!("{plan}");
         assert_eq!(plan.recomputed.visits, 8, "{plan}");
         let (found, all) = (plan.activation_bytes(), none.activation_bytes());

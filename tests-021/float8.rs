@@ -44,7 +44,7 @@ fn sharding_has_the_bits_of_replication() {
             let with = || float8(scaling).precision(Precision::new(precision));
             let expected = train(builder("dp=2"), &with());
             assert!(
-                expected.losses[STEPS - 1] < 0.9 * expected.losses[0],
+                expected.losses[STEPS - 1] < 0.95 * expected.losses[0],
                 "{:?}",
                 expected.losses
             );
@@ -144,7 +144,7 @@ fn scales_of_what_a_rank_holds_take_no_communication() {
             let plan = in_float8(megatron(), scaling).float8(of_rank.clone());
             let run = train(builder(axes), &plan);
             assert!(
-                run.losses[STEPS - 1] < 0.9 * run.losses[0],
+                run.losses[STEPS - 1] < 0.95 * run.losses[0],
                 "{:?}",
                 run.losses
             );

@@ -9,7 +9,7 @@ use burn_dist::explanation::{ClassBytes, MemoryClass};
 use burn_dist::report::RankStats;
 use burn_dist::{
     ActivationCheckpoint, AsyncTp, DeviceMesh, DeviceMeshBuilder, Dist, Float, Float8, MeshBackend,
-    Parallelize, ParallelizeWith, Plan, Precision, Reshard, Scaling, ShardStrategy,
+    Parallelize, ParallelizeWith, Plan, Precision, Regions, Reshard, Scaling, ShardStrategy,
 };
 
 use crate::llama::{self, RandomTokens, Size, optimizer};
@@ -210,14 +210,10 @@ fn adam_under_fsdp_takes_sixteen_bytes_a_parameter_over_the_ranks() {
         );
         let peaks = &plan.memory[rank].class_peaks;
         let (at_rest, moments) = (peaks[&MemoryClass::AtRest], peaks[&MemoryClass::Optimizer]);
-        assert!(
-            at_rest.abs_diff(num_params as u64) * 100 <= at_rest,
-            "{at_rest}"
-        );
-        assert!(
-            moments.abs_diff(2 * num_params as u64) * 100 <= moments,
-            "{moments}"
-        );
+        // The temporaries of the largest matrix are its next values.
+        let state = num_params as u64 + embedding / 4;
+        assert!(at_rest.abs_diff(state) * 100 <= at_rest, "{at_rest}");
+        assert!(moments.abs_diff(2 * state) * 100 <= moments, "{moments}");
     }
 }
 
@@ -226,7 +222,9 @@ fn accumulating(axes: &str, microbatches: usize) -> Explanation {
     let size = Size::Tiny;
     let config = size.config();
     let (seq, batch) = size.default_seq_and_batch();
-    let mesh = builder(axes).dry_run().build().expect("a mesh");
+    // By operations of their own: the peak is where the optimizer has its temporaries.
+    let mesh = builder(axes).regions(Regions::Flex);
+    let mesh = mesh.dry_run().build().expect("a mesh");
     let device = mesh.device();
     let mut source = RandomTokens {
         batch,

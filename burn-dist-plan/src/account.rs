@@ -313,8 +313,8 @@ impl<'a, O: Op> Walk<'a, O> {
         };
         let (key, held) = (content.key, self.ledger.bytes(content.key));
         let is_whole = match self.plan.storage {
-            // What is kept is in order in a buffer of just its size, as later windows see it.
-            Storage::Buffers => content.at.is_plain() && held == bytes,
+            // What is kept is in a buffer of just its size.
+            Storage::Buffers => held == bytes,
             Storage::Opaque => held <= bytes,
         };
         let (key, bytes) = match is_whole {

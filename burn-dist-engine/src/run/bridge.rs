@@ -97,8 +97,10 @@ pub(super) fn is_sent_as_it_is<B: BackendIr>(handle: &B::Handle) -> bool {
     flex_tensor::<B>(handle).is_none_or(|tensor| tensor.layout().is_contiguous())
 }
 
-/// Returns a tensor in order in a buffer of just its size. What is kept between windows must not keep more than itself,
-/// and later windows, which know its shape alone, count on no less: neither on a row that is stretched to many.
+/// Returns a tensor in a buffer of just its size. What is kept between windows must not keep more than itself, and later
+/// windows, which know its shape alone, count on no less: not on a row that is stretched to many. A tensor that fills
+/// its buffer stays as it is, in whatever order of dims: products of operands in another order have other bits, which
+/// must not depend on where a window ends.
 pub(super) fn compact<B: BackendIr>(handle: B::Handle, shape: &[usize], dtype: DType) -> B::Handle {
     if matches!(dtype, DType::QFloat(_)) {
         return handle;
@@ -106,9 +108,7 @@ pub(super) fn compact<B: BackendIr>(handle: B::Handle, shape: &[usize], dtype: D
     match to_flex::<B>(handle, shape, dtype) {
         Ok(tensor) => {
             let bytes = shape.iter().product::<usize>() * dtype.size();
-            let layout = tensor.layout();
-            let is_plain = layout.is_contiguous() && layout.start_offset() == 0;
-            let tensor = match is_plain && tensor.bytes().len() == bytes {
+            let tensor = match tensor.bytes().len() == bytes {
                 true => tensor,
                 false => FlexTensor::from_data(tensor.into_data()),
             };
