@@ -93,22 +93,6 @@ pub(crate) const STEPS: &[Step] = &[
         run: docs,
     },
     Step {
-        name: "packages",
-        what: "what is published, packed as the registry takes it, without building it; needs crates.io",
-        is_beside: true,
-        run: || {
-            // It says of each package that no address of a repository is in it, and which tests are not.
-            cargo(&[
-                "publish",
-                "--workspace",
-                "--dry-run",
-                "--no-verify",
-                "--allow-dirty",
-                "--quiet",
-            ])
-        },
-    },
-    Step {
         name: TESTS,
         what: "the tests that need nothing but Rust",
         is_beside: false,
@@ -248,13 +232,27 @@ fn cargo(arguments: &[&str]) -> Result<(), String> {
     run(workspace::cargo().args(arguments))
 }
 
+/// Packs what is published as the registry takes it, without building it.
+pub(crate) fn packages() -> Result<(), String> {
+    // It says of each package that no address of a repository is in it, and which tests are not.
+    cargo(&[
+        "publish",
+        "--workspace",
+        "--dry-run",
+        "--no-verify",
+        "--allow-dirty",
+        "--quiet",
+    ])
+}
+
 /// Runs all tests with elementwise work as it is by default, in regions, but for those that ask for Flex's bits. Then
-/// the promises of the current line once more with Flex's own operations, which other backends have too: some seconds,
-/// and nothing to compile. One operation at a time has the bits of regions, which tests of both compare.
+/// promises of training once more with Flex's own operations, which other backends have too; nothing is compiled for
+/// that. One operation at a time has the bits of regions, which tests of both compare.
 fn tests() -> Result<(), String> {
     cargo(&["test", "--workspace"])?;
     let mut promises = workspace::cargo();
-    promises.args(["test", "-p", "promises", "--test", "promises"]);
+    promises.args(["test", "--workspace", "--test", "promises", "--"]);
+    promises.args(["experts::", "loops::", "sharding::"]);
     run(promises.env("BURN_DIST_REGIONS", "flex"))
 }
 

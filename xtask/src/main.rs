@@ -30,6 +30,10 @@ cargo xtask book
 
   Makes a book of the guides, target/book/book, by mdbook, which it installs into the target folder. Needs crates.io once.
 
+cargo xtask packages
+
+  Packs what is published as the registry takes it, without building it. Needs crates.io.
+
 cargo xtask kernels [ARGUMENTS OF TESTS]
 
   Compiles every kernel in CUDA for the GPUs it is meant for and checks its machine code, and runs kernels emulated on
@@ -67,6 +71,7 @@ fn main() -> ExitCode {
         Some((command, rest)) if command == "book" => book::book(rest),
         Some((command, rest)) if command == "gpu" => gpu::gpu(rest),
         Some((command, rest)) if command == "kernels" => kernels::kernels(rest),
+        Some((command, [])) if command == "packages" => check::packages(),
         #[cfg(unix)]
         Some((command, rest)) if command == "trials" => trials::trials(rest),
         Some((help, _)) if ["help", "--help", "-h"].contains(&help.as_str()) => {
