@@ -9,7 +9,8 @@
 //! | `tanh` | 2 ulp | 1.37, over all numbers |
 //! | `erf` | 2 ulp | 1.14, over all numbers |
 //! | `log`, `log1p` | 1 ulp | 0.51, over all numbers |
-//! | `sin`, `cos`, `tan`, `pow` | 1 ulp | 0.51, over every 397th, or many pairs |
+//! | `sin`, `cos` | 1 ulp | 0.51, over all numbers |
+//! | `tan`, `pow` | 1 ulp | 0.51, over every 397th, or many pairs |
 //! | all others | 1 ulp | |
 //! | square root, reciprocal, sums, products, quotients, roundings | exactly rounded | |
 //!
