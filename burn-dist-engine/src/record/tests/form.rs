@@ -24,7 +24,7 @@ fn windows_are_read_as_they_were() {
         let texts = explained::<Registered>(&device).after;
         let count = texts.len();
         assert!(
-            count >= PASSES.len() && count % PASSES.len() == 0,
+            count >= PASSES.len() && count.is_multiple_of(PASSES.len()),
             "program {seed}: {count}"
         );
     }
