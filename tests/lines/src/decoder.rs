@@ -1,8 +1,7 @@
 //! One decoder on both lines: the llama of the examples, and its twin on Burn 0.21.
 
 use burn_dist::AsyncTp;
-use burn_dist::explanation::{Ask, Explanation};
-use burn_dist::schedule::ScheduleKind;
+use burn_dist::explanation::Explanation;
 
 /// A mesh, and what a step of training on it has.
 #[derive(Clone, Copy, Debug)]
@@ -13,10 +12,6 @@ pub(super) struct Case {
     pub is_s: bool,
     /// Products are computed in chunks beside transfers.
     pub asks_async_tp: bool,
-    /// Ranks of a node, where there are several nodes.
-    pub per_node: Option<usize>,
-    /// The schedule of a pipeline.
-    pub schedule: ScheduleKind,
     /// Rows of a batch, tokens of a row, microbatches of a step.
     pub sizes: [usize; 3],
 }
@@ -28,8 +23,6 @@ impl Case {
             layers: None,
             is_s: false,
             asks_async_tp: false,
-            per_node: None,
-            schedule: ScheduleKind::default(),
             sizes,
         }
     }
@@ -49,8 +42,6 @@ pub(super) struct Line {
     pub losses: fn(Case, usize) -> Vec<f32>,
     /// Plans a step, the second, and shows it after a pass; nothing is computed.
     pub explained: fn(Case, &str) -> Explanation,
-    /// Checks the law of the text form of such a step, and returns its texts.
-    pub texts: fn(Case) -> Vec<String>,
 }
 
 /// The current line, and the one before.
@@ -59,13 +50,11 @@ pub(super) const LINES: [Line; 2] = [
         name: "0.22",
         losses: current::losses,
         explained: current::explained,
-        texts: current::texts,
     },
     Line {
         name: "0.21",
         losses: before::losses,
         explained: before::explained,
-        texts: before::texts,
     },
 ];
 
@@ -91,13 +80,9 @@ fn tokens(state: &mut u64, [batch, seq, _]: [usize; 3], vocab: usize) -> [Vec<i3
 
 /// The program of a line, by its own mesh and its `Training`.
 macro_rules! program {
-    ($explain_after:expr, $start_explaining:expr, $explained:expr) => {
+    ($explain_after:expr) => {
         fn builder(case: Case) -> DeviceMeshBuilder {
-            let builder = DeviceMesh::builder().axes(&case.mesh.parse().expect("axes"));
-            match case.per_node {
-                Some(ranks) => builder.nodes(Nodes::Each(ranks)).hierarchy_bytes_min(0),
-                None => builder,
-            }
+            DeviceMesh::builder().axes(&case.mesh.parse().expect("axes"))
         }
 
         pub(super) fn losses(case: Case, steps: usize) -> Vec<f32> {
@@ -115,20 +100,6 @@ macro_rules! program {
                 $explain_after(&device, pass, || training.step()).expect("a pass");
             explanation
         }
-
-        pub(super) fn texts(case: Case) -> Vec<String> {
-            let mesh = builder(case).dry_run().build().expect("a mesh");
-            let mut training = Training::new(case, &mesh);
-            training.step();
-            let device = training.device.clone();
-            let ask = Ask {
-                checks_form: true,
-                ..Ask::default()
-            };
-            $start_explaining(&device, ask);
-            training.step();
-            $explained(&device).after
-        }
     };
 }
 
@@ -137,7 +108,6 @@ mod current {
     use burn::optim::ModuleOptimizer;
     use burn::tensor::Device;
     use burn_dist::layout::Rows;
-    use burn_dist::mesh::Nodes;
     use burn_dist::trainer::optimizer::optimizer;
     use burn_dist::trainer::step::Recipe;
     use burn_dist::trainer::tokens::Batch;
@@ -165,8 +135,7 @@ mod current {
                 ..config
             };
             let model = config.init(&device);
-            let plan = model.plan();
-            let plan = plan.async_tp(case.async_tp()).schedule(case.schedule);
+            let plan = model.plan().async_tp(case.async_tp());
             let model = model.parallelize_with(mesh, &plan);
             Self {
                 model: Some(model.expect("it fits")),
@@ -203,11 +172,7 @@ mod current {
         }
     }
 
-    program!(
-        burn_dist::explain_after,
-        OnMesh::start_explaining,
-        OnMesh::explained
-    );
+    program!(burn_dist::explain_after);
 }
 
 mod before {
@@ -216,7 +181,6 @@ mod before {
     use burn_021::optim::AdamW;
     use burn_021::optim::adaptor::OptimizerAdaptor;
     use burn_021::tensor::backend::Backend;
-    use burn_dist_021::mesh::Nodes;
     use burn_dist_021::{
         DeviceMesh, DeviceMeshBuilder, Dist, MeshBackend, MeshDevice, Parallelize, ParallelizeWith,
     };
@@ -244,8 +208,7 @@ mod before {
                 ..config
             };
             let model = config.init::<B>(&device);
-            let plan = model.plan();
-            let plan = plan.async_tp(case.async_tp()).schedule(case.schedule);
+            let plan = model.plan().async_tp(case.async_tp());
             let model = model.parallelize_with(mesh, &plan);
             Self {
                 model: Some(model.expect("it fits")),
@@ -275,9 +238,5 @@ mod before {
         }
     }
 
-    program!(
-        burn_dist_021::explain_after::<B, _>,
-        B::start_explaining,
-        B::explained
-    );
+    program!(burn_dist_021::explain_after::<B, _>);
 }
