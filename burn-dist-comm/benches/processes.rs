@@ -6,12 +6,11 @@
 //!
 //! Starts itself under `mpirun`, in turn as ours over MPI; as ours over TCP, as inside a machine, where bodies are read
 //! from the memory of their sender; as ours over TCP alone, as between machines without a seal; as plain MPI
-//! (`MPI_Allgather`, `MPI_Reduce_scatter_block`, `MPI_Allreduce`, in their own order of summation), which on one machine
-//! goes through shared memory; and as plain MPI that has to use TCP (`--mca btl tcp,self`). One rank per process, calls
-//! back to back.
-//! Prints the best time per call of each and ratios (plain MPI / ours: above 1 is faster than plain MPI), and at the end
-//! all ratios as one line of JSON. The physical limit on one machine is copying memory: every byte received is written
-//! once.
+//! (`MPI_Allgather`, `MPI_Reduce_scatter_block`, `MPI_Allreduce`, in their own order of summation), which on one
+//! machine goes through shared memory; and as plain MPI that has to use TCP (`--mca btl tcp,self`). One rank per
+//! process, calls back to back. Prints the best time per call of each and ratios (plain MPI / ours: above 1 is faster
+//! than plain MPI), and at the end all ratios as one line of JSON. The physical limit on one machine is copying memory:
+//! every byte received is written once.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};

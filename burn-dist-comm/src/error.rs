@@ -415,7 +415,7 @@ fn have_processes(processes: &[Process]) -> String {
     }
 }
 
-/// The call or window that waits for a process, in words.
+/// How the end of a process was seen, in words.
 fn loss(process: &Process, connection: &Option<Arc<str>>) -> String {
     const LOOK: &str = "(look at its host's kernel log, or its scheduler's)";
     match connection {
@@ -427,6 +427,7 @@ fn loss(process: &Process, connection: &Option<Arc<str>>) -> String {
     }
 }
 
+/// The call or window that waits for a process, in words.
 fn waits(call: &Option<Arc<CallInfo>>, window: Option<u64>) -> String {
     match (call, window) {
         (Some(call), _) => call.to_string(),

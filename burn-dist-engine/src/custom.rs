@@ -80,8 +80,8 @@ use crate::run::run_alone;
 /// ```
 ///
 /// # Errors
-/// [`Mismatch`] for the first split that gives something else: it names the layouts, the rank and the element. Or for the
-/// formula, if that gives something else.
+/// [`Mismatch`] for the first split that gives something else: it names the layouts, the rank and the element. Or for
+/// the formula, if that gives something else.
 pub fn check<B: BackendIr, O: Execute<B>>(
     op: &O,
     inputs: Vec<TensorData>,

@@ -1,8 +1,8 @@
 //! TCP between processes: how they are connected for burn-dist-comm's [`Tcp`], which carries what they say.
 //!
 //! They find each other's addresses at the [rendezvous](super::rendezvous); both ends of a connection prove that they
-//! know its token, and belong to the same run. What goes over it is sealed then, unless both ends are on one machine, or
-//! [`SEAL`] says otherwise: a seal costs the time of a cipher for each byte, at both ends.
+//! know its token, and belong to the same run. What goes over it is sealed then, unless both ends are on one machine,
+//! or [`SEAL`] says otherwise: a seal costs the time of a cipher for each byte, at both ends.
 
 use super::rendezvous::{
     Calling, Client, HANDSHAKE_BYTES, Keys, NONCE_BYTES, Open, RendezvousError, Seal, Token, Until,

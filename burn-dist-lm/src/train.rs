@@ -105,8 +105,8 @@ impl Model for Llama {
     /// keys to their positions.
     ///
     /// # Source
-    /// `torchtitan/models/llama3/model/args.py`, `get_nparams_and_flops`: 6 flops for each token and weight of a matrix,
-    /// and `12 x layers x heads x width x tokens` for attention.
+    /// `torchtitan/models/llama3/model/args.py`, `get_nparams_and_flops`: 6 flops for each token and weight of a
+    /// matrix, and `12 x layers x heads x width x tokens` for attention.
     fn flops(config: &LlamaConfig, rows: &Batch) -> Option<f64> {
         let (head_dim, tokens) = (config.head_dim(), rows.count() as f64);
         let (dim, layers) = (config.dim, config.num_layers);

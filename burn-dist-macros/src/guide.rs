@@ -25,8 +25,8 @@ pub(crate) fn guide(file: &LitStr) -> TokenStream {
     }
 }
 
-/// Returns the text of the guide at `file` with links to pages of other guides. What lies outside of their folder has no
-/// page, so that only the words of such a link stay.
+/// Returns the text of the guide at `file` with links to pages of other guides. What lies outside of their folder has
+/// no page, so that only the words of such a link stay.
 fn linked(text: &str, file: &str) -> String {
     let mut linked = String::with_capacity(text.len());
     let mut is_code = false;

@@ -1,5 +1,5 @@
-//! The guides as a book: a folder of pages that a browser opens. `mdbook` is installed into the target folder, so that no
-//! build of the workspace has it.
+//! The guides as a book: a folder of pages that a browser opens. `mdbook` is installed into the target folder, so that
+//! no build of the workspace has it.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! A program without the patch of burn-ndarray: it builds with burn-dist, its trainer and burn-dist-lm, and the compiler
-//! says what to add where it asks a mesh for its device.
+//! A program without the patch of burn-ndarray: it builds with burn-dist, its trainer and burn-dist-lm, and the
+//! compiler says what to add where it asks a mesh for its device.
 
 use std::fs;
 use std::process::Output;

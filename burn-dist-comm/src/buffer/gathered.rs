@@ -76,7 +76,8 @@ impl Gathered {
         }
     }
 
-    /// Returns a buffer of `bytes` bytes with its only part. It is [finished](Self::finish) when that is filled and gone.
+    /// Returns a buffer of `bytes` bytes with its only part. It is [finished](Self::finish) when that is filled and
+    /// gone.
     #[cfg(feature = "tcp")]
     pub(crate) fn one(bytes: usize, pool: &Arc<Pool>) -> (Self, Region) {
         let buffer = Arc::new(pool.take(bytes));

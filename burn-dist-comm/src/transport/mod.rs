@@ -86,8 +86,8 @@ pub trait Transport: Send {
     /// Returns whether a message has arrived in part.
     fn is_receiving(&self) -> bool;
 
-    /// Returns a process of which nothing comes any more, and which nothing reaches, once, and how that was seen; `None`
-    /// also where the transport cannot tell.
+    /// Returns a process of which nothing comes any more, and which nothing reaches, once, and how that was seen;
+    /// `None` also where the transport cannot tell.
     fn ended(&mut self) -> Option<(u32, String)> {
         None
     }

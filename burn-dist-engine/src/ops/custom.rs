@@ -131,8 +131,8 @@ pub trait CustomOp: Clone + Debug + PartialEq + Hash + Send + Sync + 'static {
         false
     }
 
-    /// Returns what it computes of each element of its inputs: a value for each output. `None`, as without this method, if
-    /// its elements cannot be computed one by one, or row by row along the last dim.
+    /// Returns what it computes of each element of its inputs: a value for each output. `None`, as without this method,
+    /// if its elements cannot be computed one by one, or row by row along the last dim.
     ///
     /// ```
     /// # use burn_dist_engine as burn_dist;
@@ -145,8 +145,8 @@ pub trait CustomOp: Clone + Debug + PartialEq + Hash + Send + Sync + 'static {
     /// ```
     ///
     /// On ranks that compute in memory it then is part of a region together with what stands around it, in one kernel
-    /// (`Regions::On`), and [`Execute::execute`] is not called. Inputs and outputs broadcast to one shape, dims aligned at
-    /// the last. `check` compares it with `execute`.
+    /// (`Regions::On`), and [`Execute::execute`] is not called. Inputs and outputs broadcast to one shape, dims aligned
+    /// at the last. `check` compares it with `execute`.
     fn formula<'s>(&self, _inputs: &[Value<'s>]) -> Option<Vec<Value<'s>>> {
         None
     }
@@ -192,8 +192,9 @@ pub trait Execute<B: Backend>: CustomOp {
     /// Inputs have the local shapes of their layouts; the results must have those of theirs, which are what
     /// [`CustomOp::outputs`] says of the inputs unless the rule says otherwise.
     ///
-    /// It is not called where its [formula](CustomOp::formula) runs in its place, and where no result has an element, as on a rank whose part is empty: there is nothing to compute.
-    /// Inputs without elements may come with results that have some.
+    /// It is not called where its [formula](CustomOp::formula) runs in its place, and where no result has an element,
+    /// as on a rank whose part is empty: there is nothing to compute. Inputs without elements may come with results
+    /// that have some.
     fn execute(&self, inputs: Vec<CustomTensor<B>>, device: &B::Device) -> Vec<CustomTensor<B>>;
 }
 

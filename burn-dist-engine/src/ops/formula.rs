@@ -280,8 +280,8 @@ fn is_float(dtype: DType) -> bool {
 
 /// A value of a formula: an operand, or what is made of others by operators and methods.
 ///
-/// Floats of 16 bits are rounded after every operation; [`Value::wide`] goes on in f32, which the last result is rounded
-/// from.
+/// Floats of 16 bits are rounded after every operation; [`Value::wide`] goes on in f32, which the last result is
+/// rounded from.
 #[derive(Clone, Copy, Debug)]
 pub struct Value<'s> {
     sketch: &'s Sketch,

@@ -386,8 +386,8 @@ impl<M> DeviceMeshBuilder<M> {
     /// `BURN_DIST_REGIONS` says it (`on`, `off`, `flex`); without that, it is [`Regions::On`].
     ///
     /// Ranks on another backend than Burn's CPU backend (`Flex`) have [`Regions::Flex`] whatever is set here: each
-    /// operation is the backend's own, and an [explanation](burn_dist_plan::explain::Explanation) says that it was asked
-    /// for otherwise.
+    /// operation is the backend's own, and an [explanation](burn_dist_plan::explain::Explanation) says that it was
+    /// asked for otherwise.
     pub fn regions(mut self, regions: Regions) -> Self {
         self.options.regions = Some(regions);
         self

@@ -97,10 +97,10 @@ pub(super) fn is_sent_as_it_is<B: BackendIr>(handle: &B::Handle) -> bool {
     flex_tensor::<B>(handle).is_none_or(|tensor| tensor.layout().is_contiguous())
 }
 
-/// Returns a tensor in a buffer of just its size. What is kept between windows must not keep more than itself, and later
-/// windows, which know its shape alone, count on no less: not on a row that is stretched to many. A tensor that fills
-/// its buffer stays as it is, in whatever order of dims: products of operands in another order have other bits, which
-/// must not depend on where a window ends.
+/// Returns a tensor in a buffer of just its size. What is kept between windows must not keep more than itself, and
+/// later windows, which know its shape alone, count on no less: not on a row that is stretched to many. A tensor that
+/// fills its buffer stays as it is, in whatever order of dims: products of operands in another order have other bits,
+/// which must not depend on where a window ends.
 pub(super) fn compact<B: BackendIr>(handle: B::Handle, shape: &[usize], dtype: DType) -> B::Handle {
     if matches!(dtype, DType::QFloat(_)) {
         return handle;

@@ -15,8 +15,8 @@ pub struct ConvertArgs {
     /// Where it is written. Nothing is replaced.
     #[arg(value_name = "TO")]
     pub to: PathBuf,
-    /// A folder whose config.json and tokenizer belong to the weights of a checkpoint; by default that which the run was
-    /// begun with.
+    /// A folder whose config.json and tokenizer belong to the weights of a checkpoint; by default that which the run
+    /// was begun with.
     #[arg(long, value_name = "DIR")]
     pub like: Option<PathBuf>,
     /// The step whose checkpoint is converted; the last one by default.

@@ -25,8 +25,8 @@ use crate::model::Llama;
 /// Batches of random tokens that are held out, where there is no data.
 pub(super) const RANDOM_BATCHES: usize = 4;
 
-/// These files and those of folders and patterns, of which `usual` fields are read where the command line names none. Says
-/// what is there and not read.
+/// These files and those of folders and patterns, of which `usual` fields are read where the command line names none.
+/// Says what is there and not read.
 ///
 /// # Errors
 /// If there are none, one cannot be unpacked, or the format of one is not known.

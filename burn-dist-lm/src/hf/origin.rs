@@ -64,8 +64,8 @@ impl Origin {
         })
     }
 
-    /// Returns the files that lie beside weights, settings and what a tokenizer has; `dtype` is the type of all of them,
-    /// if they have one.
+    /// Returns the files that lie beside weights, settings and what a tokenizer has; `dtype` is the type of all of
+    /// them, if they have one.
     pub fn beside(&self, dtype: Option<DType>) -> Vec<(String, Vec<u8>)> {
         let mut config = self.config.clone();
         // Weights in 8 bits would be described there, and these are none.

@@ -1,5 +1,5 @@
-//! The loss of a model as it is, and how long and how often a run asks for that of its own: evaluation, epochs, parts of
-//! what is held out, lines of a log.
+//! The loss of a model as it is, and how long and how often a run asks for that of its own: evaluation, epochs, parts
+//! of what is held out, lines of a log.
 
 use super::{fails, llama, short, text, works};
 

@@ -1,5 +1,5 @@
-//! The law of the text form: what a window has after a pass is read as what it was written of, and the other passes make
-//! the same plan of it.
+//! The law of the text form: what a window has after a pass is read as what it was written of, and the other passes
+//! make the same plan of it.
 
 use super::Form;
 use super::state::{Made, parse, print};

@@ -102,7 +102,8 @@ enum Failure {
     Write(io::Error),
 }
 
-/// How far back a frame of zstd may look: as far as level 20 does, without `--long`. A reader has so many bytes in memory.
+/// How far back a frame of zstd may look: as far as level 20 does, without `--long`. A reader has so many bytes in
+/// memory.
 const WINDOW_BYTES_MAX: u64 = 32 << 20;
 
 /// Bytes that are unpacked at once.

@@ -14,16 +14,16 @@ use crate::{Parallelize, Plan};
 ///
 /// # Source
 /// torchtitan's `ModelProtocol` and `TrainSpec`, which ask for the same of a model. Differs: how a model is split is a
-/// plan, in place of functions that change the model, and its flops are counted by the planner, which compares them with
-/// what the model says.
+/// plan, in place of functions that change the model, and its flops are counted by the planner, which compares them
+/// with what the model says.
 pub trait Model: Module + Parallelize {
     /// Its sizes.
     type Config: Clone + std::fmt::Debug;
     /// The rows of a step.
     type Batch: Batch;
 
-    /// The path of the list of modules that the model is made of: `layers`. Stages by cost are cut from it. A model that
-    /// has no such list is refused where it is laid out.
+    /// The path of the list of modules that the model is made of: `layers`. Stages by cost are cut from it. A model
+    /// that has no such list is refused where it is laid out.
     const UNITS: &'static str = "";
     /// Names of the axes that tensors of the model are split over, beside those of rows, sequences and stages: `tp`. A
     /// mesh with another one would have ranks that all do the same, and is refused; so is one of these that splits no

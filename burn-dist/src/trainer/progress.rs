@@ -1,4 +1,5 @@
-//! The progress of a training phase: a bar on a terminal, a line for each step elsewhere, as logs of batch systems have.
+//! The progress of a training phase: a bar on a terminal, a line for each step elsewhere, as logs of batch systems
+//! have.
 
 use std::io::IsTerminal;
 use std::time::Duration;

@@ -52,8 +52,8 @@ impl<'a, B: Batch> Validation<'a, B> {
         is_last || self.every.is_some_and(|every| done.is_multiple_of(every))
     }
 
-    /// Returns the mean loss over all positions that are learnt. Batches are cut into `microbatches`, as those of a step
-    /// are. Neither the model nor random numbers change.
+    /// Returns the mean loss over all positions that are learnt. Batches are cut into `microbatches`, as those of a
+    /// step are. Neither the model nor random numbers change.
     ///
     /// # Communication
     /// A forward pass of each batch under the model's layouts, without gradients; two numbers are read.

@@ -1,5 +1,5 @@
-//! A mixture-of-experts decoder in plain Burn style, as a model of the trainer, and what it takes to train it on a mesh of
-//! devices.
+//! A mixture-of-experts decoder in plain Burn style, as a model of the trainer, and what it takes to train it on a mesh
+//! of devices.
 
 pub mod cli;
 pub mod data;

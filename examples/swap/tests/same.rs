@@ -44,8 +44,8 @@ fn by_hand(mesh: &str) -> Metrics {
     metrics(&run(env!("CARGO_BIN_EXE_by_hand"), &[mesh], None))
 }
 
-/// Same metrics at the same steps; losses within 1e-4, relative: sums of f32 in another order, and functions that are off
-/// by two units in the last place, over 52 steps of Adam, of a network without kinks.
+/// Same metrics at the same steps; losses within 1e-4, relative: sums of f32 in another order, and functions that are
+/// off by two units in the last place, over 52 steps of Adam, of a network without kinks.
 fn compare(mesh: &str, found: &Metrics, expected: &Metrics) {
     assert!(found.keys().eq(expected.keys()), "{mesh}: {found:?}");
     for (name, expected) in expected.iter().filter(|(name, _)| name.ends_with("Loss")) {

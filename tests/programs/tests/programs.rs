@@ -90,8 +90,8 @@ impl Run {
 /// One rounding of an f32. TODO(rounding): some losses of the LSTM and of the classification of texts differ by that on
 /// one rank; 0 once it is known which operation rounds otherwise.
 const ROUNDING: f64 = f32::EPSILON as f64;
-/// Losses of some twenty steps on several ranks, or in regions: a sum of n terms in another order is off by sqrt(n) roundings, n about
-/// 1000 here, and a step carries on what the last one was off by.
+/// Losses of some twenty steps on several ranks, or in regions: a sum of n terms in another order is off by sqrt(n)
+/// roundings, n about 1000 here, and a step carries on what the last one was off by.
 const SEVERAL: f64 = 20.0 * 32.0 * f32::EPSILON as f64;
 
 const MESHES: [&str; 3] = ["dp=1", "dp=2", "dp=3"];
@@ -112,9 +112,9 @@ fn runs() -> usize {
     }
 }
 
-/// Compares losses of the same weights, data and order of batches, one by one, relative to the largest. On one rank with
-/// its kernels these are those of Flex, in the same order; in regions and on several ranks, sums of f32 are taken in
-/// another order, and functions in regions are off by two units in the last place, as those of Flex are by one.
+/// Compares losses of the same weights, data and order of batches, one by one, relative to the largest. On one rank
+/// with its kernels these are those of Flex, in the same order; in regions and on several ranks, sums of f32 are taken
+/// in another order, and functions in regions are off by two units in the last place, as those of Flex are by one.
 fn losses_are_those_of_flex(name: &'static str, one_rank: f64, tolerance: f64) {
     // One worker: the order of batches is that of the data.
     let run = |mesh, regions| Run {

@@ -1,5 +1,5 @@
-//! Two network namespaces of this machine as two hosts, connected by one link: how processes on them train over TCP, and
-//! what becomes of a run when the link or one of them fails. Needs root, and `ip` of iproute2.
+//! Two network namespaces of this machine as two hosts, connected by one link: how processes on them train over TCP,
+//! and what becomes of a run when the link or one of them fails. Needs root, and `ip` of iproute2.
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;

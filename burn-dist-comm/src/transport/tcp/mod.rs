@@ -5,10 +5,10 @@
 //! other.
 //!
 //! A body is sent from the memory that it lies in, and received into its place in an output, or into a pooled buffer:
-//! neither is copied here, but for the first bytes, which came with the head, and for short ones, which travel with their
-//! heads. Inside a machine the connection carries heads alone, and the other process reads a body from the memory of this
-//! one (`loans`), where the system allows that. Where a connection is sealed ([`Sealing`]), all goes as records of the
-//! seal: a copy at each end, and the time of the cipher.
+//! neither is copied here, but for the first bytes, which came with the head, and for short ones, which travel with
+//! their heads. Inside a machine the connection carries heads alone, and the other process reads a body from the memory
+//! of this one (`loans`), where the system allows that. Where a connection is sealed ([`Sealing`]), all goes as records
+//! of the seal: a copy at each end, and the time of the cipher.
 //!
 //! A connection that ends is not the end of the transport: [`Transport::ended`] says whose it was.
 //!
