@@ -18,7 +18,7 @@ pub(super) fn run(args: &EvaluationArgs) -> anyhow::Result<End> {
     };
     let (model, data) = (&args.model, &args.data);
     let job = job(model, model.step.batch, columns)?;
-    let evaluation = Evaluation::start(&job, &model.step, &args.args, texts::load(&job))?;
+    let evaluation = Evaluation::start(&job, &model.step, &args.args)?;
     let rows = evaluation.rows();
     if data.data.is_empty() {
         let source = random(&job, (model.step.seed, 5), rows);

@@ -148,7 +148,7 @@ fn finetune(
     let validate = reader.held_out(validate, longer, text.encoder())?;
     let validation = texts::validation(session, data, validate)?;
 
-    let mut model = session.model(&mut keeper, texts::load(job))?;
+    let mut model = session.model(&mut keeper)?;
     let mut base = Trace::default();
     if let Some(source) = base_source {
         let part = Part {

@@ -3,7 +3,7 @@
 use anyhow::bail;
 use burn_dist::layout::Rows;
 use burn_dist::trainer::batch::BatchSource;
-use burn_dist::trainer::job::{Job, StepRows};
+use burn_dist::trainer::job::{Folder, Job, StepRows};
 
 use crate::cli::ModelArgs;
 use crate::hf;
@@ -49,9 +49,15 @@ pub(super) fn job(
     let mut job = of_size(args.size)?;
     let (mut seq, mut rows) = (job.rows.each, job.rows.batch);
     if let Some(dir) = &args.model {
-        job.config = hf::read_config(dir)?;
+        let config = hf::read_config(dir)?;
+        job.config = config.clone();
         job.name = dir.display().to_string();
-        job.weights = Some(dir.clone());
+        job.weights = Some(Folder {
+            path: dir.clone(),
+            load: Box::new(move |model, dir, device| {
+                Ok(hf::load_reported(model, &config, dir, device)?)
+            }),
+        });
         job.peak = 2e-5;
         (seq, rows) = (512, 8);
     }

@@ -93,7 +93,7 @@ fn pretrain(
         validation: texts::validation(session, &args.data, validate)?,
         progress: None,
     };
-    let model = session.model(&mut keeper, texts::load(job))?;
+    let model = session.model(&mut keeper)?;
     let (model, trace) = session.train(model, part, source, &mut keeper, metrics)?;
     // Whatever becomes of the report, the model is kept.
     let saved = texts::save(session, args.save.as_deref(), &model, text.as_ref(), origin);

@@ -4,8 +4,6 @@
 use std::path::Path;
 
 use anyhow::bail;
-use burn::tensor::Device;
-use burn_dist::checkpoint::NonFinite;
 use burn_dist::layout::Rows;
 use burn_dist::train::corpus::{Fields, Source};
 use burn_dist::trainer::job::Job;
@@ -107,8 +105,8 @@ pub(super) fn text(
 ) -> anyhow::Result<Text> {
     let rows = job.config.vocab;
     match &job.weights {
-        Some(dir) => {
-            let text = read_text(dir, rows)?;
+        Some(folder) => {
+            let text = read_text(&folder.path, rows)?;
             if is_described {
                 say!("{}", text.description());
             }
@@ -139,13 +137,6 @@ pub(super) fn read_text(dir: &Path, rows: usize) -> anyhow::Result<Text> {
         );
     }
     Ok(text)
-}
-
-/// Returns what reads the weights of a folder into the job's model.
-pub(super) fn load(
-    job: &Job<Llama>,
-) -> impl FnOnce(Llama, &Path, &Device) -> anyhow::Result<(Llama, Option<NonFinite>)> {
-    |model, dir, device| Ok(hf::load_reported(model, &job.config, dir, device)?)
 }
 
 /// Writes the model to the folder of `--save`, if there is one.

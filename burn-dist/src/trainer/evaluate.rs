@@ -1,9 +1,6 @@
 //! The command `evaluate`: the loss of a model as it is, on rows of data.
 
-use std::path::Path;
-
 use anyhow::bail;
-use burn_core::tensor::Device;
 use serde::Serialize;
 
 use super::args::{EvaluateArgs, StepArgs};
@@ -19,7 +16,6 @@ use super::report::count_text;
 use super::session::{unverified, warn_of_non_finite};
 use super::validation::Validation;
 use super::voice::{note, say, speaks};
-use crate::checkpoint::NonFinite;
 use crate::layout::Rows;
 use crate::train::run::RunFolder;
 
@@ -52,8 +48,8 @@ struct Evaluated<'a> {
 }
 
 impl<'a, M: Model> Evaluation<'a, M> {
-    /// Opens the devices, and reads the weights: of a checkpoint, if the command line names one, or else by `load` from
-    /// the folder of the job.
+    /// Opens the devices, and reads the weights: of a checkpoint, if the command line names one, or else of the folder of
+    /// the job.
     ///
     /// # Errors
     /// If there are no weights, or they cannot be read; if the model does not fit the devices.
@@ -61,7 +57,6 @@ impl<'a, M: Model> Evaluation<'a, M> {
         job: &'a Job<M>,
         step: &'a StepArgs,
         args: &'a EvaluateArgs,
-        load: impl FnOnce(M, &Path, &Device) -> anyhow::Result<(M, Option<NonFinite>)>,
     ) -> anyhow::Result<Self> {
         let of_run = args.run.as_ref().map(RunFolder::at);
         let of_run = of_run.as_ref().map(RunFolder::checkpoints);
@@ -92,12 +87,12 @@ impl<'a, M: Model> Evaluation<'a, M> {
                 let model = stored.model(model, &described)?;
                 (model, Some(stored.so_far))
             }
-            (None, Some(dir)) => {
-                let (model, found) = load(model, dir, mesh.device())?;
+            (None, Some(folder)) => {
+                let (model, found) = (folder.load)(model, &folder.path, mesh.device())?;
                 if speaks() {
-                    note!("{}", unverified(dir));
+                    note!("{}", unverified(&folder.path));
                 }
-                warn_of_non_finite(found, dir, &mesh)?;
+                warn_of_non_finite(found, &folder.path, &mesh)?;
                 (model, None)
             }
             (None, None) => unreachable!("there is one of them"),

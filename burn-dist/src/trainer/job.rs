@@ -1,14 +1,16 @@
 //! A model and the rows of a step, as a command line names them: what every command is about.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::bail;
+use burn_core::tensor::Device;
 
 use super::error::TooFewRows;
 use super::mesh::Mesh;
 use super::model::Model;
 use super::voice::{note, speaks};
+use crate::checkpoint::NonFinite;
 
 /// A model by the options of a program, not yet built, and its rows.
 pub struct Job<M: Model> {
@@ -16,8 +18,8 @@ pub struct Job<M: Model> {
     pub config: M::Config,
     /// The name of its size, or the folder that it came from.
     pub name: String,
-    /// The folder that has its first weights, if they are not made here.
-    pub weights: Option<PathBuf>,
+    /// Its first weights, if they are not made here.
+    pub weights: Option<Folder<M>>,
     /// The rows of a step.
     pub rows: StepRows,
     /// The highest learning rate, unless the command line says another.
@@ -25,6 +27,17 @@ pub struct Job<M: Model> {
     /// Makes so many rows that look like those of the data, for steps that are planned and not run.
     pub sample: Sample<M>,
 }
+
+/// A folder of weights, with what reads them into a model.
+pub struct Folder<M> {
+    /// The folder.
+    pub path: PathBuf,
+    /// Reads the weights.
+    pub load: Load<M>,
+}
+
+/// Reads the weights of a folder into a model; returns what of them is not finite too.
+pub type Load<M> = Box<dyn Fn(M, &Path, &Device) -> anyhow::Result<(M, Option<NonFinite>)>>;
 
 /// Makes so many rows.
 pub type Sample<M> = Box<dyn Fn(usize) -> anyhow::Result<<M as Model>::Batch>>;

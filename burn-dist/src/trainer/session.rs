@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use burn_core::tensor::Device;
 use tracing_subscriber::layer::SubscriberExt;
 
 use super::args::{Resume, StepArgs, TrainArgs};
@@ -334,23 +333,19 @@ impl<'a, M: Model> Session<'a, M> {
     }
 
     /// The model on the mesh, with random weights that are made on first use; if the job has a folder of weights, and
-    /// the run does not go on from a checkpoint, with what `load` reads there.
+    /// the run does not go on from a checkpoint, with those.
     ///
     /// # Errors
     /// If it does not fit the mesh, or cannot be read.
-    pub fn model(
-        &self,
-        keeper: &mut Keeper,
-        load: impl FnOnce(M, &Path, &Device) -> anyhow::Result<(M, Option<NonFinite>)>,
-    ) -> anyhow::Result<M> {
+    pub fn model(&self, keeper: &mut Keeper) -> anyhow::Result<M> {
         let model = M::build(&self.job.config, self.mesh.device());
         let model = self.mesh.parallelize(model)?;
-        let dir = self.job.weights.as_ref();
-        let Some(dir) = dir.filter(|_| keeper.resumed().is_none()) else {
+        let folder = self.job.weights.as_ref();
+        let Some(folder) = folder.filter(|_| keeper.resumed().is_none()) else {
             return Ok(model);
         };
-        let (model, found) = load(model, dir, self.mesh.device())?;
-        if let Some(what) = warn_of_non_finite(found, dir, &self.mesh)? {
+        let (model, found) = (folder.load)(model, &folder.path, self.mesh.device())?;
+        if let Some(what) = warn_of_non_finite(found, &folder.path, &self.mesh)? {
             keeper.loaded(what);
         }
         Ok(model)
@@ -440,8 +435,8 @@ impl<'a, M: Model> Session<'a, M> {
         if let Some(stages) = self.mesh.stages(&model)? {
             say!("{}", stages.trim_end());
         }
-        if let Some(dir) = &self.job.weights {
-            say!("{}", unverified(dir));
+        if let Some(folder) = &self.job.weights {
+            say!("{}", unverified(&folder.path));
         }
         if self.args.output.memory.is_some()
             && let Some(plan) = &self.predicted
@@ -504,8 +499,8 @@ impl<'a, M: Model> Session<'a, M> {
             .collect(),
             size: self.job.name.clone(),
             seed: self.step.seed,
-            weights: self.job.weights.as_ref().map(|dir| Weights {
-                from: dir.display().to_string(),
+            weights: self.job.weights.as_ref().map(|folder| Weights {
+                from: folder.path.display().to_string(),
                 verified: false,
             }),
             num_params: self.num_params,

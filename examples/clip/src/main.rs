@@ -359,7 +359,7 @@ fn train(Cli { step, args }: &Cli) -> anyhow::Result<End> {
                 validation: validation.transpose()?,
                 progress: Some(progress),
             };
-            let model = session.model(&mut keeper, |_, _, _| unreachable!("there is no folder"))?;
+            let model = session.model(&mut keeper)?;
             let mut source = Numbered::new("things", batch, pairs);
             let (model, trace) = session.train(model, part, &mut source, &mut keeper, metrics)?;
             let report = session.report("train", &Trace::default(), &trace)?;

@@ -1,10 +1,7 @@
 //! The decoder as a model of the trainer, and the commands.
 
-use std::path::Path;
-
 use burn::optim::ModuleOptimizer;
 use burn::tensor::{Device, Tensor};
-use burn_dist::checkpoint::NonFinite;
 use burn_dist::mesh::MeshShape;
 use burn_dist::trainer::args::TrainArgs;
 use burn_dist::trainer::batch::BatchSource;
@@ -156,7 +153,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<End> {
         Command::Train { model, args } => train(model, args),
         Command::Evaluate { model, args } => {
             let (job, (step, _)) = (model.job(model.step.batch)?, model.step()?);
-            let evaluation = Evaluation::start(&job, &step, args, no_folder)?;
+            let evaluation = Evaluation::start(&job, &step, args)?;
             evaluation.run(Box::new(held_out(model, &job)), HELD_OUT.0)
         }
         Command::Explain { model, args } => {
@@ -173,11 +170,6 @@ pub fn run(cli: &Cli) -> anyhow::Result<End> {
 /// The rows that are held out.
 fn held_out(model: &ModelArgs, job: &Job<Decoder>) -> impl BatchSource<Batch = Batch> + use<> {
     model.rows(job.rows.batch).starting_at(HELD_OUT.1)
-}
-
-/// Reads the weights of a folder, which this program has no option for.
-fn no_folder(model: Decoder, _: &Path, _: &Device) -> anyhow::Result<(Decoder, Option<NonFinite>)> {
-    Ok((model, None))
 }
 
 fn train(model: &ModelArgs, args: &TrainArgs) -> anyhow::Result<End> {
@@ -208,7 +200,7 @@ fn train(model: &ModelArgs, args: &TrainArgs) -> anyhow::Result<End> {
             validation: validation.transpose()?,
             progress: Some(progress),
         };
-        let decoder = session.model(&mut keeper, no_folder)?;
+        let decoder = session.model(&mut keeper)?;
         let (_, trace) = session.train(
             decoder,
             part,
