@@ -479,7 +479,11 @@ fn an_operation_that_panics_is_named_everywhere() {
     for process in 0..3 {
         assert!(said.contains(&format!("RESULT {process} 70 ")), "{said}");
     }
-    assert_eq!(said.matches("failed in div(i32 [").count(), 3, "{said}");
+    assert_eq!(
+        said.matches("failed in region(div over [1]").count(),
+        3,
+        "{said}"
+    );
     assert_eq!(
         said.matches("process 2 (ranks [2], host").count(),
         3,

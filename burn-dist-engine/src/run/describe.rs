@@ -1,5 +1,7 @@
 //! Names the task that failed: operation, local shapes, module, and of an index out of range, which one.
 
+use std::collections::HashSet;
+
 use burn_dist_plan::op::Op;
 use burn_ir::{BackendIr, TensorIr};
 
@@ -8,7 +10,7 @@ use crate::mesh::Rank;
 use crate::ops::Recorded;
 use crate::ops::execute::into_data;
 use crate::ops::index::{Indexing, indexing};
-use crate::plan::task::{RankPlan, Slot, Task};
+use crate::plan::task::{RankPlan, RegionTask, Slot, Task};
 
 /// Returns the fault of task `at`. `indices` are those of its operation, if it reads or writes at some.
 pub(super) fn failed<B: BackendIr>(
@@ -29,11 +31,7 @@ pub(super) fn failed<B: BackendIr>(
         }
         Some(Task::Region(task)) => {
             let path = plan.paths.get(task.path as usize).cloned();
-            (
-                format!("region of {} operations", task.operations),
-                path,
-                message,
-            )
+            (region(task), path, message)
         }
         Some(Task::Random(_)) => ("random".to_string(), None, message),
         Some(Task::Upload(_)) => ("upload".to_string(), None, message),
@@ -85,6 +83,21 @@ fn out_of_range<B: BackendIr>(
         global.dim, global.shape
     );
     Some((global.op.clone(), message))
+}
+
+/// Returns the functions of a region, each once, and the shape that they are computed over.
+fn region(task: &RegionTask) -> String {
+    let mut seen = HashSet::new();
+    let instructions = task.region.formula.instructions.iter();
+    let functions: Vec<String> = instructions
+        .filter_map(|typed| Some(typed.instruction.to_string().split_once('(')?.0.to_string()))
+        .filter(|name| seen.insert(name.clone()))
+        .collect();
+    format!(
+        "region({} over {:?})",
+        functions.join(", "),
+        task.region.space
+    )
 }
 
 fn shape(tensor: &TensorIr) -> String {
