@@ -174,6 +174,8 @@ struct Entry {
     holders: u32,
     class: MemoryClass,
     lent: bool,
+    /// True if it counts as the buffer that a result would have had by itself.
+    counts_as_own: bool,
 }
 
 /// The holders of each buffer, which counts once, as what it was last used for.
@@ -194,12 +196,15 @@ impl Ledger {
             holders: 0,
             class,
             lent: false,
+            counts_as_own: false,
         });
         self.now.sub(entry.class, entry.bytes);
         entry.holders += 1;
         entry.class = class;
-        entry.bytes = bytes;
-        self.now.add(class, bytes);
+        if !entry.counts_as_own {
+            entry.bytes = bytes;
+        }
+        self.now.add(class, entry.bytes);
     }
 
     /// Removes a holder; the last one gives the buffer back.
@@ -251,12 +256,16 @@ impl Ledger {
         self.entries.get(&key).is_some_and(|entry| entry.lent)
     }
 
-    /// Notes that a lent buffer was overwritten: counts what would have been made had another rank still held it, so
-    /// that figures do not depend on timing.
-    pub fn overwrite(&mut self, key: u64) {
+    /// Notes that a result of so many bytes overwrites a lent buffer, which may be larger: counts what would have been
+    /// made had another rank still held it, now and from then on, so that figures do not depend on timing.
+    pub fn overwrite(&mut self, key: u64, bytes: u64) {
         if let Some(entry) = self.entries.get_mut(&key) {
             entry.lent = false;
+            entry.counts_as_own = true;
             self.passing.add(entry.class, entry.bytes);
+            self.now.sub(entry.class, entry.bytes);
+            entry.bytes = bytes;
+            self.now.add(entry.class, bytes);
         }
     }
 
@@ -278,5 +287,34 @@ impl Ledger {
     /// Returns the most of each class, not all at the same time.
     pub fn peaks(&self) -> ClassBytes {
         self.peaks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A rank overwrites a quarter of a buffer that others have let go by then; had they not, the quarter would be in a
+    /// buffer of its own.
+    #[test]
+    fn what_overwrites_a_part_of_a_lent_buffer_counts_as_if_it_could_not() {
+        let mut ledger = Ledger::default();
+        ledger.hold(1, 960, MemoryClass::Gathered);
+        ledger.lend(1);
+        ledger.settle();
+        ledger.overwrite(1, 240);
+        ledger.hold(1, 960, MemoryClass::Activation);
+        let during = ledger.settle();
+        assert_eq!(during.get(MemoryClass::Gathered), 960);
+        assert_eq!(during.get(MemoryClass::Activation), 240);
+        ledger.release(1);
+        assert_eq!(ledger.settle().total(), 240);
+        // A look at the result, and its last holder.
+        ledger.hold(1, 960, MemoryClass::Activation);
+        assert_eq!((ledger.bytes(1), ledger.settle().total()), (240, 240));
+        ledger.release(1);
+        ledger.release(1);
+        ledger.hold(1, 960, MemoryClass::Activation);
+        assert_eq!(ledger.settle().total(), 960);
     }
 }

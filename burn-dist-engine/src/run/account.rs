@@ -207,8 +207,8 @@ impl Observer for Account {
         shape: &[usize],
         elem_bytes: usize,
     ) {
-        let bytes = shape.iter().product::<usize>() * elem_bytes;
-        let (key, bytes) = self.buffer::<B>(handle, bytes as u64);
+        let made = (shape.iter().product::<usize>() * elem_bytes) as u64;
+        let (key, bytes) = self.buffer::<B>(handle, made);
         let taken = self
             .taken
             .iter()
@@ -224,11 +224,10 @@ impl Observer for Account {
                 }
             }
         }
-        let overwritten = taken && self.view.is_none() && self.ledger.is_lent(key);
-        self.hold(slot, key, bytes);
-        if overwritten {
-            self.ledger.overwrite(key);
+        if taken && self.view.is_none() && self.ledger.is_lent(key) {
+            self.ledger.overwrite(key, made);
         }
+        self.hold(slot, key, bytes);
     }
 
     fn loaded(&mut self, slot: Slot, id: TensorId) {

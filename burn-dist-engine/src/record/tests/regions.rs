@@ -176,7 +176,7 @@ fn bytes_that_are_found_are_those_of_the_plan() {
     for seed in 0..24 {
         let axes = MESHES[seed as usize % 4];
         let fuzz = (seed % 3 > 0).then_some(seed);
-        for regions in [Regions::On, Regions::Off] {
+        for regions in [Regions::On, Regions::Off, Regions::Flex] {
             let device = device(axes, fuzz, regions);
             start_explaining::<Registered>(&device, Ask::default());
             program::<Nameless>(seed, &device);
