@@ -18,12 +18,14 @@ use super::Recorded;
 use super::family::prelude::*;
 use super::formula::{Unwritten, Value, written};
 
+mod checked;
 mod steps;
 
+pub(crate) use checked::{CheckedFormulas, check_formula};
 pub use steps::{Block, CustomSteps, Part, Passing};
 
 /// Shape and element type of a tensor.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TensorInfo {
     /// Shape.
     pub shape: Vec<usize>,
@@ -274,39 +276,6 @@ pub(crate) fn register<O: CustomOp>() -> Result<(), CustomError> {
             second: here.1,
         }),
     }
-}
-
-/// Checks that the formula of an operation, if it has one, goes with its outputs.
-///
-/// # Errors
-/// [`CustomError::Formula`].
-pub(crate) fn check_formula<O: CustomOp>(
-    op: &O,
-    inputs: &[TensorInfo],
-    outputs: &[TensorInfo],
-) -> Result<(), CustomError> {
-    let shapes = |infos: &[TensorInfo]| {
-        let shapes = infos.iter().map(|info| format!("{:?}", info.shape));
-        shapes.collect::<Vec<_>>().join(", ")
-    };
-    let reason = match op.written(&numbered(0, inputs), &numbered(0, outputs)) {
-        Ok(_) | Err(Unwritten::Left) => return Ok(()),
-        Err(Unwritten::Results(found)) => {
-            let outputs = outputs.len();
-            format!("it has {found} result(s) for {outputs} output(s)")
-        }
-        Err(Unwritten::Mixed) => {
-            "values of different types meet in it, and `Value::cast` gives one of them the type of \
-                                  the other"
-                .into()
-        }
-        Err(Unwritten::Shapes) => format!(
-            "inputs of {} and outputs of {} do not broadcast to one shape",
-            shapes(inputs),
-            shapes(outputs)
-        ),
-    };
-    Err(CustomError::Formula { id: O::ID, reason })
 }
 
 /// Returns tensors that nothing has, with numbers from `first` on.

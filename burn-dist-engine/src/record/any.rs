@@ -23,6 +23,7 @@ use crate::comm::{Block, LocalHub};
 use crate::layout::{Layout, Rows};
 use crate::mesh::{MeshShape, Rank};
 use crate::ops::Recorded;
+use crate::ops::custom::CheckedFormulas;
 use crate::plan::explain::{Ask, Explanation};
 use crate::run::{Fault, StatsTicket, Trace, block_of};
 
@@ -36,6 +37,7 @@ pub trait AnyRecorder: burn_dist_door::Recorder {
     fn backend(&self) -> (TypeId, &'static str);
     fn mesh(&self) -> &MeshShape;
     fn record_any(&mut self, op: Recorded);
+    fn formulas(&mut self) -> &mut CheckedFormulas;
     fn settle(&mut self, tensor: &TensorIr) -> Result<Placement, Fault>;
     fn place(&mut self, tensor: &TensorIr) -> Result<Arc<Layout>, Fault>;
     fn part(&mut self, tensor: TensorId, dtype: DType, rank: Rank, layout: &Layout) -> PendingPart;
@@ -72,6 +74,10 @@ impl<B: BackendIr> AnyRecorder for Recorder<B> {
 
     fn record_any(&mut self, op: Recorded) {
         Self::record(self, op);
+    }
+
+    fn formulas(&mut self) -> &mut CheckedFormulas {
+        &mut self.formulas
     }
 
     fn settle(&mut self, tensor: &TensorIr) -> Result<Placement, Fault> {

@@ -26,6 +26,7 @@ use crate::burn::data::*;
 use crate::comm::LocalHub;
 use crate::layout::{Layout, Rows, of_batch};
 use crate::mesh::{BoolStore, MeshShape, Rank, Topology};
+use crate::ops::custom::CheckedFormulas;
 use crate::ops::dtype::{bool_store, of_burn, of_float};
 use crate::ops::{self, Recorded};
 use crate::options::{InputPolicy, MeshOptions};
@@ -111,6 +112,8 @@ pub struct Recorder<B: BackendIr> {
     items: Items,
     live: FxHashMap<TensorId, Live>,
     cache: PlanCache,
+    /// Custom operations whose formulas were checked.
+    pub(super) formulas: CheckedFormulas,
     seed: u64,
     streams: u64,
     /// Tensors put on the ranks part by part.
@@ -227,6 +230,7 @@ impl<B: BackendIr> Recorder<B> {
             items: Items::default(),
             live: FxHashMap::default(),
             cache: PlanCache::new(options.plan_cache_bytes_max),
+            formulas: CheckedFormulas::default(),
             seed: 0,
             streams: 0,
             put: 0,

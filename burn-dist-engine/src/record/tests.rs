@@ -4,9 +4,10 @@ mod form;
 mod regions;
 
 use std::any::TypeId;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use burn_backend::Backend;
-use burn_backend::ops::FloatTensorOps;
+use burn_backend::ops::{FloatTensorOps, IntTensorOps};
 use burn_dist_door::{Dist, MeshDevice, Registered};
 use burn_dist_plan::rule::{OpRule, RuleBuilder, Shapes};
 use burn_flex::Flex;
@@ -16,7 +17,10 @@ use super::{DeviceMesh, call, layout_of, local_of};
 use crate::burn::NAMES_BACKEND;
 use crate::burn::data::*;
 use crate::mesh::Rank;
-use crate::ops::custom::{CustomOp, CustomTensor, Execute, Kernels, TensorInfo, WithKernels};
+use crate::ops::custom::{
+    CustomError, CustomOp, CustomTensor, Execute, Kernels, TensorInfo, WithKernels,
+};
+use crate::ops::formula::Value;
 use crate::plan::Regions;
 
 /// A backend that does not say what ranks compute on.
@@ -109,6 +113,79 @@ impl Execute<Flex> for Twice {
 impl WithKernels for Twice {
     fn kernels() -> Kernels<Self> {
         Kernels::of::<Flex>()
+    }
+}
+
+/// How often the formula of [`Scaled`] was asked for.
+static ASKED: AtomicUsize = AtomicUsize::new(0);
+
+/// A multiple of its input.
+#[derive(Clone, Debug, PartialEq, Hash)]
+struct Scaled {
+    by: i32,
+}
+
+impl CustomOp for Scaled {
+    const ID: &'static str = "tests.scaled";
+
+    fn outputs(&self, inputs: &[TensorInfo]) -> Vec<TensorInfo> {
+        inputs.to_vec()
+    }
+
+    fn rule(&self, shapes: &Shapes<'_>) -> OpRule {
+        RuleBuilder::uniform(shapes, "...").elementwise().build()
+    }
+
+    fn formula<'s>(&self, inputs: &[Value<'s>]) -> Option<Vec<Value<'s>>> {
+        ASKED.fetch_add(1, Ordering::Relaxed);
+        // There is none for ints that goes with its outputs.
+        match inputs[0].is_float() {
+            true => Some(vec![inputs[0] * inputs[0].number(self.by.into())]),
+            false => Some(Vec::new()),
+        }
+    }
+}
+
+impl Execute<Flex> for Scaled {
+    fn execute(
+        &self,
+        inputs: Vec<CustomTensor<Flex>>,
+        _: &burn_flex::FlexDevice,
+    ) -> Vec<CustomTensor<Flex>> {
+        let scaled = |tensor: CustomTensor<Flex>| {
+            CustomTensor::Float(Flex::float_mul_scalar(tensor.into_float(), self.by.into()))
+        };
+        inputs.into_iter().map(scaled).collect()
+    }
+}
+
+impl WithKernels for Scaled {
+    fn kernels() -> Kernels<Self> {
+        Kernels::of::<Flex>()
+    }
+}
+
+/// Recording asks for the formula of an operation once for its options and the shapes and types of its inputs; what
+/// does not go with its outputs is refused each time.
+#[test]
+fn a_formula_is_checked_once() {
+    let device = mesh(1).device();
+    let asked = |by: i32, shape: [usize; 2]| {
+        let before = ASKED.load(Ordering::Relaxed);
+        for _ in 0..3 {
+            let x = Nameless::float_from_data(floats(shape, 0.1), &device);
+            call(Scaled { by }, vec![CustomTensor::<Nameless>::Float(x)]).unwrap();
+        }
+        ASKED.load(Ordering::Relaxed) - before
+    };
+    assert_eq!(asked(2, [4, 3]), 1);
+    assert_eq!(asked(2, [4, 3]), 0);
+    assert_eq!(asked(3, [4, 3]), 1);
+    assert_eq!(asked(2, [3, 4]), 1);
+    for _ in 0..2 {
+        let x = Nameless::int_from_data(TensorData::new(vec![1_i64; 12], [4, 3]), &device);
+        let made = call(Scaled { by: 2 }, vec![CustomTensor::<Nameless>::Int(x)]);
+        assert!(matches!(made, Err(CustomError::Formula { .. })));
     }
 }
 
