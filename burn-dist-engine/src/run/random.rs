@@ -4,7 +4,7 @@
 //! the stream is the number of the tensor in its program. So every rank makes exactly its part, and `fill(region) ==
 //! fill(whole)[region]` holds bit for bit: initial weights and dropout masks do not depend on how a tensor is split.
 //! The arithmetic is IEEE addition, multiplication and square root, so it does not depend on the platform's libm
-//! either.
+//! either. Threads of the rank's pool share large parts.
 //!
 //! # Source
 //! Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11). The seed is the key, the stream
@@ -23,6 +23,10 @@ use core::ops::Range;
 use draw::{Bernoulli, Draw, Float, Int, IntNormal, IntUniform, Normal, Uniform};
 pub use error::RandomError;
 use philox::Philox;
+use rayon::prelude::*;
+
+/// Elements that one thread makes at a time.
+const ELEMENTS_OF_A_PIECE: usize = 1 << 15;
 
 /// Makes the part of a random tensor that lies in `region`, a range per dim.
 ///
@@ -162,16 +166,17 @@ impl<R: Iterator<Item = Range<usize>>> Part<R> {
     fn draw<T, D, const PER: usize>(self, draw: &D) -> Result<TensorData, RandomError>
     where
         T: Element,
-        D: Draw<T, PER>,
+        D: Draw<T, PER> + Sync,
     {
         let expected = self.shape.num_elements();
-        let mut values = Vec::with_capacity(expected);
+        let mut runs = Vec::new();
+        // Of each run, how many elements come before it.
+        let mut starts = Vec::new();
         let mut found = 0;
         for run in self.runs {
+            starts.push(found);
             found += run.len();
-            if found <= expected {
-                self.philox.append(draw, run, &mut values);
-            }
+            runs.push(run);
         }
         if found != expected {
             return Err(RandomError::Elements {
@@ -179,6 +184,26 @@ impl<R: Iterator<Item = Range<usize>>> Part<R> {
                 expected,
                 found,
             });
+        }
+        let philox = self.philox;
+        let fill = |(piece, values): (usize, &mut [T])| {
+            let mut at = piece * ELEMENTS_OF_A_PIECE;
+            let mut rest = values;
+            // The last run that begins before, or with, the piece.
+            let mut index = starts.partition_point(|start| *start <= at).max(1) - 1;
+            while !rest.is_empty() {
+                let skipped = at - starts[index];
+                let run = runs[index].start + skipped..runs[index].end;
+                let count = run.len().min(rest.len());
+                let (own, others) = rest.split_at_mut(count);
+                philox.fill(draw, run.start, own);
+                (rest, at, index) = (others, at + count, index + 1);
+            }
+        };
+        let mut values = vec![T::default(); expected];
+        match expected > ELEMENTS_OF_A_PIECE {
+            true => (values.par_chunks_mut(ELEMENTS_OF_A_PIECE).enumerate()).for_each(fill),
+            false => fill((0, &mut values[..])),
         }
         Ok(TensorData::new(values, self.shape))
     }

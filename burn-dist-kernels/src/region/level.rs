@@ -70,7 +70,7 @@ impl Level {
 
     /// Runs a loop.
     #[inline(always)]
-    pub(super) fn run<Op: NullaryFnOnce>(self, op: Op) -> Op::Output {
+    pub(crate) fn run<Op: NullaryFnOnce>(self, op: Op) -> Op::Output {
         match self.0 {
             Of::Portable => op.call(),
             #[cfg(target_arch = "x86_64")]

@@ -1,17 +1,18 @@
 //! The counter-based generator, and the loop over whole counters.
 
 use super::draw::Draw;
-use burn_dist_kernels::philox::philox4x32;
-use core::ops::Range;
+use burn_dist_kernels::philox::philox4x32_at;
+use burn_dist_kernels::region::Level;
 
 /// Counters per batch: enough independent ones to fill vector registers.
-const BATCH: usize = 8;
+const BATCH: usize = 16;
 
 /// Philox4x32-10 with its key, and the upper half of its counter.
 #[derive(Clone, Copy)]
 pub(super) struct Philox {
     key: [u32; 2],
     stream: [u32; 2],
+    level: Level,
 }
 
 fn halves(value: u64) -> [u32; 2] {
@@ -23,6 +24,7 @@ impl Philox {
         Self {
             key: halves(seed),
             stream: halves(stream),
+            level: Level::best(),
         }
     }
 
@@ -36,32 +38,39 @@ impl Philox {
             [self.stream[0]; N],
             [self.stream[1]; N],
         ];
-        philox4x32(counter, self.key)
+        philox4x32_at(self.level, counter, self.key)
     }
 
-    /// Appends the elements of a run of flat indices; element `i` comes from counter `i / PER`.
-    pub(super) fn append<T: Copy, D: Draw<T, PER>, const PER: usize>(
+    /// Makes the elements from a flat index on; element `i` comes from counter `i / PER`.
+    pub(super) fn fill<T: Copy, D: Draw<T, PER>, const PER: usize>(
         &self,
         draw: &D,
-        run: Range<usize>,
-        values: &mut Vec<T>,
+        mut index: usize,
+        mut values: &mut [T],
     ) {
-        let end = run.end;
-        let mut index = run.start;
-        while index < end {
-            let counter = index / PER;
+        while !values.is_empty() {
+            let counter = (index / PER) as u64;
             let lane = index % PER;
-            if lane == 0 && end - index >= BATCH * PER {
-                let lanes = draw.draw(&self.words::<BATCH>(counter as u64));
-                values.extend((0..BATCH * PER).map(|i| lanes[i % PER][i / PER]));
-                index += BATCH * PER;
-            } else {
-                // The head or the tail of the run: part of a counter, or of a batch.
-                let lanes = draw.draw(&self.words::<1>(counter as u64));
-                let count = (PER - lane).min(end - index);
-                values.extend(lanes[lane..lane + count].iter().map(|[value]| *value));
-                index += count;
-            }
+            let count = match values.split_at_mut_checked(BATCH * PER) {
+                Some((batch, _)) if lane == 0 => {
+                    let lanes = draw.draw(&self.words::<BATCH>(counter));
+                    for (i, value) in batch.iter_mut().enumerate() {
+                        *value = lanes[i % PER][i / PER];
+                    }
+                    BATCH * PER
+                }
+                // The head or the tail: part of a counter, or of a batch.
+                _ => {
+                    let lanes = draw.draw(&self.words::<1>(counter));
+                    let count = (PER - lane).min(values.len());
+                    for (value, [made]) in values.iter_mut().zip(&lanes[lane..lane + count]) {
+                        *value = *made;
+                    }
+                    count
+                }
+            };
+            index += count;
+            values = &mut values[count..];
         }
     }
 }

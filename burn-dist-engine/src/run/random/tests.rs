@@ -83,6 +83,40 @@ proptest! {
     }
 }
 
+/// Parts of several pieces, cut anywhere, on any number of threads.
+#[test]
+fn threads_make_the_same_values() {
+    let count = 3 * ELEMENTS_OF_A_PIECE + 5;
+    let cuts = [
+        0,
+        7,
+        7,
+        ELEMENTS_OF_A_PIECE - 2,
+        ELEMENTS_OF_A_PIECE + 1,
+        count,
+    ];
+    let runs = || cuts.windows(2).map(|pair| pair[0]..pair[1]);
+    for dtype in [DType::F32, DType::BF16, DType::I64] {
+        for distribution in DISTRIBUTIONS {
+            let alone = whole(distribution, dtype, &[count]);
+            // Element by element, each by itself.
+            for at in [0, 1, ELEMENTS_OF_A_PIECE, count - 1] {
+                let one = fill(1, 2, distribution, dtype, &[count], &[at..at + 1]).unwrap();
+                let size = dtype.size();
+                assert_eq!(
+                    one.as_bytes(),
+                    &alone.as_bytes()[at * size..(at + 1) * size]
+                );
+            }
+            for threads in [1, 2, 3] {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+                let made = || fill_runs(1, 2, distribution, dtype, [count], runs()).unwrap();
+                assert_eq!(pool.unwrap().install(made), alone);
+            }
+        }
+    }
+}
+
 #[test]
 fn runs_of_a_region_join_whole_dims() {
     let runs =
