@@ -1,12 +1,27 @@
 //! Planned memory: the tasks of a rank walked with a [`Ledger`], buffer by buffer.
 
-use crate::ir::{Access, CollectiveTask, Op, RankPlan, RegionTask, Slot, Task, Tensor};
+use crate::ir::{
+    Access, CollectiveTask, Op, RankPlan, RegionInput, RegionTask, Slot, Task, Tensor,
+};
 use crate::memory::{ClassBytes, Ledger, MemoryClass, MemoryPlan, MemoryTimeline, PeakCause};
 use crate::storage::{Operand, Place, Storage, Strided};
 
 /// Returns the planned memory of a rank, and how it runs over the tasks.
 pub fn account<O: Op>(plan: &RankPlan<O>) -> (MemoryPlan, MemoryTimeline) {
-    let mut walk = Walk::new(plan);
+    walk(Walk::new(plan))
+}
+
+/// Returns the most memory that a rank holds at once by a plan in which last uses are not marked.
+pub(crate) fn unmarked_peak_bytes<O: Op>(plan: &RankPlan<O>) -> u64 {
+    let walked = Walk {
+        ends: Some(Ends::new(plan)),
+        ..Walk::new(plan)
+    };
+    walk(walked).0.peak_bytes
+}
+
+fn walk<O: Op>(mut walk: Walk<'_, O>) -> (MemoryPlan, MemoryTimeline) {
+    let plan = walk.plan;
     for task in &plan.tasks {
         if let Task::Load {
             value,
@@ -27,7 +42,8 @@ pub fn account<O: Op>(plan: &RankPlan<O>) -> (MemoryPlan, MemoryTimeline) {
             walk.keep(*value, key, *bytes, plan.classes[*slot as usize]);
         }
     }
-    for task in &plan.tasks {
+    for (at, task) in plan.tasks.iter().enumerate() {
+        walk.at = at;
         walk.task(task);
     }
     let peak = walk.timeline.peak;
@@ -112,8 +128,30 @@ struct Content {
     elem: u64,
 }
 
+/// The task that each slot ends with, where plans do not say so yet: as [lifetimes](crate::passes) marks them.
+struct Ends(Vec<usize>);
+
+impl Ends {
+    fn new<O: Op>(plan: &RankPlan<O>) -> Self {
+        let mut ends = vec![usize::MAX; plan.num_slots as usize];
+        for (at, task) in plan.tasks.iter().enumerate() {
+            task.accesses(|access| match access {
+                Access::Makes(Tensor { id: slot, .. })
+                | Access::Reads { slot, .. }
+                | Access::Leaves(Tensor { id: slot, .. }) => ends[slot as usize] = at,
+                Access::Returns(_) => {}
+            });
+        }
+        Self(ends)
+    }
+}
+
 struct Walk<'a, O> {
     plan: &'a RankPlan<O>,
+    /// Of a plan in which last uses are not marked, these.
+    ends: Option<Ends>,
+    /// The task that it has come to.
+    at: usize,
     ledger: Ledger,
     /// The slots that hold something now: few of all.
     slots: rustc_hash::FxHashMap<Slot, Content>,
@@ -135,6 +173,8 @@ impl<'a, O: Op> Walk<'a, O> {
     fn new(plan: &'a RankPlan<O>) -> Self {
         Self {
             plan,
+            ends: None,
+            at: 0,
             ledger: Ledger::default(),
             slots: Default::default(),
             kept: Default::default(),
@@ -146,6 +186,25 @@ impl<'a, O: Op> Walk<'a, O> {
             seen: None,
             timeline: MemoryTimeline::default(),
             out: MemoryPlan::default(),
+        }
+    }
+
+    /// Returns whether a slot ends with the task at hand, which `marked` says if it is.
+    fn ends(&self, slot: Slot, marked: bool) -> bool {
+        match &self.ends {
+            Some(Ends(ends)) => ends[slot as usize] == self.at,
+            None => marked,
+        }
+    }
+
+    /// Returns whether an operand gives up its slot to the task at hand, which reads those of `operands` and has not
+    /// `marked` it otherwise: one that is used twice does not.
+    fn gives_up(&self, slot: Slot, marked: bool, operands: impl Iterator<Item = Slot>) -> bool {
+        match &self.ends {
+            Some(_) => {
+                self.ends(slot, marked) && operands.filter(|other| *other == slot).count() == 1
+            }
+            None => marked,
         }
     }
 
@@ -244,7 +303,7 @@ impl<'a, O: Op> Walk<'a, O> {
                 ..
             } => {
                 match self.on_host.get(slot) {
-                    Some(_) if *take => drop(self.on_host.remove(slot)),
+                    Some(_) if self.ends(*slot, *take) => drop(self.on_host.remove(slot)),
                     _ => self.add_host(*bytes),
                 }
                 self.kept_on_host.insert(*value, *bytes);
@@ -252,7 +311,8 @@ impl<'a, O: Op> Walk<'a, O> {
             _ => {}
         }
         task.accesses(|access| match access {
-            Access::Reads { slot, takes: true } => self.drop_slot(slot),
+            Access::Reads { slot, takes } if self.ends(slot, takes) => self.drop_slot(slot),
+            Access::Makes(made) if self.ends(made.id, false) => self.drop_slot(made.id),
             Access::Leaves(moved) => {
                 self.drop_slot(moved.id);
                 let bytes = (moved.numel() * moved.dtype.size()) as u64;
@@ -332,35 +392,20 @@ impl<'a, O: Op> Walk<'a, O> {
     }
 
     fn op(&mut self, op: &O) {
-        let tensors: Vec<Tensor<'_>> = op.inputs().collect();
-        let empty = Content::default();
-        let contents: Vec<Content> = tensors
-            .iter()
-            .map(|input| {
-                let content = self.slots.get(&input.id);
-                content.cloned().unwrap_or_else(|| empty.clone())
-            })
-            .collect();
         for (index, out) in op.outputs().enumerate() {
             let slot = out.id;
             let elem = out.dtype.size();
             let place = match index {
-                0 => {
-                    let inputs = tensors.iter().zip(&contents);
-                    let inputs = inputs.map(|(input, content)| Operand {
-                        at: &content.at,
-                        buffer: (self.ledger.bytes(content.key) / content.elem.max(1)) as usize,
-                        alone: input.last_use
-                            && self.ledger.holders(content.key) == 1
-                            && !self.ledger.is_lent(content.key),
-                    });
-                    op.place(self.plan.storage, &inputs.collect::<Vec<_>>())
-                }
+                0 => self.place_of(op),
                 _ => Place::New(Strided::contiguous(out.shape)),
             };
             let (key, bytes, at) = match place {
                 Place::Shares(input, at) => {
-                    let key = contents[input].key;
+                    let key = op
+                        .inputs()
+                        .nth(input)
+                        .and_then(|input| self.slots.get(&input.id));
+                    let key = key.map_or(0, |content| content.key);
                     (key, self.ledger.bytes(key), at)
                 }
                 Place::New(at) => {
@@ -378,19 +423,39 @@ impl<'a, O: Op> Walk<'a, O> {
         }
     }
 
+    /// Returns where the first result of an operation is.
+    fn place_of(&self, op: &O) -> Place {
+        let nothing = Content::default();
+        let operands = op.inputs().map(|input| {
+            let content = self.slots.get(&input.id).unwrap_or(&nothing);
+            let others = op.inputs().map(|input| input.id);
+            Operand {
+                at: &content.at,
+                buffer: (self.ledger.bytes(content.key) / content.elem.max(1)) as usize,
+                alone: self.gives_up(input.id, input.last_use, others)
+                    && self.ledger.holders(content.key) == 1
+                    && !self.ledger.is_lent(content.key),
+            }
+        });
+        op.place(self.plan.storage, &operands.collect::<Vec<_>>())
+    }
+
     /// A region overwrites operands that die in it and lie alone in their buffers, in order.
     fn region(&mut self, task: &RegionTask) {
         let content = |index: usize| self.slots.get(&task.inputs[index].slot);
-        let is_alone = |index: usize| {
-            content(index).is_some_and(|content| {
-                let elements = self.ledger.bytes(content.key) / content.elem.max(1);
-                content.at.is_plain()
-                    && content.at.elements() as u64 == elements
-                    && self.ledger.holders(content.key) == 1
-                    && !self.ledger.is_lent(content.key)
-            })
+        let is_free = |index: usize| {
+            let RegionInput { slot, take, .. } = task.inputs[index];
+            let slots = task.inputs.iter().map(|input| input.slot);
+            self.gives_up(slot, take, slots)
+                && content(index).is_some_and(|content| {
+                    let elements = self.ledger.bytes(content.key) / content.elem.max(1);
+                    content.at.is_plain()
+                        && content.at.elements() as u64 == elements
+                        && self.ledger.holders(content.key) == 1
+                        && !self.ledger.is_lent(content.key)
+                })
         };
-        let taken = task.in_place(is_alone).into_iter();
+        let taken = task.in_place_of(is_free).into_iter();
         let keys: Vec<Option<u64>> = taken.map(|taken| Some(content(taken?)?.key)).collect();
         for (out, key) in task.outputs.iter().zip(keys) {
             let elem = out.dtype.size() as u64;

@@ -155,11 +155,13 @@ impl RegionTask {
     /// has taken, which spans the space, has elements of the same size, dies here, and is `alone`: it lies in order
     /// from the start of a buffer that nobody else holds.
     pub fn in_place(&self, alone: impl Fn(usize) -> bool) -> Vec<Option<usize>> {
+        self.in_place_of(|index| self.inputs[index].take && alone(index))
+    }
+
+    /// Returns the same, where `free` says of each operand that it dies here and is alone.
+    pub(crate) fn in_place_of(&self, free: impl Fn(usize) -> bool) -> Vec<Option<usize>> {
         let mut free: Vec<usize> = (0..self.inputs.len())
-            .filter(|&index| {
-                let spans = &self.region.spans[index];
-                self.inputs[index].take && spans.iter().all(|spans| *spans) && alone(index)
-            })
+            .filter(|&index| self.region.spans[index].iter().all(|spans| *spans) && free(index))
             .collect();
         let keeps = self.outputs.iter().zip(&self.region.keeps);
         let taken = keeps.map(|(out, keep)| {

@@ -40,10 +40,9 @@ pub use report::Fused;
 use rustc_hash::FxHashMap;
 use walk::Walk;
 
-use super::lifetimes::lifetimes;
 use super::lower::Lowered;
 use super::{Context, Report, State};
-use crate::account::account;
+use crate::account::unmarked_peak_bytes;
 use crate::error::PlanError;
 use crate::ir::{Op, RegionTask, Task};
 use crate::policy::Regions;
@@ -62,13 +61,16 @@ pub(super) fn pass<O: Op>(
     let mut first = None;
     for (_, lowered) in &mut state.ranks {
         let peak_bytes_apart = match joins && first.is_none() {
-            true => peak_bytes(lowered),
+            true => unmarked_peak_bytes(&lowered.plan),
             false => 0,
         };
         let mut made = group(lowered, joins, &mut known);
         if first.is_none() {
             made.peak_bytes_apart = peak_bytes_apart;
-            made.peak_bytes = if joins { peak_bytes(lowered) } else { 0 };
+            made.peak_bytes = match joins {
+                true => unmarked_peak_bytes(&lowered.plan),
+                false => 0,
+            };
             first = Some(made);
         }
     }
@@ -100,13 +102,6 @@ pub fn region_of<O: Op>(op: &O) -> Option<RegionTask> {
         Task::Region(task) => Some(*task),
         _ => None,
     })
-}
-
-/// Returns the most memory that a rank holds at once.
-fn peak_bytes<O: Op>(lowered: &Lowered<O>) -> u64 {
-    let mut plan = lowered.plan.clone();
-    lifetimes(&mut plan);
-    account(&plan).0.peak_bytes
 }
 
 /// Groups the operations of a rank.
