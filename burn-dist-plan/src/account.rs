@@ -148,7 +148,7 @@ impl Ends {
 
 struct Walk<'a, O> {
     plan: &'a RankPlan<O>,
-    /// Of a plan in which last uses are not marked, these.
+    /// Last uses, if the plan does not mark them.
     ends: Option<Ends>,
     /// The task that it has come to.
     at: usize,
