@@ -444,7 +444,7 @@ pub(crate) fn random_program(mesh: &str, picks: &[u8]) -> Builder {
             pick(8),
         );
         let terms = fits(&b, &|other| other == [rows, shape[1]], pick(8));
-        last = match (pick(14), alike, right) {
+        last = match (pick(15), alike, right) {
             (11, ..) => b.lookup(a, indices),
             (12, ..) if terms.is_some() => b.sum_at(a, indices, terms.unwrap_or(a)),
             (10, ..) => {
@@ -454,6 +454,7 @@ pub(crate) fn random_program(mesh: &str, picks: &[u8]) -> Builder {
             (0 | 1, Some(c), _) => b.pair(Kind::Add, a, c),
             (2, Some(c), _) => b.pair(Kind::Sub, a, c),
             (3, Some(c), _) => b.pair(Kind::Mul, a, c),
+            (14, Some(c), _) => b.pair(Kind::Like, a, c),
             (4 | 5, _, Some(c)) => b.linear(a, c),
             (6, ..) => b.transpose(a),
             (7, ..) => b.sum_dim(a, pick(2)),

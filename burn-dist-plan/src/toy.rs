@@ -68,6 +68,8 @@ pub(crate) enum Kind {
     /// One behind the other along a dim.
     Concat(usize),
     Cast,
+    /// `x` of `(like, x)`, of one shape: that is all that is read of `like`.
+    Like,
     /// Of float8 training, in the field: see `interpret`.
     Float8(Float8Op),
     /// `x (y^T y)` of `(x, y)`, `[q, e]` and `[k, e]`: every row of `x` meets every row of `y`, in blocks that go
@@ -186,6 +188,7 @@ impl Op for Toy {
             Kind::SumAt { .. } => "sum_at",
             Kind::Concat(_) => "concat",
             Kind::Cast => "cast",
+            Kind::Like => "like",
             Kind::Float8(op) => op.name(),
             Kind::Meet => "meet",
             Kind::MeetBack => "meet_back",
@@ -245,6 +248,7 @@ impl Op for Toy {
             Kind::Add | Kind::Sub => elementwise().joint_linear(&[0, 1]).build(),
             Kind::Mul | Kind::Scale(_) => elementwise().linear().build(),
             Kind::Exp | Kind::Cast | Kind::Unary(_) | Kind::Binary(_) => elementwise().build(),
+            Kind::Like => elementwise().shape_only(0).build(),
             Kind::Matmul => RuleBuilder::notation(&shapes, "... i k, ... k j -> ... i j")
                 .broadcast()
                 .contract(ReduceOp::Sum)
@@ -379,6 +383,7 @@ impl Op for Toy {
                 | Kind::Sum => FloatClass::Single,
                 Kind::Random | Kind::Full(_) => FloatClass::Create,
                 Kind::Cast
+                | Kind::Like
                 | Kind::Float8(_)
                 | Kind::Mark(_)
                 | Kind::Meet
@@ -433,7 +438,14 @@ impl Op for Toy {
                     steps.push(Self::zeros(NewTensor::from(out.tensor())));
                 }
             }
-            false => steps.push(local),
+            false => {
+                if let (Kind::Like, [like, _]) = (&local.kind, &mut local.inputs[..]) {
+                    // It is nowhere.
+                    like.id = steps.temp();
+                    steps.push(Self::zeros(NewTensor::from(like.tensor())));
+                }
+                steps.push(local);
+            }
         }
     }
 
@@ -670,7 +682,18 @@ mod tests {
             let block = blocks.into_iter().next().flatten().expect("one input");
             vec![block.values]
         });
-        let text = error.expect_err("it is wrong").to_string();
+        let error = error.expect_err("it is wrong");
+        let text = error.to_string();
         assert!(text.starts_with("slice split as ["), "{text}");
+        let oracle::Mismatch::Element {
+            element, expected, ..
+        } = error
+        else {
+            panic!("{text}")
+        };
+        let [row, column] = element[..] else {
+            panic!("a place in a matrix: {text}")
+        };
+        assert_eq!(expected, case.outputs[0].values[6 * row + column], "{text}");
     }
 }

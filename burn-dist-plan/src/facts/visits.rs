@@ -145,3 +145,34 @@ impl Visits {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Three units in forward, and in reverse in backward: which parameters are freed after their forward.
+    #[test]
+    fn units_are_given_up_as_the_policy_says() {
+        let unit = |number| Unit {
+            owner: Owner::default(),
+            number,
+        };
+        let visits = Visits {
+            of_op: (0..7).collect(),
+            unit: vec![0, 1, 2, 2, 1, 0],
+            units: (0..3).map(unit).collect(),
+        };
+        for (reshard, expected) in [
+            ("always", [true, true, true]),
+            ("last", [true, true, false]),
+            ("every=1", [true, true, true]),
+            ("every=2", [false, true, false]),
+            ("every=3", [false, false, true]),
+            ("never", [false, false, false]),
+        ] {
+            let policy: Reshard = reshard.parse().expect("a policy");
+            let freed = [0, 1, 2].map(|unit| visits.gives_up(policy, unit, 5 - unit));
+            assert_eq!(freed, expected, "{reshard}");
+        }
+    }
+}

@@ -8,10 +8,12 @@ use crate::facts::Visits;
 use crate::facts::stages::Stages;
 use crate::facts::visits::Unit;
 use crate::ir::window::Input;
-use crate::ir::{Entry, InputState, Mark, Origin, Owner, ParamSpec, Phase, Role, Tensor, Window};
+use crate::ir::{
+    Entry, InputState, Mark, Origin, Owner, ParamSpec, Phase, Role, Slot, Tensor, Window,
+};
 
 form!(struct Window<O> {
-    "inputs " inputs as inputs, "\nops " ops as numbered, "\nkeeps " dies as unset, "\nreads " reads, "\nhash " hash,
+    "inputs " inputs as inputs, "\nops " ops as numbered, "\nkeeps " dies as kept, "\nreads " reads, "\nhash " hash,
 });
 form!(struct Input { "%" value, ": " dtype, " " shape, " " state });
 form!(enum InputState {
@@ -38,8 +40,8 @@ mod inputs {
         to.known.begin("%");
         lines::write(inputs, to);
         for input in inputs {
-            to.known
-                .meet(input.value, (input.dtype, input.shape.clone()));
+            let tensor = (input.dtype, input.shape.clone());
+            to.known.meet(input.value, tensor);
         }
     }
 
@@ -47,8 +49,8 @@ mod inputs {
         from.known.begin("%");
         let inputs: Vec<Input> = lines::read(from)?;
         for input in &inputs {
-            from.known
-                .meet(input.value, (input.dtype, input.shape.clone()));
+            let tensor = (input.dtype, input.shape.clone());
+            from.known.meet(input.value, tensor);
         }
         Ok(inputs)
     }
@@ -67,9 +69,16 @@ pub(super) mod set {
     }
 
     pub(in super::super) fn read(from: &mut Reader<'_>) -> Result<Vec<bool>, Failed> {
+        read_of(from, |from| from.count())
+    }
+
+    pub(super) fn read_of(
+        from: &mut Reader<'_>,
+        count: impl FnOnce(&mut Reader<'_>) -> Result<usize, Failed>,
+    ) -> Result<Vec<bool>, Failed> {
         let set: Vec<u32> = Form::read(from)?;
         from.word("of")?;
-        let mut flags = vec![false; usize::read(from)?];
+        let mut flags = vec![false; count(from)?];
         for number in set {
             match flags.get_mut(number as usize) {
                 Some(flag) => *flag = true,
@@ -80,18 +89,18 @@ pub(super) mod set {
     }
 }
 
-/// Flags by number: those that are not set.
-mod unset {
+/// Whether each value dies: those that do not.
+mod kept {
     use super::*;
 
-    pub(super) fn write(flags: &[bool], to: &mut Writer<'_>) {
-        let flags: Vec<bool> = flags.iter().map(|flag| !flag).collect();
-        set::write(&flags, to);
+    pub(super) fn write(dies: &[bool], to: &mut Writer<'_>) {
+        let kept: Vec<bool> = dies.iter().map(|dies| !dies).collect();
+        set::write(&kept, to);
     }
 
     pub(super) fn read(from: &mut Reader<'_>) -> Result<Vec<bool>, Failed> {
-        let flags = set::read(from)?;
-        Ok(flags.into_iter().map(|flag| !flag).collect())
+        let kept = set::read_of(from, |from| from.num_tensors())?;
+        Ok(kept.into_iter().map(|kept| !kept).collect())
     }
 }
 
@@ -204,7 +213,8 @@ form!(struct Unit { "" number, " " owner });
 form!(struct Visits { "of ops " of_op, "\nof units " unit, "\nunits " units as numbered });
 form!(struct Stages { "of " pipeline, "\nops " of_op, "\nhomes " homes });
 
-/// Writes a tensor of an operation: its number, with type and shape where they are not known.
+/// Writes a tensor of an operation: its number, with type and shape where they are not known. A slot of which the shape
+/// alone is read is none: it has no number.
 pub fn write_tensor(tensor: Tensor<'_>, to: &mut Writer<'_>) {
     let Tensor {
         id,
@@ -212,10 +222,14 @@ pub fn write_tensor(tensor: Tensor<'_>, to: &mut Writer<'_>) {
         dtype,
         last_use,
     } = tensor;
-    let last = if last_use { "!" } else { "" };
-    to.put(&format!("{}{id}{last}", to.known.sign));
+    let name = match id {
+        Slot::MAX => "shape".to_string(),
+        id => format!("{}{id}", to.known.sign),
+    };
+    to.put(&name);
+    to.put(if last_use { "!" } else { "" });
     let found = (dtype, shape.to_vec());
-    if to.known.tensor(id) != Some(&found) {
+    if to.known.tensors.get(&id) != Some(&found) {
         to.put(": ");
         dtype.write(to);
         to.put(" ");
@@ -232,20 +246,29 @@ pub fn read_tensor<T>(
     from: &mut Reader<'_>,
     make: impl FnOnce(Tensor<'_>) -> T,
 ) -> Result<T, Failed> {
-    from.word(from.known.sign)?;
-    let id = u32::read(from)?;
-    let last_use = from.has("!");
-    if from.has(":") {
-        let found = (Form::read(from)?, Form::read(from)?);
-        from.known.meet(id, found);
-    }
-    let Some((dtype, shape)) = from.known.tensor(id) else {
-        return from.fail("a type and a shape");
+    let id = match from.has("shape") {
+        true => Slot::MAX,
+        false => {
+            from.word(from.known.sign)?;
+            let end = from.known.num_tensors.unwrap_or(Slot::MAX);
+            let number = |digits: &str| digits.parse().ok().filter(|id| *id < end);
+            from.token("the number of a tensor", |c| c.is_ascii_digit(), number)?
+        }
     };
-    Ok(make(Tensor {
+    let last_use = from.has("!");
+    let (dtype, shape) = match from.has(":") {
+        true => (Form::read(from)?, Form::read(from)?),
+        false => match from.known.tensors.get(&id) {
+            Some(known) => known.clone(),
+            None => return from.fail("a type and a shape"),
+        },
+    };
+    let made = make(Tensor {
         id,
-        shape,
-        dtype: *dtype,
+        shape: &shape,
+        dtype,
         last_use,
-    }))
+    });
+    from.known.meet(id, (dtype, shape));
+    Ok(made)
 }

@@ -154,3 +154,45 @@ fn errors_say_where_what_was_expected() {
     };
     assert_eq!(error.line, half.lines().count(), "{error}");
 }
+
+/// Of a text with a number that none of its tensors has, there is an error, and no memory for as many.
+#[test]
+fn numbers_of_no_tensor_are_refused() {
+    let b = three_layers("fsdp=2", 4);
+    let options = options(&b.mesh);
+    let mut planner = Planner::new(&b.window, &b.mesh, &options);
+    planner.run(None).expect("all passes");
+    let text = print(&planner);
+    let values = format!(" of {}\nreads", b.window.dies.len());
+    let slots = format!("\n  slots {}\n", planner.state.ranks[0].1.plan.num_slots);
+    let many = "expected as many as the text has letters for, found `4294967295`";
+    for (from, to, expected) in [
+        (
+            "linear [s",
+            "linear [s4294967295, s",
+            "the number of a tensor",
+        ),
+        (
+            "linear [s",
+            "linear [s4000000000: f32 [4], s",
+            "the number of a tensor",
+        ),
+        (
+            "linear [%",
+            "linear [%4000000000: f32 [4], %",
+            "expected more than 4000000000",
+        ),
+        (&values, " of 4294967295\nreads", many),
+        (&values, " of 7\nreads", "expected more than "),
+        (&slots, "\n  slots 4294967295\n", many),
+        (&slots, "\n  slots 7\n", "expected more than "),
+    ] {
+        assert!(text.contains(from), "{from}");
+        let wrong = text.replacen(from, to, 1);
+        let Err(error) = parse::<Toy>(&wrong, &b.mesh, &options) else {
+            panic!("{to} is read")
+        };
+        let error = error.to_string();
+        assert!(error.contains(expected), "{to}: {error}");
+    }
+}

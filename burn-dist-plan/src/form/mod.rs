@@ -79,7 +79,9 @@ pub(crate) use state::{parse, print};
 
 use std::sync::Arc;
 
-use crate::ir::{ParamSpec, SlotInfo, Value};
+use rustc_hash::FxHashMap;
+
+use crate::ir::{ParamSpec, Slot, SlotInfo, Value};
 use crate::mesh::{DType, MeshShape};
 use crate::policy::Policy;
 
@@ -131,7 +133,9 @@ pub(crate) struct Known<'a> {
     /// The sign of a tensor: `%` of a value, `s` of a slot.
     pub sign: &'static str,
     /// The type and the shape of each tensor, once they are known.
-    pub tensors: Vec<Option<(DType, Vec<usize>)>>,
+    pub tensors: FxHashMap<u32, (DType, Vec<usize>)>,
+    /// How many tensors there are, once that is known.
+    pub num_tensors: Option<u32>,
     /// The slots of the program that was written or read last.
     pub slots: Vec<SlotInfo>,
     pub values: Arc<[Value]>,
@@ -144,7 +148,8 @@ impl<'a> Known<'a> {
             policies: Vec::new(),
             params: Vec::new(),
             sign: "%",
-            tensors: Vec::new(),
+            tensors: FxHashMap::default(),
+            num_tensors: None,
             slots: Vec::new(),
             values: Vec::new().into(),
         }
@@ -154,18 +159,14 @@ impl<'a> Known<'a> {
     fn begin(&mut self, sign: &'static str) {
         self.sign = sign;
         self.tensors.clear();
+        self.num_tensors = None;
     }
 
-    fn tensor(&self, id: u32) -> Option<&(DType, Vec<usize>)> {
-        self.tensors.get(id as usize)?.as_ref()
-    }
-
+    /// Remembers the type and the shape of a tensor; that of which the shape alone is read has no number to find it by.
     fn meet(&mut self, id: u32, tensor: (DType, Vec<usize>)) {
-        let id = id as usize;
-        if self.tensors.len() <= id {
-            self.tensors.resize(id + 1, None);
+        if id != Slot::MAX {
+            self.tensors.insert(id, tensor);
         }
-        self.tensors[id] = Some(tensor);
     }
 }
 
@@ -326,6 +327,27 @@ impl<'a> Reader<'a> {
         match parse(token) {
             Some(found) => Ok(found),
             None => self.fail_at(start, expected),
+        }
+    }
+
+    /// Reads how many there are of things that the text has something to say of, each: it has more letters.
+    fn count(&mut self) -> Result<usize, Failed> {
+        let (length, digits) = (self.text.len(), |c: char| c.is_ascii_digit());
+        let count = |digits: &str| digits.parse().ok().filter(|count| *count <= length);
+        self.token("as many as the text has letters for", digits, count)
+    }
+
+    /// Reads how many tensors there are, which is more than the number of any that was met.
+    fn num_tensors(&mut self) -> Result<usize, Failed> {
+        self.skip_spaces();
+        let start = self.at;
+        let count = self.count()?;
+        match self.known.tensors.keys().max() {
+            Some(last) if *last as usize >= count => {
+                let expected = format!("more than {last}");
+                self.fail_at(start, expected)
+            }
+            _ => Ok(count),
         }
     }
 

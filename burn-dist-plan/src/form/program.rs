@@ -61,8 +61,9 @@ mod slots {
 
     fn known(slots: &[SlotInfo], known: &mut super::super::Known<'_>) {
         known.begin("s");
-        let tensor = |slot: &SlotInfo| Some((slot.dtype, slot.layout.shape()));
-        known.tensors = slots.iter().map(tensor).collect();
+        let tensor = |slot: &SlotInfo| (slot.dtype, slot.layout.shape());
+        known.tensors = (0..).zip(slots.iter().map(tensor)).collect();
+        known.num_tensors = Some(slots.len() as Slot);
         known.slots = slots.to_vec();
     }
 

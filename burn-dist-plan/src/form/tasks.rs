@@ -16,7 +16,7 @@ use crate::{AxisRedundancy, FewRows, Fused, Redundancy};
 
 form!(struct Lowered<O> { "" plan, "\nvisits of tasks " visits, "\nactions of slots " actions });
 form!(struct RankPlan<O> {
-    "tasks " tasks as local, "\nslots " num_slots, "\npaths " paths, "\nclasses " classes, "\nstorage " storage,
+    "tasks " tasks as local, "\nslots " num_slots as slots, "\npaths " paths, "\nclasses " classes, "\nstorage " storage,
     "\nindexed " indexed, "\nactions " actions, "\nroom " room or 0,
 });
 form!(struct Indexed { "" op, " of " shape, " dim " dim, " from " start });
@@ -87,6 +87,19 @@ pub(super) mod local {
     ) -> Result<Vec<Task<O>>, Failed> {
         from.known.begin("s");
         lines::read(from)
+    }
+}
+
+/// The number of slots, after the tasks that have them.
+mod slots {
+    use super::*;
+
+    pub(super) fn write(num_slots: &u32, to: &mut Writer<'_>) {
+        num_slots.write(to);
+    }
+
+    pub(super) fn read(from: &mut Reader<'_>) -> Result<u32, Failed> {
+        Ok(from.num_tensors()? as u32)
     }
 }
 

@@ -31,3 +31,25 @@ impl Owner {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A shard axis does what the policy says, but never splits what stays whole.
+    #[test]
+    fn what_stays_whole_is_replicated() {
+        let policy = Arc::new(Policy {
+            strategy: ShardStrategy::Optim,
+            ..Policy::default()
+        });
+        for (is_whole, expected) in [
+            (false, ShardStrategy::Optim),
+            (true, ShardStrategy::Replicate),
+        ] {
+            let policy = policy.clone();
+            let owner = Owner { policy, is_whole };
+            assert_eq!(owner.strategy_over(AxisIndex(0)), expected);
+        }
+    }
+}

@@ -396,3 +396,44 @@ impl fmt::Display for Instruction {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mesh::DType::{BF16, F16, F32, I32};
+
+    #[test]
+    fn a_value_is_of_an_operand_or_of_an_instruction() {
+        let typed = |dtype| Typed {
+            instruction: Instruction::Cast(0),
+            dtype,
+        };
+        let formula = Formula {
+            operands: vec![F32, BF16],
+            instructions: vec![typed(I32), typed(F16)],
+            results: Vec::new(),
+        };
+        let dtypes = (0..4).map(|register| formula.dtype(register));
+        assert_eq!(dtypes.collect::<Vec<_>>(), [F32, BF16, I32, F16]);
+    }
+
+    #[test]
+    fn a_result_has_the_dims_that_are_kept() {
+        let cases = [
+            (Keep::Each(Extent::Elements), [2, 3, 4]),
+            (Keep::Each(Extent::Rows), [2, 3, 1]),
+            (Keep::OverRows(Fold::Sum), [1, 1, 4]),
+            (Keep::OverAll(Fold::Sum, Extent::Elements), [1, 1, 1]),
+        ];
+        let region = Region {
+            space: vec![2, 3, 4],
+            spans: Vec::new(),
+            formula: Formula::default(),
+            scalars: 0,
+            keeps: cases.map(|(keep, _)| keep).to_vec(),
+        };
+        for (index, (keep, shape)) in cases.into_iter().enumerate() {
+            assert_eq!(region.result_shape(index), shape, "{keep:?}");
+        }
+    }
+}

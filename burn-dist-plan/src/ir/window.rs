@@ -130,3 +130,24 @@ impl<O: Op> Window<O> {
             .collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::toy::Builder;
+
+    #[test]
+    fn whatever_a_window_has_takes_bytes() {
+        let mut b = Builder::new("dp=2");
+        let mut before = b.window.bytes();
+        let grows = |b: &Builder, before: &mut usize| {
+            let now = b.window.bytes();
+            assert!(std::mem::replace(before, now) < now);
+        };
+        let x = b.data(&[2]);
+        grows(&b, &mut before);
+        b.exp(x);
+        grows(&b, &mut before);
+        b.window.dies.push(true);
+        grows(&b, &mut before);
+    }
+}

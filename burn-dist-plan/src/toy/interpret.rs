@@ -310,7 +310,7 @@ pub(super) fn run(op: &Toy, inputs: &[Array], stream: &mut u64) -> Array {
             out
         }
         (Kind::Scale(slot), [a]) => a.map(|x| x * field::scalar(*slot)),
-        (Kind::Cast | Kind::Mark(_), [a]) => a.clone(),
+        (Kind::Cast | Kind::Mark(_), [a]) | (Kind::Like, [_, a]) => a.clone(),
         (Kind::Meet, [x, y]) => x.matmul(&y.transposed().matmul(y, &square(y)), shape),
         (Kind::MeetBack, [x, y]) => y.matmul(&x.transposed().matmul(x, &square(x)), shape),
         (Kind::Float8(op), _) => float8(*op, inputs, shape),

@@ -73,3 +73,34 @@ fn a_product_has_its_operands_and_their_scales() {
     assert_eq!(of_rank.num_operands(), Some(2));
     assert_eq!(Float8Op::Stack.num_operands(), None);
 }
+
+/// A product in 8 bits stands for that of a layer: it has its place in a backward, and its flops.
+#[test]
+fn products_are_known_as_those_of_layers() {
+    use crate::ir::Op;
+    use crate::toy::{Builder, Kind};
+    let [x, w, y]: [&[usize]; 3] = [&[2, 3, 4], &[4, 5], &[2, 3, 5]];
+    for (product, kind, operands, out) in [
+        (Product::Forward, Kind::Linear, [x, w], y),
+        (Product::Input, Kind::LinearX, [w, y], x),
+        (Product::Weight, Kind::LinearW, [x, y], w),
+    ] {
+        let mut b = Builder::new("");
+        let inputs = operands.map(|shape| b.data(shape));
+        b.op(kind, &inputs, out);
+        let layer = &b.window.ops[0];
+        let op = Float8Op::Product {
+            product,
+            scales: [ScaleOf::Tensor; 2],
+            formats: [Fp8::E4M3; 2],
+        };
+        assert_eq!(op.traits().adjoint, layer.traits().adjoint, "{product:?}");
+        let scale: &[usize] = &[1];
+        let shapes = Shapes {
+            inputs: [&operands[..], &[scale; 2]].concat(),
+            outputs: vec![out],
+        };
+        assert_eq!(op.product_flops(&shapes), Some(2.0 * (6 * 4 * 5) as f64));
+        assert_eq!(layer.product_flops(), op.product_flops(&shapes));
+    }
+}

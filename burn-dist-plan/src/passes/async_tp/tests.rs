@@ -184,20 +184,40 @@ fn why_something_stays_whole_is_said() {
     );
 }
 
+/// A product of rows that are gathered over so many ranks, with so many terms.
+fn gathered(parts: usize, terms: usize) -> Builder {
+    let mut b = Builder::new(&format!("tp={parts}"));
+    let tp = b.mesh.axis("tp").expect("an axis");
+    let mut spec = Builder::spec("up", &[terms, 4096], Some("layer"));
+    spec.layout.dims[1].factors[0].axes = vec![tp];
+    let up = b.param(spec);
+    let layout = Layout::parse("[{tp}, -]", &b.mesh, Some(&[4096, terms])).expect("a layout");
+    let x = b.placed(&[4096, terms], layout);
+    let y = b.linear(x, up);
+    b.survive(y);
+    b
+}
+
+/// Where a result of few terms is put together for longer than it is computed, no transfer is worth hiding.
+#[test]
+fn what_takes_more_time_in_chunks_stays_whole() {
+    for links in ["tp:latency_us=1,gbps=3600", "tp:latency_us=1000,gbps=0.001"] {
+        let b = gathered(2, 8);
+        let options = PlanOptions {
+            links: links.parse().expect("links"),
+            ..options(&b.mesh)
+        };
+        let plan = plan(&b.window, &b.mesh, &options).expect("a plan");
+        let whys: Vec<_> = plan.overlaps.iter().map(|overlap| overlap.whole).collect();
+        assert_eq!(whys, [Some("in chunks it would take longer")], "{links}");
+    }
+}
+
 /// Where a product takes as long as the transfer, it is cut into chunks: on two ranks as on eight.
 #[test]
 fn what_takes_less_time_in_chunks_is_cut() {
     for parts in [2, 4, 8] {
-        let mesh = format!("tp={parts}");
-        let mut b = Builder::new(&mesh);
-        let tp = b.mesh.axis("tp").expect("an axis");
-        let mut spec = Builder::spec("up", &[4096, 4096], Some("layer"));
-        spec.layout.dims[1].factors[0].axes = vec![tp];
-        let up = b.param(spec);
-        let layout = Layout::parse("[{tp}, -]", &b.mesh, Some(&[4096, 4096])).expect("a layout");
-        let x = b.placed(&[4096, 4096], layout);
-        let y = b.linear(x, up);
-        b.survive(y);
+        let b = gathered(parts, 4096);
         let fast = PlanOptions {
             links: "tp:latency_us=1,gbps=3600".parse().expect("links"),
             ..options(&b.mesh)

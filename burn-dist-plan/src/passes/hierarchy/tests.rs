@@ -1,5 +1,9 @@
 use super::*;
+use crate::PlanOptions;
 use crate::mesh::Nodes;
+use crate::planner::Planner;
+use crate::tests::three_layers;
+use crate::toy::options;
 
 const COMPOSED: [Kind; 3] = [Kind::AllReduce, Kind::ReduceScatter, Kind::AllGather];
 const TWO_OF_FOUR: Split = Split {
@@ -77,4 +81,27 @@ fn composing_pays_where_its_stages_together_take_less_than_a_flat_call() {
         }
         assert!(answers.iter().all(|count| *count > 0), "{kind:?}");
     }
+}
+
+#[test]
+fn what_is_not_composed_keeps_why() {
+    let b = three_layers("fsdp=4", 8);
+    let options = PlanOptions {
+        topology: Nodes::Each(2).topology(4, &[]).expect("nodes"),
+        hierarchy_bytes_min: Some(u64::MAX),
+        ..options(&b.mesh)
+    };
+    let mut planner = Planner::new(&b.window, &b.mesh, &options);
+    planner.run(Some("hierarchy")).expect("a pass");
+    let program = &planner.state.programs[0];
+    let alone = program.steps.iter().filter_map(|step| match step {
+        ProgramStep::Move(step) => Some(step),
+        _ => None,
+    });
+    let moves = alone.chain(program.launched().map(|(_, step)| step));
+    let over_nodes = moves.filter(|step| step.step.kind.collective().is_some());
+    let flat = OnNodes::Flat("so small that more calls take longer");
+    let found: Vec<OnNodes> = over_nodes.map(|step| step.on_nodes).collect();
+    assert_eq!(found, vec![flat; found.len()]);
+    assert!(found.len() > 3);
 }

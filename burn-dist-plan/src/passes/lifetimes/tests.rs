@@ -2,7 +2,11 @@
 
 use super::*;
 use crate::form;
-use crate::toy::Toy;
+use crate::plan;
+use crate::plan::Plan;
+use crate::policy::{Offload, Policy};
+use crate::tests::three_layers;
+use crate::toy::{Toy, options};
 
 fn after(tasks: &str) -> Vec<Task<Toy>> {
     let mut plan = form::rank::<Toy>(tasks).expect("tasks");
@@ -100,4 +104,27 @@ fn slots_of_collectives_go_once_they_are_done() {
     };
     let expected = form::rank::<Toy>(&tasks(true, "\nfree s1", " take")).expect("tasks");
     assert_eq!(after(&tasks(false, "", "")), expected.tasks);
+}
+
+/// A policy allows the ranks as much of the host as they need, and no byte less.
+#[test]
+fn the_host_has_room_for_what_it_is_asked_for() {
+    let planned = |limit: Option<u64>| {
+        let mut offload: Offload = "optimizer,params".parse().expect("a policy");
+        offload.host_bytes_max = limit;
+        let b = three_layers("fsdp=2", 4).under(Policy {
+            offload,
+            ..Policy::default()
+        });
+        plan(&b.window, &b.mesh, &options(&b.mesh))
+    };
+    let asked = |planned: &Plan<Toy>| planned.memory.iter().map(|rank| rank.host_peak_bytes).sum();
+    let needed: u64 = asked(&planned(None).expect("a plan"));
+    assert!(needed > 0);
+    assert!(planned(Some(needed)).is_ok());
+    let error = planned(Some(needed - 1)).expect_err("a byte is missing");
+    assert!(
+        matches!(error, PlanError::HostMemory { asked, limit, .. } if (asked, limit) == (needed, needed - 1)),
+        "{error}"
+    );
 }

@@ -1,5 +1,6 @@
 //! Reductions hide behind the work of a unit, in however many goes they are done.
 
+use super::{Bucket, launch_last_early};
 use crate::clock::{Hardware, simulate};
 use crate::ir::ProgramStep;
 use crate::mesh::Rank;
@@ -99,4 +100,31 @@ fn both_reductions_have_the_work_of_a_unit() {
     let second = between("dp=2,fsdp=2", reduces);
     let mut both = second[units].iter().zip(&without[units]);
     assert!(both.all(|(second, first)| second >= first), "{second:?}");
+}
+
+/// The last reductions of six gradients of one size: those that have four fifths of the bytes before the last one, the
+/// rest of these, and the last one.
+#[test]
+fn the_last_reductions_start_in_three_goes() {
+    for scatters in [false, true] {
+        let bucket = Bucket {
+            members: (10..16).collect(),
+            place: 15,
+            scatters,
+            ..Bucket::default()
+        };
+        let buckets = launch_last_early(vec![bucket], |member| member, |_| 8);
+        let mut goes: Vec<_> = buckets
+            .iter()
+            .map(|of| (of.place, of.members.clone()))
+            .collect();
+        goes.sort();
+        let expected = [(13, vec![10, 11, 12, 13]), (14, vec![14]), (15, vec![15])];
+        assert_eq!(goes, expected);
+        assert!(
+            buckets
+                .iter()
+                .all(|of| of.is_last && of.scatters == scatters)
+        );
+    }
 }
