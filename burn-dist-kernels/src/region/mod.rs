@@ -61,7 +61,10 @@ use burn_dist_plan::region::{Number, Region};
 
 pub use copy::{Array, concat, copy};
 pub use error::RegionError;
+// What attention computes with, too.
+pub(crate) use functions::{Double, Instructions, Portable, Single};
 pub use level::Level;
+pub(crate) use level::Loop;
 pub use memory::{Memory, Operand, Output};
 use program::Program;
 

@@ -154,19 +154,25 @@ fn magnitude(x: f32) -> u32 {
     x.to_bits() & 0x7fff_ffff
 }
 
-/// The largest or smallest of numbers, so that a lane waits for one instruction and not for three, and beside it the
-/// largest magnitude, by which [`Lanes::with_nans`] finds where there was a NaN.
+/// The largest or smallest of numbers, and beside it the largest magnitude, by which [`Lanes::with_nans`] finds where
+/// there was a NaN: so a comparison is one instruction and not three. Of equal numbers the later one stays, whichever are
+/// compared first: four numbers of a lane are compared before the lane waits for them.
 #[inline(always)]
 fn bounds(to: &mut Lanes, x: &Block, made: impl Fn(f32, f32) -> f32) {
+    const {
+        assert!(BLOCK.is_multiple_of(4 * LANES));
+    }
     let Lanes {
         mut values,
         mut magnitudes,
     } = *to;
-    for part in 0..BLOCK / LANES {
+    for four in 0..BLOCK / LANES / 4 {
         for lane in 0..LANES {
-            let x = x[part * LANES + lane];
-            values[lane] = made(values[lane], x);
-            magnitudes[lane] = magnitudes[lane].max(magnitude(x));
+            let x = |part: usize| x[(four * 4 + part) * LANES + lane];
+            let found = made(made(x(0), x(1)), made(x(2), x(3)));
+            values[lane] = made(values[lane], found);
+            let found = |part: usize| magnitude(x(part)).max(magnitude(x(part + 1)));
+            magnitudes[lane] = magnitudes[lane].max(found(0).max(found(2)));
         }
     }
     *to = Lanes { values, magnitudes };

@@ -1,7 +1,7 @@
 //! Instructions that loops are compiled with, where they are not those of plain arithmetic.
 
 /// Instructions of a processor, or plain arithmetic that has the same bits.
-pub(in crate::region) trait Instructions: Copy {
+pub(crate) trait Instructions: Copy {
     /// True if the processor has AVX.
     const AVX: bool;
 
@@ -13,7 +13,7 @@ pub(in crate::region) trait Instructions: Copy {
 /// be compiled for it, it is a call.
 #[derive(Clone, Copy, Debug)]
 #[cfg(any(test, target_arch = "aarch64", target_feature = "fma"))]
-pub(in crate::region) struct Own;
+pub(crate) struct Own;
 
 #[cfg(any(test, target_arch = "aarch64", target_feature = "fma"))]
 impl Instructions for Own {
@@ -28,7 +28,7 @@ impl Instructions for Own {
 /// The processor's own instructions, AVX among them.
 #[derive(Clone, Copy, Debug)]
 #[cfg(target_arch = "x86_64")]
-pub(in crate::region) struct WithAvx;
+pub(crate) struct WithAvx;
 
 #[cfg(target_arch = "x86_64")]
 impl Instructions for WithAvx {
@@ -42,7 +42,7 @@ impl Instructions for WithAvx {
 
 /// Plain arithmetic of f64, for processors that have no such instruction.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::region) struct Plain;
+pub(crate) struct Plain;
 
 impl Instructions for Plain {
     const AVX: bool = false;
@@ -79,10 +79,10 @@ impl Instructions for Plain {
 
 /// How loops are rounded that are compiled for every processor of the target.
 #[cfg(any(target_arch = "aarch64", target_feature = "fma"))]
-pub(in crate::region) type Portable = Own;
+pub(crate) type Portable = Own;
 /// How loops are rounded that are compiled for every processor of the target.
 #[cfg(not(any(target_arch = "aarch64", target_feature = "fma")))]
-pub(in crate::region) type Portable = Plain;
+pub(crate) type Portable = Plain;
 
 #[cfg(test)]
 mod tests {

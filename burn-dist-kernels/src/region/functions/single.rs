@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use super::instructions::Instructions;
 
 /// Functions of f32, each under the name that mathematics gives it, and [how they round](Instructions).
-pub(in crate::region) struct Single<I>(PhantomData<I>);
+pub(crate) struct Single<I>(PhantomData<I>);
 
 /// Adding and subtracting it rounds to a whole number, which is then in the lowest bits.
 const ROUND: f32 = 12_582_912.0;
@@ -36,7 +36,7 @@ macro_rules! polynomial {
 )]
 impl<I: Instructions> Single<I> {
     #[inline(always)]
-    pub(in crate::region) fn exp(x: f32) -> f32 {
+    pub(crate) fn exp(x: f32) -> f32 {
         // ln 2 in two parts.
         const LN_2: [f32; 2] = [0.693_359_375, -2.121_944_4e-4];
         // Below, the result is zero; above, infinite. NaN stays.
@@ -67,7 +67,7 @@ impl<I: Instructions> Single<I> {
     }
 
     #[inline(always)]
-    pub(in crate::region) fn sigmoid(x: f32) -> f32 {
+    pub(crate) fn sigmoid(x: f32) -> f32 {
         let e = Self::exp(-x.abs());
         // Chosen by bits: of a choice between floats the compiler makes two quotients.
         let below = (x.to_bits() as i32 >> 31) as u32;
@@ -81,7 +81,7 @@ impl<I: Instructions> Single<I> {
     }
 
     #[inline(always)]
-    pub(in crate::region) fn tanh(x: f32) -> f32 {
+    pub(crate) fn tanh(x: f32) -> f32 {
         let magnitude = x.abs();
         let z = x * x;
         let small = fused_polynomial!(
@@ -100,7 +100,7 @@ impl<I: Instructions> Single<I> {
     /// For magnitudes up to 1 a fit of `erf(x) / x` in x^2, to 1e-9; above, of `-ln(1 - erf(x))`, to 2e-8 (on 1 to 4,
     /// where erf is 1 to the last bit).
     #[inline(always)]
-    pub(in crate::region) fn erf(x: f32) -> f32 {
+    pub(crate) fn erf(x: f32) -> f32 {
         let magnitude = x.abs();
         let z = x * x;
         let rest = fused_polynomial!(
@@ -160,7 +160,7 @@ impl<I: Instructions> Single<I> {
     }
 
     #[inline(always)]
-    pub(in crate::region) fn log(x: f32) -> f32 {
+    pub(crate) fn log(x: f32) -> f32 {
         let made = Self::log_wide(f64::from(x)) as f32;
         let made = if x == 0.0 { f32::NEG_INFINITY } else { made };
         let made = if x < 0.0 { f32::NAN } else { made };
@@ -169,7 +169,7 @@ impl<I: Instructions> Single<I> {
     }
 
     #[inline(always)]
-    pub(in crate::region) fn log1p(x: f32) -> f32 {
+    pub(crate) fn log1p(x: f32) -> f32 {
         let wide = f64::from(x);
         let sum = 1.0 + wide;
         // What the sum has lost.
@@ -208,7 +208,7 @@ impl<I: Instructions> Single<I> {
 
     /// Special cases are as IEEE 754 and C have them.
     #[inline(always)]
-    pub(in crate::region) fn pow(x: f32, y: f32) -> f32 {
+    pub(crate) fn pow(x: f32, y: f32) -> f32 {
         let magnitude = x.abs();
         let log = Self::log_wide(f64::from(magnitude));
         let log = if magnitude == 0.0 {
@@ -275,11 +275,11 @@ impl<I: Instructions> Single<I> {
     }
 
     /// Angles of this magnitude and more are [`Double`](super::Double)'s.
-    pub(in crate::region) const ANGLE_MAX: f32 = 1e8;
+    pub(crate) const ANGLE_MAX: f32 = 1e8;
 
     /// The angle is below [`Self::ANGLE_MAX`].
     #[inline(always)]
-    pub(in crate::region) fn sin(x: f32) -> f32 {
+    pub(crate) fn sin(x: f32) -> f32 {
         let (turns, r) = Self::turned(x);
         let (sin, cos) = (Self::sin_of_rest(r), Self::cos_of_rest(r));
         let made = if turns & 1 == 0 { sin } else { cos };
@@ -289,7 +289,7 @@ impl<I: Instructions> Single<I> {
 
     /// The angle is below [`Self::ANGLE_MAX`].
     #[inline(always)]
-    pub(in crate::region) fn cos(x: f32) -> f32 {
+    pub(crate) fn cos(x: f32) -> f32 {
         let (turns, r) = Self::turned(x);
         let (sin, cos) = (Self::sin_of_rest(r), Self::cos_of_rest(r));
         let made = if turns & 1 == 0 { cos } else { sin };
@@ -302,7 +302,7 @@ impl<I: Instructions> Single<I> {
 
     /// The angle is below [`Self::ANGLE_MAX`].
     #[inline(always)]
-    pub(in crate::region) fn tan(x: f32) -> f32 {
+    pub(crate) fn tan(x: f32) -> f32 {
         let (turns, r) = Self::turned(x);
         let (sin, cos) = (Self::sin_of_rest(r), Self::cos_of_rest(r));
         let (above, below) = if turns & 1 == 0 {
