@@ -4,6 +4,8 @@
 pub(crate) trait Instructions: Copy {
     /// True if the processor has AVX.
     const AVX: bool;
+    /// True if it has an instruction that multiplies and adds, rounding once.
+    const FUSES: bool;
 
     /// Returns `x * y + z`, rounded once.
     fn fused(x: f32, y: f32, z: f32) -> f32;
@@ -18,6 +20,7 @@ pub(crate) struct Own;
 #[cfg(any(test, target_arch = "aarch64", target_feature = "fma"))]
 impl Instructions for Own {
     const AVX: bool = false;
+    const FUSES: bool = true;
 
     #[inline(always)]
     fn fused(x: f32, y: f32, z: f32) -> f32 {
@@ -33,6 +36,7 @@ pub(crate) struct WithAvx;
 #[cfg(target_arch = "x86_64")]
 impl Instructions for WithAvx {
     const AVX: bool = true;
+    const FUSES: bool = true;
 
     #[inline(always)]
     fn fused(x: f32, y: f32, z: f32) -> f32 {
@@ -46,6 +50,7 @@ pub(crate) struct Plain;
 
 impl Instructions for Plain {
     const AVX: bool = false;
+    const FUSES: bool = false;
 
     /// The product is exact in f64. Its sum is rounded to odd: to the neighbour whose last bit is 1 where it is not
     /// exact, so that rounding to f32 afterwards sees on which side of a half the exact sum lies.
