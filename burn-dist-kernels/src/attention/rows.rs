@@ -1,7 +1,7 @@
 //! The inner loops over rows of scores, compiled for the vectors of the machine at hand.
 //!
-//! Sums run in a fixed number of lanes, and exponentials are those of [regions](crate::region), so that results have the
-//! same bits on every machine.
+//! Sums run in a fixed number of lanes, and exponentials are those of [regions](crate::region), so that results have
+//! the same bits on every machine.
 
 use pulp::NullaryFnOnce;
 
@@ -140,7 +140,10 @@ mod tests {
     fn exp_of_what_is_hidden_is_zero_and_of_nan_nan() {
         let mut row = [f32::NEG_INFINITY, -1e30, 0.0, f32::NAN, -f32::NAN];
         f32::exp_each(&mut row, 0.0);
-        assert_eq!(row[..3].iter().map(|x| x.to_bits()).collect::<Vec<_>>(), [0, 0, 1f32.to_bits()]);
+        assert_eq!(
+            row[..3].iter().map(|x| x.to_bits()).collect::<Vec<_>>(),
+            [0, 0, 1f32.to_bits()]
+        );
         assert!(row[3..].iter().all(|x| x.is_nan()));
     }
 
