@@ -2,6 +2,7 @@
 
 use super::rows::Rows;
 use super::view::Matrix;
+use crate::region::{Double, Portable, Single};
 
 /// A number that attention computes in.
 pub trait Real: Rows + Copy + Send + Sync + PartialOrd + 'static {
@@ -25,7 +26,7 @@ pub trait Real: Rows + Copy + Send + Sync + PartialOrd + 'static {
 }
 
 macro_rules! real {
-    ($type:ty) => {
+    ($type:ty, $log:path) => {
         impl Real for $type {
             const ZERO: Self = 0.0;
             const ONE: Self = 1.0;
@@ -40,7 +41,7 @@ macro_rules! real {
                 self * other
             }
             fn log(self) -> Self {
-                self.ln()
+                $log(self)
             }
             fn inverse(self) -> Self {
                 self.recip()
@@ -48,8 +49,8 @@ macro_rules! real {
         }
     };
 }
-real!(f32);
-real!(f64);
+real!(f32, Single::<Portable>::log);
+real!(f64, Double::log);
 
 /// Writes `factor * a b` to rows of `out`, or adds it to them.
 pub(super) fn product<T: Real>(

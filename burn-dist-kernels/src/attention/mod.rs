@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A result depends on its own batch element and group of heads alone, and on sizes: not on threads, nor on how batches
-//! and heads are split over ranks.
+//! and heads are split over ranks. Exponentials and logarithms are those of [regions](crate::region).
 //!
 //! # Source
 //! Dao, "FlashAttention-2" (arXiv:2307.08691), sections 3.1 and 3.2; Ainslie et al., "GQA" (arXiv:2305.13245) for groups

@@ -1,8 +1,11 @@
 //! The inner loops over rows of scores, compiled for the vectors of the machine at hand.
 //!
-//! Sums run in a fixed number of lanes and nothing is fused, so that results have the same bits on every machine.
+//! Sums run in a fixed number of lanes, and exponentials are those of [regions](crate::region), so that results have
+//! the same bits on every machine.
 
-use pulp::{Arch, NullaryFnOnce};
+use pulp::NullaryFnOnce;
+
+use crate::region::{Double, Instructions, Level, Loop, Single};
 
 /// Lanes of sums and maxima.
 const LANES: usize = 16;
@@ -48,15 +51,15 @@ macro_rules! rows {
                             .fold(<$type>::NEG_INFINITY, |a, b| larger(a, *b))
                     }
                 }
-                Arch::new().dispatch(Largest(row))
+                Level::best().run(Largest(row))
             }
 
             fn exp_sum(row: &mut [Self], shift: Self) -> Self {
                 struct ExpSum<'a>(&'a mut [$type], $type);
-                impl NullaryFnOnce for ExpSum<'_> {
+                impl Loop for ExpSum<'_> {
                     type Output = $type;
                     #[inline(always)]
-                    fn call(self) -> $type {
+                    fn call<I: Instructions>(self) -> $type {
                         let mut lanes = [0.0; LANES];
                         let (blocks, rest) = self.0.as_chunks_mut::<LANES>();
                         for block in blocks {
@@ -79,21 +82,21 @@ macro_rules! rows {
                         lanes[0]
                     }
                 }
-                Arch::new().dispatch(ExpSum(row, shift))
+                Level::best().run_fused(ExpSum(row, shift))
             }
 
             fn exp_each(row: &mut [Self], shift: Self) {
                 struct Exp<'a>(&'a mut [$type], $type);
-                impl NullaryFnOnce for Exp<'_> {
+                impl Loop for Exp<'_> {
                     type Output = ();
                     #[inline(always)]
-                    fn call(self) {
+                    fn call<I: Instructions>(self) {
                         for x in self.0 {
                             *x = $exp(*x - self.1);
                         }
                     }
                 }
-                Arch::new().dispatch(Exp(row, shift));
+                Level::best().run_fused(Exp(row, shift));
             }
 
             fn scale(row: &mut [Self], factor: Self) {
@@ -107,7 +110,7 @@ macro_rules! rows {
                         }
                     }
                 }
-                Arch::new().dispatch(Scale(row, factor));
+                Level::best().run(Scale(row, factor));
             }
 
             fn softmax_backward(gradients: &mut [Self], weights: &[Self], mean: Self) {
@@ -121,69 +124,27 @@ macro_rules! rows {
                         }
                     }
                 }
-                Arch::new().dispatch(Softmax(gradients, weights, mean));
+                Level::best().run(Softmax(gradients, weights, mean));
             }
         }
     };
 }
-rows!(f32, exp);
-rows!(f64, f64::exp);
-
-/// Returns e to the power of `x`, which is not positive but for rounding: to 2e-7 of it, below the least normal number
-/// zero. In plain arithmetic, so that a loop of it runs in vectors.
-#[inline(always)]
-fn exp(x: f32) -> f32 {
-    // x = n ln 2 + r with |r| <= ln 2 / 2; adding 1.5 * 2^23 rounds to a whole number, which is in the lowest bits.
-    const ROUND: f32 = 12_582_912.0;
-    // ln 2 in two parts, the first of which has zeros at its end: n times it is exact.
-    const LN_2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
-    // 1 / k! for the powers from 7 down.
-    const TERMS: [f32; 6] = [
-        1.0 / 5040.0,
-        1.0 / 720.0,
-        1.0 / 120.0,
-        1.0 / 24.0,
-        1.0 / 6.0,
-        0.5,
-    ];
-    let bounded = if x < -87.0 { -87.0 } else { x };
-    let shifted = bounded * std::f32::consts::LOG2_E + ROUND;
-    let n = shifted - ROUND;
-    let r = (bounded - n * LN_2[0]) - n * LN_2[1];
-    let mut sum = TERMS[0];
-    sum = sum * r + TERMS[1];
-    sum = sum * r + TERMS[2];
-    sum = sum * r + TERMS[3];
-    sum = sum * r + TERMS[4];
-    sum = sum * r + TERMS[5];
-    let power = (sum * r * r + r) + 1.0;
-    // The low bits of `shifted` are those of n, so the shift puts n into the exponent.
-    let scaled = f32::from_bits((shifted.to_bits() << 23).wrapping_add(power.to_bits()));
-    let scaled = if power.is_nan() { power } else { scaled };
-    if x < -87.0 { 0.0 } else { scaled }
-}
+rows!(f32, Single::<I>::exp);
+rows!(f64, Double::exp);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn exp_is_close_everywhere() {
-        let mut worst = 0f64;
-        for step in 0..=2_000_000u32 {
-            let x = -87.0 + step as f32 * (87.5 / 2_000_000.0);
-            let (found, expected) = (f64::from(exp(x)), f64::from(x).exp());
-            worst = worst.max((found - expected).abs() / expected);
-        }
-        assert!(worst < 2e-7, "{worst:e}");
-    }
-
-    #[test]
     fn exp_of_what_is_hidden_is_zero_and_of_nan_nan() {
-        assert_eq!(exp(f32::NEG_INFINITY).to_bits(), 0);
-        assert_eq!(exp(-1e30), 0.0);
-        assert_eq!(exp(0.0), 1.0);
-        assert!(exp(f32::NAN).is_nan() && exp(-f32::NAN).is_nan());
+        let mut row = [f32::NEG_INFINITY, -1e30, 0.0, f32::NAN, -f32::NAN];
+        f32::exp_each(&mut row, 0.0);
+        assert_eq!(
+            row[..3].iter().map(|x| x.to_bits()).collect::<Vec<_>>(),
+            [0, 0, 1f32.to_bits()]
+        );
+        assert!(row[3..].iter().all(|x| x.is_nan()));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::functions::WithAvx;
 use super::functions::{Instructions, Portable};
 
 /// A loop that knows [what it is compiled with](Instructions).
-pub(super) trait Loop {
+pub(crate) trait Loop {
     type Output;
     fn call<I: Instructions>(self) -> Self::Output;
 }
@@ -82,7 +82,7 @@ impl Level {
 
     /// Runs a loop that knows what it is compiled with.
     #[inline(always)]
-    pub(super) fn run_fused<L: Loop>(self, of: L) -> L::Output {
+    pub(crate) fn run_fused<L: Loop>(self, of: L) -> L::Output {
         match self.0 {
             Of::Portable => of.call::<Portable>(),
             #[cfg(target_arch = "x86_64")]

@@ -5,9 +5,11 @@
 //!
 //! A run goes through its rows in chunks, several times where rows are folded. Instructions of f32 that follow each
 //! other go through a chunk together, block by block, so that values stay in the first cache and the processor computes
-//! quotients of one block beside the sums of the next; each other one is a loop over the chunk. All loops are vectors
-//! (AVX-512, AVX2, NEON, or what the target has), values of rows and constants are read as they are, and short rows run
-//! many at a time. Rows are shared among the threads of rayon's current pool; small regions run on the caller.
+//! quotients of one block beside the sums of the next; each other one is a loop over the chunk. What is cheap is made
+//! again in a later pass through a row, and quotients by one number are found by its inverse, exactly rounded. All
+//! loops are vectors (AVX-512, AVX2, NEON, or what the target has), values of rows and constants are read as they are,
+//! and short rows run many at a time. Rows are shared among the threads of rayon's current pool; small regions run on
+//! the caller.
 //!
 //! # Bits
 //! A result depends on nothing but its operands: not on chunks, threads, strides, the processor or which instructions
@@ -35,6 +37,7 @@
 //! Quantized types, and sums and products of bools. An operand whose rows do not run through memory is gathered,
 //! element by element: where it is large, it is better [copied](copy) before.
 
+mod again;
 mod ahead;
 mod blocks;
 mod casts;
@@ -61,7 +64,10 @@ use burn_dist_plan::region::{Number, Region};
 
 pub use copy::{Array, concat, copy};
 pub use error::RegionError;
+// What attention computes with, too.
+pub(crate) use functions::{Double, Instructions, Portable, Single};
 pub use level::Level;
+pub(crate) use level::Loop;
 pub use memory::{Memory, Operand, Output};
 use program::Program;
 

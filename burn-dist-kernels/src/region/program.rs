@@ -120,6 +120,11 @@ impl Step {
     }
 }
 
+/// Returns the phase of a step: of a fold that before its result's.
+pub(super) fn phase_of(values: &[Value], step: &Step) -> usize {
+    values[step.result].phase - usize::from(matches!(step.what, What::Fold(_)))
+}
+
 /// Returns whether a step makes what is not rounded to 16 bits yet.
 pub(super) fn rounds(what: What) -> bool {
     !matches!(

@@ -1,9 +1,10 @@
 //! The order of a region's steps: which phase they are in, and which buffers they use.
 
+use super::again::made_again;
 use super::blocks::maker::groups;
 use super::kind::Stored;
 use super::program::{
-    Builder, Extent, Leaves, Phase, Program, ResultOf, Step, Store, Value, WHOLE, What,
+    Builder, Extent, Leaves, Phase, Program, ResultOf, Step, Store, Value, WHOLE, What, phase_of,
 };
 
 /// Bytes that chunks of values may take: they pass from the first cache to the second and back as fast as they are
@@ -35,6 +36,7 @@ impl Builder<'_> {
             .into_iter()
             .filter(|step| needed[step.result])
             .collect();
+        let steps = made_again(&mut self.values, operands, &results, steps);
         let num_phases = 1
             + (0..needed.len())
                 .filter(|value| needed[*value])
@@ -213,11 +215,6 @@ impl Builder<'_> {
             results,
         }
     }
-}
-
-/// Returns the phase of a step: of a fold that before its result's.
-fn phase_of(values: &[Value], step: &Step) -> usize {
-    values[step.result].phase - usize::from(matches!(step.what, What::Fold(_)))
 }
 
 /// Where operands are found: those of elements once for each phase, others once.

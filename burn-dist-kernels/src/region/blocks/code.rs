@@ -20,6 +20,8 @@ pub(in crate::region) struct Code {
     pub registers: usize,
     /// Values of rows, and of all elements, that instructions read.
     pub same: Vec<usize>,
+    /// Those of them whose inverses instructions read, by their index.
+    pub inverses: Vec<usize>,
     /// Folds: their values, and how they fold.
     pub folds: Vec<(usize, Fold)>,
     /// Values that others read: their slots are filled.
@@ -52,6 +54,8 @@ pub(in crate::region) enum Make {
         second: Binary,
         is_left: bool,
     },
+    /// The quotient of a value and one that is the same for all of a row, of which it reads the inverse too.
+    Quotient,
     /// The exponential of the difference of two values.
     ExpOfDifference,
     Round(Half),
@@ -75,6 +79,8 @@ pub(in crate::region) enum Read {
     Dense(usize),
     /// The same value for all of a row, by its index.
     Same(usize),
+    /// The inverse of such a value, by its index among those that are read.
+    Inverse(usize),
 }
 
 /// Where it writes.
@@ -103,6 +109,7 @@ impl Code {
             instructions: Vec::new(),
             registers: 0,
             same: Vec::new(),
+            inverses: Vec::new(),
             folds: Vec::new(),
             dense: Vec::new(),
             stores: Vec::new(),

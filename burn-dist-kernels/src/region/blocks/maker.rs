@@ -138,7 +138,10 @@ impl Maker<'_> {
         let mut next = 0;
         for step in &joined {
             let value = &self.values[step.result];
-            let reads = self.places(&step.reads[..step.num_reads]);
+            let mut reads = self.places(&step.reads[..step.num_reads]);
+            if let Make::Quotient = step.make {
+                reads[2] = self.inverse(reads[1]);
+            }
             let is_own = own[step.result] == value.reads && !value.is_kept;
             let mut place = || {
                 next += 1;
@@ -233,6 +236,19 @@ impl Maker<'_> {
         places
     }
 
+    /// Returns where the inverse of a value is that is the same for all of a row.
+    fn inverse(&mut self, place: Read) -> Read {
+        let Read::Same(same) = place else {
+            unreachable!("{place:?} is not the same for a row")
+        };
+        let inverses = &mut self.code.inverses;
+        let found = inverses.iter().position(|inverse| *inverse == same);
+        Read::Inverse(found.unwrap_or_else(|| {
+            inverses.push(same);
+            inverses.len() - 1
+        }))
+    }
+
     /// Joins steps to the one that alone reads them: two functions, or a product and the sum of it.
     fn join(&self, steps: &[Step]) -> Vec<Joined> {
         let plain = Kind {
@@ -276,6 +292,10 @@ impl Maker<'_> {
                 num_reads: step.num_reads,
             };
             match now.make {
+                // Short without what comes before, which would be one with a quotient that is not.
+                Make::Binary(Binary::Div) if values[step.reads[1]].extent != Extent::Element => {
+                    now.make = Make::Quotient;
+                }
                 Make::Binary(second) if arithmetic(second) && is_plain => {
                     let [left, right, _] = step.reads;
                     let sides = [(left, right, false), (right, left, true)];

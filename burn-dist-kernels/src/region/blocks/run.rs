@@ -5,7 +5,7 @@ use std::ops::Range;
 use burn_dist_plan::region::{Fold, ROWS_OF_A_SUM};
 
 use super::code::{BLOCK, Code, Make, ROW_MIN, Read, Target};
-use super::loops::{LANES, Lanes, Ready, Span};
+use super::loops::{LANES, Lanes, Ready, Span, inverse};
 use super::scratch::Scratch;
 use crate::region::ahead::Ahead;
 use crate::region::folds::Folds;
@@ -59,7 +59,8 @@ impl Runner<'_, '_> {
         self.resolve(code, phase, &mut scratch);
         let first = scratch.blocks.first().cast::<f32>();
         let same = first.wrapping_add(code.registers * BLOCK);
-        let rest = same.wrapping_add(code.same.len() * BLOCK);
+        let inverses = same.wrapping_add(code.same.len() * BLOCK);
+        let rest = inverses.wrapping_add(code.inverses.len() * BLOCK);
         let lanes = rest.wrapping_add(REST * BLOCK);
         let (is_first, is_last) = (
             self.column == 0,
@@ -72,6 +73,12 @@ impl Runner<'_, '_> {
                 let to = same.wrapping_add(index * BLOCK).cast::<[f32; BLOCK]>();
                 // SAFETY: the scratch memory has a block there, of nobody else now.
                 unsafe { to.write([value; BLOCK]) };
+            }
+            for (index, of) in code.inverses.iter().enumerate() {
+                let of = same.wrapping_add(of * BLOCK);
+                let to = inverses.wrapping_add(index * BLOCK).cast::<[f32; BLOCK]>();
+                // SAFETY: as above; the value was written just now.
+                unsafe { to.write([inverse(*of); BLOCK]) };
             }
             for (index, (value, fold)) in code.folds.iter().enumerate() {
                 let to = lanes.wrapping_add(index * OF_LANES).cast::<Lanes>();
@@ -127,13 +134,14 @@ impl Runner<'_, '_> {
 
     /// Finds where the blocks of instructions are.
     fn resolve(&mut self, code: &Code, phase: &Phase, scratch: &mut Scratch) {
-        let blocks = code.registers + code.same.len() + REST;
+        let blocks = code.registers + code.same.len() + code.inverses.len() + REST;
         scratch
             .blocks
             .reserve((blocks * BLOCK + code.folds.len() * OF_LANES) * size_of::<f32>());
         let first = scratch.blocks.first().cast::<f32>();
         let same = first.wrapping_add(code.registers * BLOCK);
-        let lanes = same.wrapping_add((code.same.len() + REST) * BLOCK);
+        let inverses = same.wrapping_add(code.same.len() * BLOCK);
+        let lanes = inverses.wrapping_add((code.inverses.len() + REST) * BLOCK);
         for value in &code.dense {
             let (_, most) = self.at(*value);
             self.arena.slots[self.program.values[*value].slot].reserve(most * size_of::<f32>());
@@ -161,6 +169,7 @@ impl Runner<'_, '_> {
                     Read::Nothing => break,
                     Read::Register(register) => Span::still(first.wrapping_add(register * BLOCK)),
                     Read::Same(index) => Span::still(same.wrapping_add(index * BLOCK)),
+                    Read::Inverse(index) => Span::still(inverses.wrapping_add(index * BLOCK)),
                     Read::Dense(value) => Span::moving(self.dense(value, &scratch.parts)),
                 };
             }

@@ -1,12 +1,12 @@
 //! Functions of f64, one number at a time.
 
 /// Functions of f64, each under the name that mathematics gives it.
-pub(in crate::region) struct Double;
+pub(crate) struct Double;
 
 macro_rules! of_libm {
     ($($name:ident = $of:ident),* $(,)?) => {
         $(#[inline]
-        pub(in crate::region) fn $name(x: f64) -> f64 {
+        pub(crate) fn $name(x: f64) -> f64 {
             libm::$of(x)
         })*
     };
@@ -19,19 +19,19 @@ impl Double {
     }
 
     #[inline]
-    pub(in crate::region) fn sigmoid(x: f64) -> f64 {
+    pub(crate) fn sigmoid(x: f64) -> f64 {
         let e = libm::exp(-x.abs());
         let above = if x >= 0.0 { 1.0 } else { e };
         above / (1.0 + e)
     }
 
     #[inline]
-    pub(in crate::region) fn pow(x: f64, y: f64) -> f64 {
+    pub(crate) fn pow(x: f64, y: f64) -> f64 {
         libm::pow(x, y)
     }
 
     #[inline]
-    pub(in crate::region) fn atan2(y: f64, x: f64) -> f64 {
+    pub(crate) fn atan2(y: f64, x: f64) -> f64 {
         libm::atan2(y, x)
     }
 }

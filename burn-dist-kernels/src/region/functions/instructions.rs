@@ -1,9 +1,11 @@
 //! Instructions that loops are compiled with, where they are not those of plain arithmetic.
 
 /// Instructions of a processor, or plain arithmetic that has the same bits.
-pub(in crate::region) trait Instructions: Copy {
+pub(crate) trait Instructions: Copy {
     /// True if the processor has AVX.
     const AVX: bool;
+    /// True if it has an instruction that multiplies and adds, rounding once.
+    const FUSES: bool;
 
     /// Returns `x * y + z`, rounded once.
     fn fused(x: f32, y: f32, z: f32) -> f32;
@@ -13,11 +15,12 @@ pub(in crate::region) trait Instructions: Copy {
 /// be compiled for it, it is a call.
 #[derive(Clone, Copy, Debug)]
 #[cfg(any(test, target_arch = "aarch64", target_feature = "fma"))]
-pub(in crate::region) struct Own;
+pub(crate) struct Own;
 
 #[cfg(any(test, target_arch = "aarch64", target_feature = "fma"))]
 impl Instructions for Own {
     const AVX: bool = false;
+    const FUSES: bool = true;
 
     #[inline(always)]
     fn fused(x: f32, y: f32, z: f32) -> f32 {
@@ -28,11 +31,12 @@ impl Instructions for Own {
 /// The processor's own instructions, AVX among them.
 #[derive(Clone, Copy, Debug)]
 #[cfg(target_arch = "x86_64")]
-pub(in crate::region) struct WithAvx;
+pub(crate) struct WithAvx;
 
 #[cfg(target_arch = "x86_64")]
 impl Instructions for WithAvx {
     const AVX: bool = true;
+    const FUSES: bool = true;
 
     #[inline(always)]
     fn fused(x: f32, y: f32, z: f32) -> f32 {
@@ -42,10 +46,11 @@ impl Instructions for WithAvx {
 
 /// Plain arithmetic of f64, for processors that have no such instruction.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::region) struct Plain;
+pub(crate) struct Plain;
 
 impl Instructions for Plain {
     const AVX: bool = false;
+    const FUSES: bool = false;
 
     /// The product is exact in f64. Its sum is rounded to odd: to the neighbour whose last bit is 1 where it is not
     /// exact, so that rounding to f32 afterwards sees on which side of a half the exact sum lies.
@@ -79,10 +84,10 @@ impl Instructions for Plain {
 
 /// How loops are rounded that are compiled for every processor of the target.
 #[cfg(any(target_arch = "aarch64", target_feature = "fma"))]
-pub(in crate::region) type Portable = Own;
+pub(crate) type Portable = Own;
 /// How loops are rounded that are compiled for every processor of the target.
 #[cfg(not(any(target_arch = "aarch64", target_feature = "fma")))]
-pub(in crate::region) type Portable = Plain;
+pub(crate) type Portable = Plain;
 
 #[cfg(test)]
 mod tests {

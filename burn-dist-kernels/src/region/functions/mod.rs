@@ -27,13 +27,13 @@ mod double;
 mod instructions;
 mod single;
 
-pub(super) use double::Double;
+pub(crate) use double::Double;
 #[cfg(test)]
 pub(super) use instructions::Own;
 #[cfg(target_arch = "x86_64")]
 pub(super) use instructions::WithAvx;
-pub(super) use instructions::{Instructions, Portable};
-pub(super) use single::Single;
+pub(crate) use instructions::{Instructions, Portable};
+pub(crate) use single::Single;
 
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use super::instructions::Instructions;
 
 /// Functions of f32, each under the name that mathematics gives it, and [how they round](Instructions).
-pub(in crate::region) struct Single<I>(PhantomData<I>);
+pub(crate) struct Single<I>(PhantomData<I>);
 
 /// Adding and subtracting it rounds to a whole number, which is then in the lowest bits.
 const ROUND: f32 = 12_582_912.0;
@@ -35,17 +35,14 @@ macro_rules! polynomial {
     reason = "coefficients as they were published"
 )]
 impl<I: Instructions> Single<I> {
+    /// Returns the whole number that is nearest to a number over ln 2, in the lowest bits and with what rounding adds,
+    /// and the exponential of what remains.
     #[inline(always)]
-    pub(in crate::region) fn exp(x: f32) -> f32 {
+    fn exp_of_rest(bounded: f32, round: f32) -> (u32, f32) {
         // ln 2 in two parts.
         const LN_2: [f32; 2] = [0.693_359_375, -2.121_944_4e-4];
-        // Below, the result is zero; above, infinite. NaN stays.
-        let bounded = if x < -104.0 { -104.0 } else { x };
-        let bounded = if bounded > 89.0 { 89.0 } else { bounded };
-        // 254 more: twice the bias of exponents.
-        const ROUND_BIASED: f32 = ROUND + 254.0;
-        let shifted = I::fused(bounded, std::f32::consts::LOG2_E, ROUND_BIASED);
-        let n = shifted - ROUND_BIASED;
+        let shifted = I::fused(bounded, std::f32::consts::LOG2_E, round);
+        let n = shifted - round;
         let r = I::fused(n, -LN_2[0], bounded);
         let r = I::fused(n, -LN_2[1], r);
         let power = fused_polynomial!(
@@ -58,17 +55,37 @@ impl<I: Instructions> Single<I> {
             1.0,
             1.0
         );
+        (shifted.to_bits(), power)
+    }
+
+    #[inline(always)]
+    pub(crate) fn exp(x: f32) -> f32 {
+        // Below, the result is zero; above, infinite. NaN stays.
+        let bounded = if x < -104.0 { -104.0 } else { x };
+        let bounded = if bounded > 89.0 { 89.0 } else { bounded };
+        // 254 more: twice the bias of exponents.
+        let (both, power) = Self::exp_of_rest(bounded, ROUND + 254.0);
         // 2^n in two factors: the whole of it may be below the least normal number, or above the largest. Shifts drop
         // the bits above those of n.
-        let both = shifted.to_bits();
         let first = both >> 1;
         let second = both.wrapping_sub(first);
         power * f32::from_bits(first << 23) * f32::from_bits(second << 23)
     }
 
+    /// The exponential of a number from -104 to 70, or of NaN, with the bits of [`Self::exp`].
     #[inline(always)]
-    pub(in crate::region) fn sigmoid(x: f32) -> f32 {
-        let e = Self::exp(-x.abs());
+    pub(super) fn exp_of_small(x: f32) -> f32 {
+        // 25 more than the bias of exponents: 2^25 times as much is a normal number, so that the result is rounded
+        // once, where it is none.
+        const LESS: f32 = 1.0 / (1 << 25) as f32;
+        let (n, power) = Self::exp_of_rest(x, ROUND + (127.0 + 25.0));
+        power * f32::from_bits(n << 23) * LESS
+    }
+
+    #[inline(always)]
+    pub(crate) fn sigmoid(x: f32) -> f32 {
+        let negative = -x.abs();
+        let e = Self::exp_of_small(if negative < -104.0 { -104.0 } else { negative });
         // Chosen by bits: of a choice between floats the compiler makes two quotients.
         let below = (x.to_bits() as i32 >> 31) as u32;
         let above = f32::from_bits(e.to_bits() & below | 1f32.to_bits() & !below);
@@ -81,7 +98,7 @@ impl<I: Instructions> Single<I> {
     }
 
     #[inline(always)]
-    pub(in crate::region) fn tanh(x: f32) -> f32 {
+    pub(crate) fn tanh(x: f32) -> f32 {
         let magnitude = x.abs();
         let z = x * x;
         let small = fused_polynomial!(
@@ -93,14 +110,16 @@ impl<I: Instructions> Single<I> {
             -3.333_328_194_22e-1
         );
         let small = I::fused(small * z, magnitude, magnitude);
-        let large = 1.0 - 2.0 / (Self::exp(2.0 * magnitude) + 1.0);
+        // From 10 on it is 1.
+        let bounded = if magnitude > 20.0 { 20.0 } else { magnitude };
+        let large = 1.0 - 2.0 / (Self::exp_of_small(2.0 * bounded) + 1.0);
         (if magnitude > 0.625 { large } else { small }).copysign(x)
     }
 
     /// For magnitudes up to 1 a fit of `erf(x) / x` in x^2, to 1e-9; above, of `-ln(1 - erf(x))`, to 2e-8 (on 1 to 4,
     /// where erf is 1 to the last bit).
     #[inline(always)]
-    pub(in crate::region) fn erf(x: f32) -> f32 {
+    pub(crate) fn erf(x: f32) -> f32 {
         let magnitude = x.abs();
         let z = x * x;
         let rest = fused_polynomial!(
@@ -128,7 +147,7 @@ impl<I: Instructions> Single<I> {
             1.130_233_434_84,
             -3.201_380_496_78e-4
         );
-        let large = 1.0 - Self::exp(-minus_log);
+        let large = 1.0 - Self::exp_of_small(-minus_log);
         (if magnitude > 1.0 { large } else { small }).copysign(x)
     }
 
@@ -160,7 +179,7 @@ impl<I: Instructions> Single<I> {
     }
 
     #[inline(always)]
-    pub(in crate::region) fn log(x: f32) -> f32 {
+    pub(crate) fn log(x: f32) -> f32 {
         let made = Self::log_wide(f64::from(x)) as f32;
         let made = if x == 0.0 { f32::NEG_INFINITY } else { made };
         let made = if x < 0.0 { f32::NAN } else { made };
@@ -169,7 +188,7 @@ impl<I: Instructions> Single<I> {
     }
 
     #[inline(always)]
-    pub(in crate::region) fn log1p(x: f32) -> f32 {
+    pub(crate) fn log1p(x: f32) -> f32 {
         let wide = f64::from(x);
         let sum = 1.0 + wide;
         // What the sum has lost.
@@ -208,7 +227,7 @@ impl<I: Instructions> Single<I> {
 
     /// Special cases are as IEEE 754 and C have them.
     #[inline(always)]
-    pub(in crate::region) fn pow(x: f32, y: f32) -> f32 {
+    pub(crate) fn pow(x: f32, y: f32) -> f32 {
         let magnitude = x.abs();
         let log = Self::log_wide(f64::from(magnitude));
         let log = if magnitude == 0.0 {
@@ -275,11 +294,11 @@ impl<I: Instructions> Single<I> {
     }
 
     /// Angles of this magnitude and more are [`Double`](super::Double)'s.
-    pub(in crate::region) const ANGLE_MAX: f32 = 1e8;
+    pub(crate) const ANGLE_MAX: f32 = 1e8;
 
     /// The angle is below [`Self::ANGLE_MAX`].
     #[inline(always)]
-    pub(in crate::region) fn sin(x: f32) -> f32 {
+    pub(crate) fn sin(x: f32) -> f32 {
         let (turns, r) = Self::turned(x);
         let (sin, cos) = (Self::sin_of_rest(r), Self::cos_of_rest(r));
         let made = if turns & 1 == 0 { sin } else { cos };
@@ -289,7 +308,7 @@ impl<I: Instructions> Single<I> {
 
     /// The angle is below [`Self::ANGLE_MAX`].
     #[inline(always)]
-    pub(in crate::region) fn cos(x: f32) -> f32 {
+    pub(crate) fn cos(x: f32) -> f32 {
         let (turns, r) = Self::turned(x);
         let (sin, cos) = (Self::sin_of_rest(r), Self::cos_of_rest(r));
         let made = if turns & 1 == 0 { cos } else { sin };
@@ -302,7 +321,7 @@ impl<I: Instructions> Single<I> {
 
     /// The angle is below [`Self::ANGLE_MAX`].
     #[inline(always)]
-    pub(in crate::region) fn tan(x: f32) -> f32 {
+    pub(crate) fn tan(x: f32) -> f32 {
         let (turns, r) = Self::turned(x);
         let (sin, cos) = (Self::sin_of_rest(r), Self::cos_of_rest(r));
         let (above, below) = if turns & 1 == 0 {

@@ -121,6 +121,27 @@ close! {
     tan, Tan: 1.0, f64::tan;
 }
 
+#[test]
+fn exponentials_of_small_numbers_are_those_of_all() {
+    let [least, most] = [-104f32, 70.0];
+    for bits in (0..=most.to_bits())
+        .chain((-0f32).to_bits()..=least.to_bits())
+        .step_by(97)
+    {
+        let x = f32::from_bits(bits);
+        let (found, expected) = (Single::exp_of_small(x), Single::exp(x));
+        assert_eq!(
+            found.to_bits(),
+            expected.to_bits(),
+            "{x:e}: {found:e}, not {expected:e}"
+        );
+    }
+    for x in [least, most] {
+        assert_eq!(Single::exp_of_small(x), Single::exp(x));
+    }
+    assert!(Single::exp_of_small(f32::NAN).is_nan());
+}
+
 const SPECIAL: [f32; 20] = [
     0.0,
     -0.0,
