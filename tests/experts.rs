@@ -10,14 +10,15 @@ use burn_dist::custom::{
 };
 use burn_dist::explanation::Explanation;
 use burn_dist::mesh::{MeshShape, ReduceOp};
+use burn_dist::nn::mixture::MixtureConfig;
 use burn_dist::parallel::ParallelError;
 use burn_dist::trainer::model::Model;
 use burn_dist::trainer::optimizer::optimizer;
+use burn_dist::trainer::step;
 use burn_dist::{DTensor, DeviceMesh, Dist, OnMesh, Parallelize, ParallelizeWith, Plan};
 use burn_flex::{Flex, FlexDevice};
 use moe::data::Ciphers;
 use moe::model::{Config, Decoder};
-use moe::train;
 
 const BATCH: usize = 8;
 const SEQ: usize = 16;
@@ -38,11 +39,15 @@ const MESHES: [(&str, Option<&str>, usize); 10] = [
 ];
 
 fn config() -> Config {
+    let usual = Config::default();
     Config {
-        width: 32,
-        hidden: 48,
-        groups: 2,
-        ..Config::default()
+        mixture: MixtureConfig {
+            width: 32,
+            hidden: 48,
+            groups: 2,
+            ..usual.mixture
+        },
+        ..usual
     }
 }
 
@@ -56,7 +61,7 @@ fn planned(axes: &str, over: Option<&str>, config: &Config, sizes: (usize, usize
     let (mut optim, ciphers) = (optimizer(), Ciphers::new(0));
     let mut step = || {
         let rows = ciphers.rows(0..batch, seq);
-        let (next, figures) = train::step(model.clone(), &mut optim, &rows, 1e-3, &device);
+        let (next, figures) = step::one(model.clone(), &mut optim, &rows, 1e-3, &device);
         model = next;
         figures.into_data();
     };
@@ -102,7 +107,7 @@ fn tokens_cross_twice_in_each_direction_and_are_never_gathered() {
         assert_eq!(calls, times, "{what}");
         // Ranks along tp have the same tokens, and each gets its own.
         let copies = if axes.contains("tp") { 2 } else { 1 };
-        let of_one = config.exchanged_bytes(BATCH, SEQ, parts, 4);
+        let of_one = config.mixture.exchanged_bytes((BATCH, SEQ), parts, 4);
         assert_eq!(bytes, times * of_one * copies, "{what}");
         // No rank does the work of another, but along tp.
         for axis in ["dp", "fsdp", "cp", "ep"] {
@@ -123,7 +128,7 @@ fn what_crosses_is_what_was_planned() {
         let (mut optim, ciphers) = (optimizer(), Ciphers::new(0));
         let mut step = || {
             let batch = ciphers.rows(0..BATCH, SEQ);
-            let (next, figures) = train::step(model.clone(), &mut optim, &batch, 1e-3, &device);
+            let (next, figures) = step::one(model.clone(), &mut optim, &batch, 1e-3, &device);
             model = next;
             figures.into_data();
         };
@@ -157,11 +162,9 @@ fn what_crosses_is_what_was_planned() {
 /// with their transposed weights.
 #[test]
 fn experts_stay_whatever_it_costs() {
-    let config = Config {
-        hidden: 4,
-        layers: 1,
-        ..config()
-    };
+    let mut config = config();
+    config.mixture.hidden = 4;
+    config.layers = 1;
     let explanation = planned("ep=4", None, &config, (32, 64));
     let moves_experts = |from: &str| from.starts_with("[{ep}");
     let gathers = explanation

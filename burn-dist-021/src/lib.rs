@@ -15,6 +15,7 @@
 //! | `cli` | the program `burn-dist`: a launcher, and a doctor for runs that failed (Unix) | | `mpirun`, unless it starts processes directly |
 //! | `train` | `burn_dist::train`: the run around a training loop: configuration, metrics, texts as rows of tokens | | |
 //! | `parquet` | texts from Parquet files in `burn_dist::train::corpus`; turns on `train` | | |
+//! | `tokenizers` | texts as token ids: `burn_dist::train::tokenizer`; turns on `train` | | |
 //! | `tcp` | several processes over TCP; comes with `cuda` and `mpi` | | |
 //!
 //! Burn is 0.21.0 exactly, Rust 1.95 or later.

@@ -2,11 +2,11 @@
 
 use anyhow::{Context, bail};
 use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn_dist::train::corpus::Example;
+use burn_dist::train::rng::Rng;
+use burn_dist::train::tokenizer::{Text, Wrap};
 
-use crate::data::Example;
-use crate::data::tokenizer::{Text, Wrap};
 use crate::model::Llama;
-use burn_dist::trainer::rng::Rng;
 
 /// How answers are made.
 #[derive(Debug, Clone)]

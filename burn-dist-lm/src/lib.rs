@@ -8,8 +8,6 @@
 
 pub mod cli;
 pub mod commands;
-pub mod data;
-pub mod files;
 pub mod generate;
 pub mod hf;
 pub mod model;

@@ -1,13 +1,11 @@
-//! The loss of a decoder, and a training step of it: plain Burn, with no word about ranks.
+//! The decoder as a model of the trainer: its loss, in plain Burn, with no word about ranks.
 
-use burn::optim::ModuleOptimizer;
 use burn::tensor::{Device, Int, Tensor};
 use burn_dist::trainer::batch::Batch as _;
 use burn_dist::trainer::model::{Loss, Model, Tensors, Words};
-use burn_dist::trainer::step::{self, Norm, Recipe};
+use burn_dist::trainer::tokens::Batch;
 
 use crate::model::{Llama, LlamaConfig};
-use burn_dist::trainer::tokens::Batch;
 
 /// Returns the cross entropy of `logits` against `targets`: the mean, or the sum weighted by `weights`.
 ///
@@ -31,35 +29,6 @@ pub fn cross_entropy(
         Some(weights_bs) => (losses_t1 * weights_bs.reshape([b * s, 1])).sum(),
         None => losses_t1.mean(),
     }
-}
-
-/// Takes one optimizer step; returns the model and the loss before it, not yet read.
-pub fn step(
-    model: Llama,
-    optim: &mut ModuleOptimizer,
-    batch: &Batch,
-    rate: f64,
-    device: &Device,
-) -> (Llama, Tensor<1>) {
-    step_with(model, optim, batch, Recipe::default(), rate, device)
-}
-
-/// Does the same as [`step()`], by a recipe: gradients of the microbatches are those of the batch, to rounding.
-///
-/// # Panics
-/// If the number of microbatches does not divide that of rows.
-pub fn step_with(
-    model: Llama,
-    optim: &mut ModuleOptimizer,
-    batch: &Batch,
-    recipe: Recipe,
-    rate: f64,
-    device: &Device,
-) -> (Llama, Tensor<1>) {
-    let parts = batch.split(recipe.accumulate);
-    let parts = parts.iter().map(|part| part.tensors(device)).collect();
-    let (model, taken) = step::step(model, optim, parts, Norm::of(recipe.clip, false), rate);
-    (model, taken.loss)
 }
 
 impl Model for Llama {

@@ -5,13 +5,13 @@
 use burn::module::Module;
 use burn::store::ModuleRecord;
 use burn::tensor::{Bytes, Device};
+use burn_dist::train::rng::Rng;
 use burn_dist::trainer::batch::BatchSource;
 use burn_dist::trainer::optimizer;
-use burn_dist::trainer::rng::Rng;
+use burn_dist::trainer::step;
 use burn_dist::trainer::tokens::RandomTokens;
 use burn_dist::{DeviceMesh, Parallelize};
 use burn_dist_lm::model::{Llama, Size};
-use burn_dist_lm::train;
 
 one_thread::one_thread!();
 
@@ -49,7 +49,7 @@ fn run(initial: &[u8], device: &Device, place: impl FnOnce(Llama) -> Llama) -> (
     let batch = source.next_batch().expect("random tokens");
     let mut losses = Vec::new();
     for _ in 0..STEPS {
-        let (next, loss) = train::step(model, &mut optim, &batch, 1e-3, device);
+        let (next, loss) = step::one(model, &mut optim, &batch, 1e-3, device);
         model = next;
         losses.push(loss.into_scalar());
     }

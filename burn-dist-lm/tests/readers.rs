@@ -5,15 +5,13 @@ mod hostile;
 
 use std::path::Path;
 
-use burn_dist_lm::data::tokenizer::Text;
-use burn_dist_lm::data::tokens::Tokens;
-use burn_dist_lm::hf;
+use burn_dist::trainer::folder::{InFolders, Origin};
+use burn_dist_lm::model::Llama;
 use hostile::Content::{Bytes, Link, Sparse};
 use hostile::{Content, Reader, USUAL};
 
-/// What a tokenizer takes in memory as against its file, measured: its crate keeps every token and merge several times.
-/// A vocabulary of short tokens takes 17 times, merges 18, and merges of nothing, which are none, 54.
-const TOKENIZER: u64 = 56;
+/// A file beside the weights may be as long as a tokenizer, which takes more memory than others.
+const BESIDE: u64 = 56;
 
 fn usual() -> Vec<(&'static str, Content)> {
     let list = |value: &str, count: usize| {
@@ -33,57 +31,8 @@ fn usual() -> Vec<(&'static str, Content)> {
     ]
 }
 
-fn trained(vocab: usize) -> Vec<u8> {
-    let texts = ["a text of some words", "and another one of more words"];
-    let tokenizer = Text::train(texts.into_iter(), vocab).unwrap();
-    tokenizer.to_json().unwrap().into_bytes()
-}
-
-/// Tokenizers with very many tokens and merges.
-fn tokenizers() -> Vec<(&'static str, Content)> {
-    let base = String::from_utf8(trained(259)).unwrap();
-    let at = base.find("\"vocab\"").expect("it has a vocabulary");
-    let open = at + base[at..].find('{').unwrap() + 1;
-    let with = |entries: String| {
-        Bytes(format!("{}{entries}{}", &base[..open], &base[open..]).into_bytes())
-    };
-    let tokens: String = (0..400_000)
-        .map(|id| format!("\"t{id}\":{},", id + 1000))
-        .collect();
-    let at = base.find("\"merges\"").expect("it has merges");
-    let open = at + base[at..].find('[').unwrap() + 1;
-    let close = open + base[open..].find(']').unwrap();
-    let merges = |merge: &str, count: usize| {
-        let merges = vec![merge; count].join(",");
-        Bytes(format!("{}{merges}{}", &base[..open], &base[close..]).into_bytes())
-    };
-    let at = base
-        .find("\"added_tokens\"")
-        .expect("it has tokens of its own");
-    let open = at + base[at..].find('[').unwrap() + 1;
-    let added: String = (0..30_000)
-        .map(|id| {
-            format!(
-                "{{\"id\":{},\"content\":\"<{id}>\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\
-                 \"normalized\":false,\"special\":true}},",
-                id + 300
-            )
-        })
-        .collect();
-    let added = format!("{}{added}{}", &base[..open], &base[open..]);
-    let mut all = usual();
-    all.extend([
-        ("tokens", with(tokens)),
-        ("merges", merges("\"a b\"", 500_000)),
-        ("short merges", merges("[]", 1_000_000)),
-        ("merges of nothing", merges("[\"\",\"\"]", 500_000)),
-        ("added tokens", Bytes(added.into_bytes())),
-    ]);
-    all
-}
-
 fn read_config(folder: &Path) -> Result<(), String> {
-    hf::read_config(folder)
+    Llama::read_config(folder)
         .map(drop)
         .map_err(|error| error.to_string())
 }
@@ -99,7 +48,7 @@ fn endless() -> Vec<(&'static str, Content)> {
 const READERS: &[Reader] = &[
     Reader {
         name: "config.json",
-        sources: &["hf/folder.rs"],
+        sources: &["hf/config.rs"],
         file: "config.json",
         good: || {
             br#"{"architectures":["LlamaForCausalLM"],"model_type":"llama","hidden_size":64,"num_hidden_layers":2,
@@ -113,52 +62,8 @@ const READERS: &[Reader] = &[
         factor: USUAL,
     },
     Reader {
-        name: "ends of texts",
-        sources: &[],
-        file: "generation_config.json",
-        good: || br#"{"eos_token_id":[1,2]}"#.to_vec(),
-        hostile: usual,
-        read: |folder| {
-            hf::read_tokens(folder)
-                .map(drop)
-                .map_err(|error| error.to_string())
-        },
-        factor: USUAL,
-    },
-    Reader {
-        name: "tokens beside the tokenizer",
-        sources: &[],
-        file: "tokenizer_config.json",
-        good: || br#"{"eos_token":"<|end|>","bos_token":{"content":"<|user|>"}}"#.to_vec(),
-        hostile: usual,
-        read: |folder| {
-            hf::read_tokens(folder)
-                .map(drop)
-                .map_err(|error| error.to_string())
-        },
-        factor: USUAL,
-    },
-    Reader {
-        name: "tokenizer",
-        sources: &["data/tokenizer.rs"],
-        file: "tokenizer.json",
-        good: || trained(300),
-        hostile: tokenizers,
-        read: |folder| {
-            let declared = Tokens {
-                eos_token: Some("<|end|>".to_string()),
-                ..Tokens::default()
-            };
-            let tokenizer = Text::read(&folder.join("tokenizer.json"), &declared);
-            let tokenizer = tokenizer.map_err(|error| error.to_string())?;
-            let text = tokenizer.decode_exactly(&[0, 5, 299, u32::MAX]);
-            text.map(drop).map_err(|error| error.to_string())
-        },
-        factor: TOKENIZER,
-    },
-    Reader {
         name: "files that a model takes along",
-        sources: &["hf/origin.rs"],
+        sources: &[],
         file: "chat_template.jinja",
         good: || b"{{ messages }}".to_vec(),
         hostile: endless,
@@ -166,12 +71,11 @@ const READERS: &[Reader] = &[
             std::fs::write(folder.join("config.json"), "{}").unwrap();
             let model = [&2u64.to_le_bytes()[..], b"{}"].concat();
             std::fs::write(folder.join("model.safetensors"), model).unwrap();
-            hf::Origin::read(folder)
+            Origin::read(folder)
                 .map(drop)
                 .map_err(|error| error.to_string())
         },
-        // A file of the kind may be as long as a tokenizer.
-        factor: TOKENIZER,
+        factor: BESIDE,
     },
 ];
 

@@ -9,7 +9,10 @@ pub use whole::{Unwritten, write_whole};
 use std::fs::File;
 use std::io::{self, BufRead, Read};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+use thiserror::Error;
 
 /// A line of a run is no longer.
 const LINE_BYTES_MAX: u64 = 16 << 20;
@@ -39,6 +42,58 @@ pub fn read(path: &Path, max: u64) -> io::Result<Vec<u8>> {
             io::ErrorKind::FileTooLarge,
             format!("it is longer than a file of this kind may be: at most {max} bytes are read"),
         )),
+    }
+}
+
+/// A JSON file that cannot be read or understood.
+#[derive(Error)]
+pub enum JsonError {
+    /// It cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It is not what it should be.
+    #[error("{}: {}", path.display(), shown(reason))]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+}
+
+burn_dist_mesh::debug_by_message!(JsonError);
+
+/// Reads a JSON file as [`read()`] does.
+///
+/// # Errors
+/// [`JsonError`].
+pub fn read_json<T: DeserializeOwned>(path: &Path, max: u64) -> Result<T, JsonError> {
+    let bytes = read(path, max).map_err(|source| JsonError::Read {
+        path: path.to_path_buf(),
+        source,
+    })?;
+    serde_json::from_slice(without_mark(&bytes)).map_err(|error| JsonError::Json {
+        path: path.to_path_buf(),
+        reason: error.to_string(),
+    })
+}
+
+/// Returns the bytes of a text, without the mark of the byte order that some programs put before UTF-8.
+pub fn without_mark(bytes: &[u8]) -> &[u8] {
+    bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes)
+}
+
+/// Returns a text of a file as messages have it: no more than a few lines.
+pub fn shown(text: &str) -> String {
+    const CHARS_MAX: usize = 400;
+    match text.char_indices().nth(CHARS_MAX) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_string(),
     }
 }
 

@@ -10,4 +10,8 @@ pub mod config;
 pub mod corpus;
 pub mod files;
 pub mod metrics;
+pub mod rng;
 pub mod run;
+#[cfg(feature = "tokenizers")]
+#[cfg_attr(docsrs, doc(cfg(feature = "tokenizers")))]
+pub mod tokenizer;

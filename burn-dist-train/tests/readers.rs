@@ -2,6 +2,9 @@
 
 #[path = "../../dev/hostile.rs"]
 mod hostile;
+#[cfg(feature = "tokenizers")]
+#[path = "readers/tokenizer.rs"]
+mod tokenizer;
 
 use std::path::Path;
 
@@ -362,14 +365,16 @@ const READERS: &[Reader] = &[
 #[test]
 fn hostile_files_take_no_memory_out_of_proportion() {
     hostile::check(READERS);
+    #[cfg(feature = "tokenizers")]
+    hostile::check(&tokenizer::READERS);
 }
 
 #[test]
 fn every_place_that_reads_a_file_belongs_to_a_reader() {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     // Parquet's bytes come from a source.
-    // What a process has left of a file is opened to be locked, and not read.
-    hostile::check_sources(&src, READERS, &["files/whole.rs"]);
+    // What a process has left of a file is opened to be locked, and not read. Tokenizers have readers of their own.
+    hostile::check_sources(&src, READERS, &["files/whole.rs", "tokenizer/mod.rs"]);
 }
 
 /// The way back over what is blank is read in blocks.

@@ -12,13 +12,13 @@ use std::time::Instant;
 use burn::optim::ModuleOptimizer;
 use burn::tensor::{Device, Distribution, Tensor};
 use burn_dist::mesh::MeshShape;
+use burn_dist::train::rng::Rng;
 use burn_dist::trainer::batch::BatchSource;
 use burn_dist::trainer::optimizer;
-use burn_dist::trainer::rng::Rng;
+use burn_dist::trainer::step;
 use burn_dist::trainer::tokens::{Batch, RandomTokens};
 use burn_dist::{DeviceMesh, OnMesh, Parallelize, Regions};
 use burn_dist_lm::model::{Llama, LlamaConfig, Size};
-use burn_dist_lm::train;
 use serde_json::json;
 
 struct Trainer {
@@ -40,7 +40,7 @@ impl Trainer {
     fn step(&mut self, batch: &Batch) -> f64 {
         let start = Instant::now();
         let model = self.model.take().expect("put back below");
-        let (model, loss) = train::step(model, &mut self.optim, batch, 3e-4, &self.device);
+        let (model, loss) = step::one(model, &mut self.optim, batch, 3e-4, &self.device);
         let _ = loss.into_data();
         self.model = Some(model);
         start.elapsed().as_secs_f64()

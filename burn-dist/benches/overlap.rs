@@ -19,13 +19,13 @@ use burn::optim::ModuleOptimizer;
 use burn::tensor::Device;
 use burn_dist::mesh::{Link, Links};
 use burn_dist::report::RankTimes;
+use burn_dist::train::rng::Rng;
 use burn_dist::trainer::batch::BatchSource;
 use burn_dist::trainer::optimizer;
-use burn_dist::trainer::rng::Rng;
+use burn_dist::trainer::step;
 use burn_dist::trainer::tokens::RandomTokens;
 use burn_dist::{DeviceMesh, DeviceMeshBuilder, OnMesh, Parallelize, ParallelizeWith, explain};
 use burn_dist_lm::model::{Llama, Size};
-use burn_dist_lm::train;
 use serde_json::json;
 
 const RANKS: u64 = 4;
@@ -92,7 +92,7 @@ impl Trainer {
         let before = self.times();
         let start = Instant::now();
         let model = self.model.take().expect("put back below");
-        let (model, loss) = train::step(model, &mut self.optim, &batch, 3e-4, &self.device);
+        let (model, loss) = step::one(model, &mut self.optim, &batch, 3e-4, &self.device);
         let _ = loss.into_data();
         self.model = Some(model);
         let wall = start.elapsed();

@@ -255,7 +255,7 @@ fn a_program_finds_the_others_by_torchruns_variables() {
 #[test]
 fn two_machines_meet_at_the_rendezvous() {
     let mut all = String::new();
-    for output in on_two_machines("", &program(SUM)) {
+    for output in on_two_machines(2, "", &program(SUM)) {
         assert!(output.status.success(), "{}", said(&output));
         all.push_str(&text(&output.stdout));
     }
@@ -263,15 +263,15 @@ fn two_machines_meet_at_the_rendezvous() {
     assert!(all.lines().any(|line| line.starts_with("[3] ")), "{all}");
 }
 
-/// Runs a program on two machines, which are both this one; returns what the launchers of machines 0 and 1 said in the
-/// end.
-fn on_two_machines(options: &str, program: &[String]) -> [Output; 2] {
+/// Runs a program in so many processes on each of two machines, which are both this one; returns what the launchers of
+/// machines 0 and 1 said in the end.
+fn on_two_machines(nproc: usize, options: &str, program: &[String]) -> [Output; 2] {
     let port = free_port();
     let folder = folder(&format!("machines-{port}"));
     let token = token_file(&folder);
     let nodes = [0, 1].map(|rank| {
         let options = format!(
-            "--nproc 2 --nnodes 2 --node-rank {rank} --rendezvous 127.0.0.1:{port} --token-file {} {options}",
+            "--nproc {nproc} --nnodes 2 --node-rank {rank} --rendezvous 127.0.0.1:{port} --token-file {} {options}",
             token.display()
         );
         let mut command = burn_dist(&options, program);
@@ -287,7 +287,7 @@ fn on_two_machines(options: &str, program: &[String]) -> [Output; 2] {
 fn what_fails_on_one_machine_ends_all_with_its_name() {
     let start = Instant::now();
     let program = shell("[ $R = 3 ] && { sleep 1; echo 'the cause' >&2; exit 7; }; exec sleep 60");
-    for output in on_two_machines("--grace 1", &program) {
+    for output in on_two_machines(2, "--grace 1", &program) {
         assert_eq!(output.status.code(), Some(7), "{}", said(&output));
         let words = text(&output.stderr);
         let last = words.rsplit("burn-dist: ").next().unwrap_or_default();
@@ -299,12 +299,75 @@ fn what_fails_on_one_machine_ends_all_with_its_name() {
 }
 
 #[test]
+#[ignore = "a program that the tests start"]
+fn program_that_is_stopped() {
+    sum();
+    let world = launch::world().expect("a world");
+    if world.is_some_and(|world| world.process() == 1) {
+        // SAFETY: a call of the system without memory.
+        unsafe { libc::raise(libc::SIGSTOP) };
+    }
+    sum();
+}
+
+#[test]
+fn what_stands_still_on_one_machine_ends_all() {
+    let start = Instant::now();
+    let mut stopped = program("program_that_is_stopped");
+    let short = ["env", "BURN_DIST_SILENCE_SECONDS=3"].map(String::from);
+    stopped.splice(0..0, short);
+    for (machine, output) in on_two_machines(1, "--grace 1", &stopped).iter().enumerate() {
+        let said = said(output);
+        // That of the loss, or of a panic of the program that it ends.
+        let is_named = matches!(output.status.code(), Some(75 | 101));
+        assert!(is_named, "machine {machine}: {said}");
+        let words = text(&output.stderr);
+        let last = words.rsplit("burn-dist: ").next().unwrap_or_default();
+        assert!(
+            last.contains("nothing was heard of it for 3.0 s"),
+            "{words}"
+        );
+    }
+    assert!(start.elapsed() < Duration::from_secs(40));
+}
+
+#[test]
+fn a_loss_that_comes_before_the_end_here_is_heard_of() {
+    // Process 1 goes without a goodbye, and well; those of machine 0 do not wait for it.
+    let program = program("program_that_leaves_without_a_word");
+    for output in on_two_machines(1, "--grace 1", &program) {
+        assert_eq!(output.status.code(), Some(75), "{}", said(&output));
+        let words = text(&output.stderr);
+        let last = words.rsplit("burn-dist: ").next().unwrap_or_default();
+        assert!(
+            last.contains("its connection ended without a goodbye"),
+            "{words}"
+        );
+    }
+}
+
+#[test]
+#[ignore = "a program that the tests start"]
+fn program_that_leaves_without_a_word() {
+    sum();
+    let world = launch::world().expect("a world");
+    if world.is_some_and(|world| world.process() == 1) {
+        // SAFETY: nothing of this process is needed any more.
+        unsafe { libc::_exit(0) };
+    }
+    // Ends after it, and well.
+    std::thread::sleep(Duration::from_secs(2));
+    // SAFETY: as above.
+    unsafe { libc::_exit(0) };
+}
+
+#[test]
 fn machines_start_anew_together_and_end_together() {
     // The first time, a process of machine 1 fails after those of machine 0 have ended well.
     let program = shell(
         "echo start $R.${BURN_DIST_RESTART:-0}; [ $R = 2 ] || exit 0; sleep 1; [ ${BURN_DIST_RESTART:-0} = 1 ]",
     );
-    let outputs = on_two_machines("--max-restarts 1", &program);
+    let outputs = on_two_machines(2, "--max-restarts 1", &program);
     for (machine, output) in outputs.iter().enumerate() {
         assert!(output.status.success(), "{}", said(output));
         let all = text(&output.stdout);

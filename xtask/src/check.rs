@@ -297,7 +297,7 @@ fn processes() -> Result<(), String> {
         "burn-dist-launch",
         "burn-dist-train",
     ];
-    let features = "burn-dist-checkpoint/cli,burn-dist-launch/cli,burn-dist-launch/mpi,burn-dist-train/parquet";
+    let features = "burn-dist-checkpoint/cli,burn-dist-launch/cli,burn-dist-launch/mpi,burn-dist-train/parquet,burn-dist-train/tokenizers";
     let packages = libraries.iter().flat_map(|library| ["-p", library]);
     let test = ["test", "--lib", "--features", features].into_iter();
     cargo(&test.chain(packages).collect::<Vec<_>>())?;

@@ -222,9 +222,12 @@ impl Progress {
         *lock(&self.status.early_end) = Some(reason);
     }
 
-    /// Returns whether bytes are in flight, and need to be seen to.
+    /// Returns whether bytes are in flight, and need to be seen to. What is lent needs nobody here: the next look sees
+    /// early enough that it has come back.
     pub(super) fn is_moving(&self) -> bool {
-        self.failed.is_none() && (self.is_sending() || self.transport.is_receiving())
+        let unsent_bytes = self.status.unsent_bytes.load(Ordering::Relaxed);
+        let is_sending = unsent_bytes > self.transport.lent_bytes();
+        self.failed.is_none() && (is_sending || self.transport.is_receiving())
     }
 
     /// Returns whether anything is in flight, or waited for.

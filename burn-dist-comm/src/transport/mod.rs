@@ -83,6 +83,11 @@ pub trait Transport: Send {
     /// Goes on sending; returns how many bytes have not left yet: 0 once everything has.
     fn unsent_bytes(&mut self) -> usize;
 
+    /// Returns how many of these bytes wait for the other processes alone: nothing that this one does moves them on.
+    fn lent_bytes(&self) -> usize {
+        0
+    }
+
     /// Returns whether a message has arrived in part.
     fn is_receiving(&self) -> bool;
 

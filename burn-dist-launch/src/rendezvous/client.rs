@@ -77,7 +77,7 @@ struct Inbox {
     answers: HashMap<u64, Result<Vec<u8>, String>>,
     /// Requests that still wait for one.
     open: Vec<u64>,
-    /// The first loss and the first failure, as they came.
+    /// All losses and the first failure, as they came: each process and launcher is lost once at most.
     troubles: Vec<Trouble>,
     is_closed: bool,
 }
@@ -332,9 +332,14 @@ impl Client {
 
     /// Returns the first process or launcher that has vanished without a goodbye, if any has. Costs a load.
     pub fn lost(&self) -> Option<Lost> {
+        self.lost_among(|_| true)
+    }
+
+    /// Returns the first that has vanished of those of which `counts` says so.
+    pub(crate) fn lost_among(&self, counts: impl Fn(&Lost) -> bool) -> Option<Lost> {
         self.first(|trouble| match trouble {
-            Trouble::Lost(lost) => Some(lost.clone()),
-            Trouble::Failed(_) => None,
+            Trouble::Lost(lost) if counts(lost) => Some(lost.clone()),
+            Trouble::Lost(_) | Trouble::Failed(_) => None,
         })
     }
 
@@ -374,10 +379,17 @@ impl Client {
     /// Waits for [trouble](Self::trouble) and returns it; `None` once the rendezvous is over, or this client has sent
     /// its goodbye, without any.
     pub fn wait_for_trouble(&self) -> Option<String> {
+        self.wait_for_more_trouble(0)?;
+        self.trouble()
+    }
+
+    /// Waits until there are more than `known` pieces of trouble; returns how many there are then, and `None` once no
+    /// more can come.
+    pub(crate) fn wait_for_more_trouble(&self, known: usize) -> Option<usize> {
         let mut inbox = lock(&self.shared.inbox);
         loop {
-            if let Some(trouble) = inbox.troubles.first() {
-                return Some(trouble.to_string());
+            if inbox.troubles.len() > known {
+                return Some(inbox.troubles.len());
             }
             if inbox.is_closed || self.shared.has_left.load(Ordering::Acquire) {
                 return None;
@@ -556,11 +568,10 @@ impl Shared {
         }
     }
 
-    /// Keeps trouble that is the first of its kind.
+    /// Keeps trouble; of failures, the first.
     fn trouble(&self, inbox: &mut Inbox, trouble: Trouble) {
-        let kind = std::mem::discriminant(&trouble);
-        let mut kinds = inbox.troubles.iter().map(std::mem::discriminant);
-        if kinds.all(|other| other != kind) {
+        let is_failure = |trouble: &Trouble| matches!(trouble, Trouble::Failed(_));
+        if !is_failure(&trouble) || !inbox.troubles.iter().any(is_failure) {
             inbox.troubles.push(trouble);
         }
         self.is_troubled.store(true, Ordering::Release);

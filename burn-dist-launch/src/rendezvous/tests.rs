@@ -189,6 +189,29 @@ fn a_process_that_says_nothing_is_lost_in_the_end() {
 }
 
 #[test]
+fn trouble_is_heard_of_piece_by_piece() {
+    let options = Options::new(3).launchers(2);
+    let server = Server::listen("127.0.0.1:0", token("right"), options).expect("a free port");
+    let zero = connect(&server, launcher(0, 2)).expect("in");
+    let one = connect(&server, launcher(1, 2)).expect("in");
+    for (number, rank) in [2, 1].into_iter().enumerate() {
+        let mut leaving = stranger(&server, &token("right"), &member(rank, 3));
+        assert!(matches!(answer(&mut leaving), Answer::Welcome { .. }));
+        drop(leaving);
+        assert_eq!(one.wait_for_more_trouble(number), Some(number + 1));
+    }
+    zero.fail_with("rank 0 has failed", 7);
+    assert_eq!(one.wait_for_more_trouble(2), Some(3));
+    // What came later, and what is not asked for, hides nothing.
+    assert_eq!(one.failure().map(|failure| failure.exit_code), Some(7));
+    let rank = |lost: &Lost| lost.member.as_ref().map(|member| member.rank);
+    let other = one.lost_among(|lost| rank(lost) != Some(2));
+    assert_eq!(other.as_ref().and_then(rank), Some(1));
+    drop(server);
+    assert_eq!(one.wait_for_more_trouble(3), None);
+}
+
+#[test]
 fn the_end_of_the_server_is_a_loss_unless_it_says_so() {
     let keeper = Member {
         host: "box".into(),

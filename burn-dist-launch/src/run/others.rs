@@ -4,16 +4,20 @@
 use super::events::{Teller, What};
 use super::options::Options;
 use super::outcome::Heard;
-use crate::rendezvous::{Client, Member, RendezvousError, Role, Token};
+use crate::rendezvous::{Client, Lost, Member, RendezvousError, Role, Token};
 use crate::seconds::DAY;
 use burn_dist_comm::lock;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long the launcher of machine 0 may take to come.
 const MEET_PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long a launcher may take to know more of a process of its own machine that is missed.
+const KNOWS_MORE: Duration = Duration::from_secs(3);
 
 /// The exit code if a machine or a process is gone: another start may help.
 const GONE: u8 = 75;
@@ -32,6 +36,10 @@ struct Shared {
     client: OnceLock<Client>,
     /// The failure to report then.
     unsaid: Mutex<Option<Heard>>,
+    /// When a process of this machine was first missed.
+    missed: OnceLock<Instant>,
+    /// True once all has ended well here.
+    is_done: AtomicBool,
 }
 
 impl Others {
@@ -55,7 +63,10 @@ impl Others {
                     Err(error) => teller.tell(What::Unmet(error)),
                     Ok(client) => {
                         let client = joining.meet(client);
-                        if client.wait_for_trouble().is_some() {
+                        let mut known = 0;
+                        // The first of it may be what this launcher knows better, and not the last.
+                        while let Some(more) = client.wait_for_more_trouble(known) {
+                            known = more;
                             teller.tell(What::Trouble);
                         }
                     }
@@ -81,8 +92,9 @@ impl Others {
         }
     }
 
-    /// Returns what has failed elsewhere; `None` if only processes of this machine are missed so far, of which this
-    /// launcher knows more.
+    /// Returns what has failed elsewhere; `None` if only processes of this machine are missed so far, for a moment in
+    /// which this launcher may come to know more of them: how they ended. One that still runs then is missed all the
+    /// same, and has ended the run of the others.
     pub(super) fn heard(&self) -> Option<Heard> {
         let client = self.shared.client.get()?;
         if let Some(failure) = client.failure() {
@@ -91,29 +103,42 @@ impl Others {
                 code: failure.exit_code,
             });
         }
-        let lost = client.lost()?;
-        let is_here = lost.member.as_ref().is_some_and(|member| {
-            member.role == Role::Process && self.ranks_here.contains(&(member.rank as usize))
-        });
-        (!is_here).then(|| Heard {
+        let is_done = self.shared.is_done.load(Ordering::Acquire);
+        let is_known_better = |lost: &Lost| {
+            let member = lost.member.as_ref();
+            let is_here = member.is_some_and(|member| {
+                member.role == Role::Process && self.ranks_here.contains(&(member.rank as usize))
+            });
+            let missed = || self.shared.missed.get_or_init(Instant::now).elapsed();
+            is_here && !is_done && missed() < KNOWS_MORE
+        };
+        let lost = client.lost_among(|lost| !is_known_better(lost))?;
+        Some(Heard {
             text: lost.to_string(),
             code: GONE,
         })
     }
 
-    /// Says that all has ended well here; tells of [`What::AllDone`] once it has everywhere.
+    /// Says that all has ended well here; tells of [`What::AllDone`] once it has everywhere, or else of
+    /// [`What::Trouble`], also where that came before, or [`What::Unmet`].
     pub(super) fn finish(&self, teller: Teller) {
         let key = |machine: usize| format!("machine {machine} is done");
+        self.shared.is_done.store(true, Ordering::Release);
         let (shared, machine, num) = (Arc::clone(&self.shared), self.machine, self.num_machines);
         let told = teller.clone();
         let thread = std::thread::Builder::new().name("other launchers' ends".into());
         let started = thread.spawn(move || {
             let client = shared.client.wait();
-            let is_said = client.set(&key(machine), b"").is_ok();
-            // Whatever else ends the wait is trouble, of which the other thread tells.
-            if is_said && (0..num).all(|other| client.get(&key(other), DAY).is_ok()) {
-                teller.tell(What::AllDone);
-            }
+            let said = client.set(&key(machine), b"");
+            let all = said.and_then(|()| {
+                (0..num).try_for_each(|other| client.get(&key(other), DAY).map(drop))
+            });
+            teller.tell(match all {
+                Ok(()) => What::AllDone,
+                // The launcher may have looked at it before it knew how all ends here.
+                Err(_) if client.trouble().is_some() => What::Trouble,
+                Err(error) => What::Unmet(error),
+            });
         });
         tell_unstarted(started, &told);
     }

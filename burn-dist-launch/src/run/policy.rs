@@ -162,6 +162,7 @@ impl Policy {
         if self.failures.is_empty() && self.num_interrupts == 0 {
             self.is_elsewhere = true;
             self.due.get_or_insert((now + self.linger, SIGTERM));
+            self.hurry(now);
         }
     }
 
@@ -481,6 +482,10 @@ mod tests {
         assert_eq!(done, "send 15, send 9");
         assert!(policy.is_over() && policy.is_elsewhere());
         assert_eq!(policy.first_failure(), None);
+
+        // Nobody lingers for those that stand still.
+        let steps = vec![(0, Stops(0)), (0, Stops(1)), (10, Elsewhere), (11, Nothing)];
+        assert_eq!(two(steps).0, "send 15");
 
         // What had failed here before is what others hear of.
         let (_, policy) = two(vec![(0, Ends(1, End::Exited(7))), (10, Elsewhere)]);

@@ -418,6 +418,10 @@ impl Start<'_> {
                     waited: START_PATIENCE,
                 });
             }
+            let heard = || machines.others.and_then(Others::heard);
+            if !policy.is_elsewhere() && heard().is_some() {
+                policy.elsewhere(now);
+            }
             if let Some(signal) = policy.take_due(now) {
                 send(supervisors, policy, signal);
             }
@@ -473,17 +477,13 @@ impl Start<'_> {
                         }
                     }
                 }
-                Some(What::Trouble) => {
-                    if machines
-                        .others
-                        .is_some_and(|others| others.heard().is_some())
-                    {
-                        policy.elsewhere(Instant::now());
-                    }
-                }
                 Some(What::Unmet(error)) => return Err(error.into()),
                 Some(
-                    What::Word(_, Word::Here { .. }) | What::Drained | What::Said | What::AllDone,
+                    What::Word(_, Word::Here { .. })
+                    | What::Trouble
+                    | What::Drained
+                    | What::Said
+                    | What::AllDone,
                 )
                 | None => {}
             }

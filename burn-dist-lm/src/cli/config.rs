@@ -4,8 +4,8 @@ use burn_dist::train::config::{Key, Section};
 use burn_dist::trainer::args::TrainArgs;
 use burn_dist::trainer::command_line::CommandLine;
 use burn_dist::trainer::sections::{
-    CHECKPOINT, EVALUATE, EXPLAIN, MESH, METRICS, OPTIMIZER, OUTPUT, PIPELINE, POLICY, RUN,
-    SCHEDULE, SIMULATE,
+    CHECKPOINT, CONVERT, EVALUATE, EXPLAIN, MESH, METRICS, OPTIMIZER, OUTPUT, PIPELINE, POLICY,
+    RUN, SCHEDULE, SIMULATE, TEXT_VALIDATION, TEXTS,
 };
 
 use super::{Cli, Command};
@@ -25,21 +25,7 @@ pub const SECTIONS: &[Section] = &[
     MESH,
     POLICY,
     PIPELINE,
-    Section::new(
-        "data",
-        "What is learnt from",
-        &[
-            Key::named("files", "data"),
-            Key::of("batch"),
-            Key::of("seq"),
-            Key::of("accumulate"),
-            Key::of("repeat-rows"),
-            Key::of("packing"),
-            Key::of("longer"),
-            Key::of("document-mask"),
-            Key::of("shuffle-buffer"),
-        ],
-    ),
+    TEXTS,
     OPTIMIZER,
     SCHEDULE,
     Section::new(
@@ -49,15 +35,7 @@ pub const SECTIONS: &[Section] = &[
     ),
     CHECKPOINT,
     METRICS,
-    Section::new(
-        "validation",
-        "Validation",
-        &[
-            Key::named("files", "validate"),
-            Key::named("every", "validate-every"),
-            Key::named("batches", "validate-batches"),
-        ],
-    ),
+    TEXT_VALIDATION,
     OUTPUT,
     Section::new(
         "generate",
@@ -71,12 +49,7 @@ pub const SECTIONS: &[Section] = &[
         ],
     )
     .of_command("generate"),
-    Section::new(
-        "convert",
-        "What is converted",
-        &[Key::of("like"), Key::of("step"), Key::of("dtype")],
-    )
-    .of_command("convert"),
+    CONVERT,
     EVALUATE,
     // The rest of what `evaluate` is about.
     Section::new(
@@ -107,8 +80,11 @@ const HELP: &[(&str, &str)] = &[
 ];
 
 impl CommandLine for Cli {
-    const SECTIONS: &'static [Section] = SECTIONS;
     const HELP: &'static [(&'static str, &'static str)] = HELP;
+
+    fn sections() -> &'static [Section] {
+        SECTIONS
+    }
 
     fn trains(&mut self) -> Option<&mut TrainArgs> {
         match &mut self.command {

@@ -1,22 +1,19 @@
 //! The command line.
 
 mod config;
-mod convert;
-mod data;
 
 pub use config::SECTIONS;
-pub use convert::ConvertArgs;
-pub use data::DataArgs;
 
 use std::path::PathBuf;
 
+use burn_dist::train::tokenizer::{PLACE, QUESTION};
 use burn_dist::trainer::args::numbers::{at_least_0, positive};
 use burn_dist::trainer::args::{
-    EvaluateArgs, ExplainArgs, ForwardArgs, ShowMeshArgs, SimulateArgs, StepArgs, TrainArgs,
+    ConvertArgs, EvaluateArgs, ExplainArgs, ForwardArgs, ShowMeshArgs, SimulateArgs, StepArgs,
+    TextArgs, TrainArgs,
 };
 use clap::{Args, Parser, Subcommand};
 
-use crate::data::tokenizer::{PLACE, QUESTION};
 use crate::model::Size;
 
 /// Language models on a mesh of devices.
@@ -99,7 +96,7 @@ pub struct TrainingArgs {
     pub model: ModelArgs,
     /// The data.
     #[command(flatten)]
-    pub data: DataArgs,
+    pub data: TextArgs,
     /// How to train, and what else to keep.
     #[command(flatten)]
     pub train: TrainArgs,
@@ -131,7 +128,7 @@ pub struct EvaluationArgs {
     pub model: ModelArgs,
     /// The data.
     #[command(flatten)]
-    pub data: DataArgs,
+    pub data: TextArgs,
     /// Count responses alone, as finetune learns them; so it is for a checkpoint of finetune.
     #[arg(long)]
     pub responses: bool,

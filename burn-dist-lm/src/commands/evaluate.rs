@@ -1,15 +1,15 @@
 use anyhow::bail;
-use burn_dist::train::corpus::{Fields, Longer};
+use burn_dist::train::corpus::{Fields, Longer, sample};
+use burn_dist::train::tokenizer::Text;
 use burn_dist::trainer::batch::Position;
 use burn_dist::trainer::evaluate::Evaluation;
 use burn_dist::trainer::exit::End;
+use burn_dist::trainer::tokens::sources;
 
 use super::finetune::FINETUNE;
 use super::job::{Columns, job, random};
 use super::texts::{self, RANDOM_BATCHES, reader};
 use crate::cli::EvaluationArgs;
-use crate::data;
-use crate::data::tokenizer::Text;
 
 pub(super) fn run(args: &EvaluationArgs) -> anyhow::Result<End> {
     let columns = Columns {
@@ -31,14 +31,14 @@ pub(super) fn run(args: &EvaluationArgs) -> anyhow::Result<End> {
         true => (Fields::pair(), Longer::Drop),
         false => (Fields::Usual, Longer::Split),
     };
-    let sources = texts::sources(&data.data, &fields)?;
-    let text = texts::text(&job, !args.args.json, || Ok(data::sample(&sources)?))?;
+    let files = sources(&data.data, &fields)?;
+    let text = texts::text(&job, !args.args.json, || Ok(sample(&files)?))?;
     if let Some(Position::Rows(position)) = left.and_then(|left| left.position.as_ref()) {
         check_tokenizer(position.identity("tokenizer"), &text)?;
     }
     let asked = match data.validate.is_empty() {
-        true => sources,
-        false => texts::sources(&data.validate, &fields)?,
+        true => files,
+        false => sources(&data.validate, &fields)?,
     };
     let processes = evaluation.mesh.processes();
     let reader = reader((&job, model.step.seed), data, &text, rows, processes)?;

@@ -1,30 +1,27 @@
 use std::collections::BTreeMap;
 
-use anyhow::bail;
 use burn::module::Module;
 use burn_dist::train::corpus::{
-    DOCUMENT_BYTES_MAX, Document, DocumentPlace, Fields, Longer, Source,
+    Document, Example, Fields, KINDS, Longer, Source, generate, sample,
 };
+use burn_dist::train::rng::Rng;
+use burn_dist::train::tokenizer::Text;
 use burn_dist::trainer::checkpoints::{Keeper, SoFar};
 use burn_dist::trainer::exit::End;
+use burn_dist::trainer::folder::Origin;
 use burn_dist::trainer::metrics::RunMetrics;
 use burn_dist::trainer::processes::Processes;
 use burn_dist::trainer::report::count_text;
 use burn_dist::trainer::run::Trace;
 use burn_dist::trainer::session::{Part, Session};
-use burn_dist::trainer::tokens::{Batch, Texts, tell};
+use burn_dist::trainer::tokens::{questions, sources};
 use burn_dist::trainer::voice::say;
 
 use super::job::{Columns, job};
 use super::texts::{self, reader};
 use crate::cli::FinetuneArgs;
-use crate::data::generate::{self as generated, KINDS};
-use crate::data::tokenizer::Text;
-use crate::data::{self, Example};
 use crate::generate::{Answered, ask, exact_match};
-use crate::hf::Origin;
 use crate::model::Llama;
-use burn_dist::trainer::rng::Rng;
 
 /// Generated questions, of which a run of the default length uses each once or twice.
 const GENERATED: usize = 30_000;
@@ -76,7 +73,7 @@ impl Lessons {
     /// Returns the texts of all of the training, enough for a tokenizer.
     fn texts(&self) -> anyhow::Result<Vec<String>> {
         let all: Vec<Source> = self.statements.iter().chain(&self.train).cloned().collect();
-        Ok(data::sample(&all)?)
+        Ok(sample(&all)?)
     }
 }
 
@@ -109,8 +106,8 @@ fn finetune(
         .filter(|left| left.phase == FINETUNE)
         .cloned();
     let (job, data) = (session.job, &args.training.data);
-    let files = texts::sources(&data.data, &Fields::pair())?;
-    let validate = texts::sources(&data.validate, &Fields::pair())?;
+    let files = sources(&data.data, &Fields::pair())?;
+    let validate = sources(&data.validate, &Fields::pair())?;
     let lessons = lessons(args, files, session.mesh.processes())?;
     let text = texts::text(job, true, || lessons.texts())?;
     let device = &session.mesh.inference_device();
@@ -144,20 +141,21 @@ fn finetune(
         }
     };
     let (train_on, encode) = (lessons.train.clone(), text.encoder());
-    let source = reader.open(train_on, longer, encode)?;
+    let mut source = reader.open(train_on, longer, encode)?;
     let validate = reader.held_out(validate, longer, text.encoder())?;
-    let validation = texts::validation(session, data, validate)?;
+    let validation = texts::held_out(session, data, validate)?;
+    let validation = validation.map(|(source, batches)| session.validation(source, batches));
 
     let mut model = session.model(&mut keeper)?;
     let mut base = Trace::default();
-    if let Some(source) = base_source {
+    if let Some(mut source) = base_source {
         let part = Part {
             before: session.phase("pretrain"),
             steps: base_steps,
             validation: None,
             progress: None,
         };
-        (model, base) = train(session, model, part, source, &mut keeper, metrics)?;
+        (model, base) = session.train(model, part, &mut source, &mut keeper, metrics)?;
     }
 
     let before = match &left {
@@ -186,10 +184,10 @@ fn finetune(
         let part = Part {
             before,
             steps,
-            validation,
+            validation: validation.transpose()?,
             progress: None,
         };
-        (model, trace) = train(session, model, part, source, &mut keeper, metrics)?;
+        (model, trace) = session.train(model, part, &mut source, &mut keeper, metrics)?;
     }
 
     // Whatever becomes of the report, the model is kept.
@@ -225,7 +223,7 @@ fn lessons(
 ) -> anyhow::Result<Lessons> {
     let seed = args.training.model.step.seed;
     if files.is_empty() {
-        let data = generated::generate(seed, GENERATED, args.questions)?;
+        let data = generate(seed, GENERATED, args.questions)?;
         say!(
             "made {} questions with answers, and {} about facts that training never sees",
             count_text(data.train.len() as u64),
@@ -239,71 +237,13 @@ fn lessons(
             held_out: data.held_out,
         });
     }
-    // A pass over the files, to know how many examples there are: each process reads all of them.
-    let mut examples: Vec<(usize, DocumentPlace)> = Vec::new();
-    for (number, file) in files.iter().enumerate() {
-        let documents = file.documents(DOCUMENT_BYTES_MAX)?;
-        let places = documents.map(|found| match found? {
-            (place, Document::Pair { .. }) => Ok((number, place)),
-            (_, Document::Text(_)) => bail!(
-                "{} holds texts, and finetune learns from questions and answers: give it lines or rows with a prompt \
-                 and a response",
-                file.name()
-            ),
-        });
-        examples.extend(processes.in_turns(places)??);
-    }
-    let num = examples.len();
-    let names: Vec<&str> = files.iter().map(Source::name).collect();
-    if num < 2 {
-        bail!(
-            "{} holds {num} examples: one to learn from and one to ask are needed",
-            names.join(", ")
-        );
-    }
-    Rng::new(seed, 4).shuffle(&mut examples);
-    // At most a tenth is kept for the questions.
-    examples.truncate(args.questions.min((num / 10).max(1)));
-    say!(
-        "read {num} examples from {}, {} kept for the questions",
-        names.join(", "),
-        examples.len()
-    );
-    let held_out = examples.iter().map(|(number, place)| {
-        let document = files[*number].document(*place, DOCUMENT_BYTES_MAX)?;
-        let Document::Pair { prompt, response } = document else {
-            unreachable!("all documents were pairs");
-        };
-        anyhow::Ok(Example {
-            kind: None,
-            prompt,
-            response,
-        })
-    });
-    let held_out = held_out.collect::<Result<_, _>>()?;
-    let rest = files.into_iter().enumerate().map(|(number, file)| {
-        let asked = examples.iter().filter(|(of, _)| *of == number);
-        file.except(asked.map(|(_, place)| *place))
-    });
+    let mut rng = Rng::new(seed, 4);
+    let (train, held_out) = questions(files, args.questions, &mut rng, processes)?;
     Ok(Lessons {
         statements: None,
-        train: rest.collect(),
+        train,
         held_out,
     })
-}
-
-/// Trains for the steps of a phase, and tells of its documents.
-fn train(
-    session: &Session<'_, Llama>,
-    model: Llama,
-    part: Part<'_, Batch>,
-    mut source: Texts<'_>,
-    keeper: &mut Keeper,
-    metrics: &RunMetrics,
-) -> anyhow::Result<(Llama, Trace)> {
-    let trained = session.train(model, part, &mut source, keeper, metrics)?;
-    tell(&source, session.job.rows.each);
-    Ok(trained)
 }
 
 /// Prints how many questions of each kind were answered right, and some of them with the model's answers.

@@ -1,19 +1,18 @@
 use anyhow::Context;
 use burn::module::Module;
 use burn_dist::explanation::Ask;
+use burn_dist::train::rng::Rng;
+use burn_dist::train::tokenizer::{Text, Wrap};
 use burn_dist::trainer::capacity::{Needs, check_on, check_parameters};
 use burn_dist::trainer::exit::End;
+use burn_dist::trainer::folder::{InFolders, load_reported};
 use burn_dist::trainer::mesh::{Explanation, Mesh};
 use burn_dist::trainer::session::{unverified, warn_of_non_finite};
 use burn_dist::trainer::voice::{note, say, speaks};
 
-use super::texts::read_text;
 use crate::cli::GenerateArgs;
-use crate::data::tokenizer::Wrap;
 use crate::generate::{Decoding, answer, extent, next_tokens};
-use crate::hf;
 use crate::model::{Llama, LlamaConfig};
-use burn_dist::trainer::rng::Rng;
 
 /// Settings that need less memory than an answer that does not fit.
 const REMEDIES: &str = "fewer ranks on it (a smaller --mesh, or more machines), a smaller --max-new-tokens, fewer \
@@ -21,8 +20,8 @@ const REMEDIES: &str = "fewer ranks on it (a smaller --mesh, or more machines), 
                         or a smaller model";
 
 pub(super) fn run(args: &GenerateArgs) -> anyhow::Result<End> {
-    let config = hf::read_config(&args.model)?;
-    let text = read_text(&args.model, config.vocab)?;
+    let config = Llama::read_config(&args.model)?;
+    let text = Text::of_model(&args.model, config.vocab)?;
     let wrap = match &args.template {
         Some(template) => Wrap::Template(template),
         None if args.chat => Wrap::Chat,
@@ -55,7 +54,7 @@ pub(super) fn run(args: &GenerateArgs) -> anyhow::Result<End> {
         note!("{}", text.description());
     }
     let model = mesh.parallelize(config.init(mesh.device()))?;
-    let (model, found) = hf::load_reported(model, &config, &args.model, mesh.device())?;
+    let (model, found) = load_reported(model, &config, &args.model, mesh.device())?;
     warn_of_non_finite(found, &args.model, &mesh)?;
     let model = model.valid();
     for said in answer(

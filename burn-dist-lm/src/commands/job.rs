@@ -2,14 +2,14 @@
 
 use anyhow::bail;
 use burn_dist::layout::Rows;
+use burn_dist::train::rng::Rng;
 use burn_dist::trainer::batch::BatchSource;
-use burn_dist::trainer::job::{Folder, Job, StepRows};
+use burn_dist::trainer::folder::{self, InFolders};
+use burn_dist::trainer::job::{Job, Sample, StepRows};
+use burn_dist::trainer::tokens::{PackedIds, RandomTokens};
 
 use crate::cli::ModelArgs;
-use crate::hf;
 use crate::model::{Llama, Size};
-use burn_dist::trainer::rng::Rng;
-use burn_dist::trainer::tokens::{PackedIds, RandomTokens};
 
 /// The columns of rows besides tokens.
 #[derive(Debug, Clone, Copy, Default)]
@@ -19,10 +19,6 @@ pub(super) struct Columns {
     /// Documents do not see each other.
     pub(super) packed: bool,
 }
-
-/// More tokens than any row and any step has.
-const SEQ_MAX: usize = 1 << 22;
-const TOKENS_MAX: usize = 1 << 30;
 
 /// The job of a size, with the size's own rows and tokens of a step.
 pub(super) fn of_size(size: Size) -> anyhow::Result<Job<Llama>> {
@@ -49,29 +45,13 @@ pub(super) fn job(
     let mut job = of_size(args.size)?;
     let (mut seq, mut rows) = (job.rows.each, job.rows.batch);
     if let Some(dir) = &args.model {
-        let config = hf::read_config(dir)?;
-        job.config = config.clone();
+        job.config = Llama::read_config(dir)?;
         job.name = dir.display().to_string();
-        job.weights = Some(Folder {
-            path: dir.clone(),
-            load: Box::new(move |model, dir, device| {
-                Ok(hf::load_reported(model, &config, dir, device)?)
-            }),
-        });
+        job.weights = Some(folder::weights(dir, &job.config));
         job.peak = 2e-5;
         (seq, rows) = (512, 8);
     }
     let (batch, seq) = (batch.unwrap_or(rows), args.seq.unwrap_or(seq));
-    // What follows from them is counted in 64 bits.
-    let tokens = batch
-        .checked_mul(seq)
-        .filter(|tokens| *tokens <= TOKENS_MAX);
-    if seq > SEQ_MAX || tokens.is_none() {
-        bail!(
-            "{batch} rows of {seq} tokens are more than a step can have: give a --seq of at most {SEQ_MAX}, and a \
-             --batch with which a step has at most {TOKENS_MAX} tokens"
-        );
-    }
     let step = &args.step;
     job.rows = StepRows::new(batch, step.accumulate, (seq, "tokens"))?;
     if let Some(mesh) = &step.devices.forward.axes.mesh {
@@ -87,12 +67,7 @@ pub(super) fn job(
     Ok(job)
 }
 
-fn sample(
-    vocab: usize,
-    seq: usize,
-    seed: u64,
-    columns: Columns,
-) -> burn_dist::trainer::job::Sample<Llama> {
+fn sample(vocab: usize, seq: usize, seed: u64, columns: Columns) -> Sample<Llama> {
     Box::new(move |batch| {
         let mut source = RandomTokens {
             batch,

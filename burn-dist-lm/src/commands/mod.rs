@@ -1,6 +1,5 @@
 //! The commands.
 
-mod convert;
 mod evaluate;
 mod finetune;
 mod generate;
@@ -11,12 +10,14 @@ mod texts;
 use std::process::ExitCode;
 
 use burn_dist::trainer::command_line::{CommandLine, show_config};
+use burn_dist::trainer::convert::convert;
 use burn_dist::trainer::exit::{End, exit};
 use burn_dist::trainer::explain::{explain, show_mesh};
 use burn_dist::trainer::program::Program;
 use burn_dist::trainer::simulate::{self, simulate};
 
 use crate::cli::{Cli, Command};
+use crate::model::Llama;
 use job::{Columns, job};
 
 /// Does what the command line asks of a program of this name; returns the code that it exits with. A command line that
@@ -36,7 +37,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<End> {
         Command::Finetune(args) => finetune::run(args),
         Command::Evaluate(args) => evaluate::run(args),
         Command::Generate(args) => generate::run(args),
-        Command::Convert(args) => convert::run(args),
+        Command::Convert(args) => convert::<Llama>(args),
         Command::Explain { model, args } => {
             let job = job(model, model.step.batch, any)?;
             explain(&job, &model.step, args, &job.config.table(&job.name))

@@ -1,20 +1,18 @@
 use anyhow::bail;
-use burn_dist::train::corpus::{Fields, Longer};
+use burn_dist::train::corpus::{Fields, Longer, sample};
 use burn_dist::trainer::batch::BatchSource;
 use burn_dist::trainer::checkpoints::Keeper;
 use burn_dist::trainer::exit::End;
+use burn_dist::trainer::folder::Origin;
 use burn_dist::trainer::metrics::RunMetrics;
 use burn_dist::trainer::report::count_text;
-use burn_dist::trainer::run::Trace;
-use burn_dist::trainer::session::{Part, Session};
-use burn_dist::trainer::tokens::{Batch, tell};
+use burn_dist::trainer::session::{OnePhase, Session};
+use burn_dist::trainer::tokens::{Batch, sources};
 use burn_dist::trainer::voice::say;
 
 use super::job::{Columns, job, random};
 use super::texts::{self, reader};
 use crate::cli::TrainingArgs;
-use crate::data;
-use crate::hf::Origin;
 use crate::model::Llama;
 
 /// Steps without `--steps`: enough for a steady speed.
@@ -49,63 +47,60 @@ fn pretrain(
     args: &TrainingArgs,
     session: &Session<'_, Llama>,
     origin: Option<&Origin>,
-    mut keeper: Keeper,
+    keeper: Keeper,
     metrics: &RunMetrics,
 ) -> anyhow::Result<End> {
     let (job, seed) = (session.job, session.step.seed);
-    let sources = texts::sources(&args.data.data, &Fields::Usual)?;
-    let held_out = texts::sources(&args.data.validate, &Fields::Usual)?;
-    let text = match !sources.is_empty() || job.weights.is_some() {
-        true => Some(texts::text(job, true, || Ok(data::sample(&sources)?))?),
+    let files = sources(&args.data.data, &Fields::Usual)?;
+    let held_out = sources(&args.data.validate, &Fields::Usual)?;
+    let text = match !files.is_empty() || job.weights.is_some() {
+        true => Some(texts::text(job, true, || Ok(sample(&files)?))?),
         false => None,
     };
     let (longer, processes) = (Longer::Split, session.mesh.processes());
-    let reader = |text| reader((job, seed), &args.data, text, session.rows(), processes);
-    let steps = session.steps(STEPS, || match &text {
-        Some(text) if !sources.is_empty() => {
-            let rows = reader(text)?.once(sources.clone(), longer, text.whole_encoder())?;
+    // What makes rows of the files, if there are some.
+    let reader = match text.as_ref().filter(|_| !files.is_empty()) {
+        Some(text) => {
+            let of_text = reader((job, seed), &args.data, text, session.rows(), processes)?;
+            Some((of_text, text))
+        }
+        None => None,
+    };
+    let steps = session.steps(STEPS, || match &reader {
+        Some((reader, text)) => {
+            let rows = reader.once(files.clone(), longer, text.whole_encoder())?;
             Ok(Some(rows.num_rows()))
         }
-        _ => Ok(None),
+        None => Ok(None),
     })?;
-    session.save_config(
-        &mut keeper,
-        metrics,
-        &[("steps", steps), ("seq", job.rows.each)],
-    )?;
     let (mut documents, mut tokens) = (None, None);
     let mut validate = None;
-    let source: &mut dyn BatchSource<Batch = Batch> = match &text {
-        Some(text) if !sources.is_empty() => {
-            let reader = reader(text)?;
-            let opened = reader.open(sources, longer, text.whole_encoder())?;
+    let source: &mut dyn BatchSource<Batch = Batch> = match reader {
+        Some((reader, text)) => {
+            let opened = reader.open(files, longer, text.whole_encoder())?;
             validate = reader.held_out(held_out, longer, text.whole_encoder())?;
             documents.insert(opened)
         }
-        _ => {
+        None => {
             say!("random tokens from seed {seed}: a measurement, there is nothing to learn");
             tokens.insert(random(job, (seed, 2), session.rows()))
         }
     };
-    let part = Part {
-        before: session.phase("pretrain"),
+    let phase = OnePhase {
+        name: "pretrain",
         steps,
-        validation: texts::validation(session, &args.data, validate)?,
+        chosen: &[("seq", job.rows.each)],
+        source,
+        held_out: texts::held_out(session, &args.data, validate)?,
         progress: None,
     };
-    let model = session.model(&mut keeper)?;
-    let (model, trace) = session.train(model, part, source, &mut keeper, metrics)?;
-    // Whatever becomes of the report, the model is kept.
-    let saved = texts::save(session, args.save.as_deref(), &model, text.as_ref(), origin);
-    let report = session.report("pretrain", &Trace::default(), &trace)?;
-    if let (Some(first), Some(last)) = (trace.losses.first(), trace.losses.last()) {
-        let speed = count_text(report.tokens_per_second.unwrap_or(0.0) as u64);
-        let median = report.step_ms_median.unwrap_or(0.0);
-        say!("loss {first:.4} to {last:.4}, {speed} tokens/s (median step {median:.1} ms)");
-    }
-    if let Some(documents) = &documents {
-        tell(documents, job.rows.each);
-    }
-    let drawn = session.draw_memory();
-    session.finish(&report, [saved, drawn], &mut keeper)
+    session.one_phase(phase, keeper, metrics, |model, trace| {
+        let saved = texts::save(session, args.save.as_deref(), model, text.as_ref(), origin);
+        if let (Some(first), Some(last)) = (trace.losses.first(), trace.losses.last()) {
+            let speed = count_text(trace.tokens_per_second().unwrap_or(0.0) as u64);
+            let median = trace.step_ms_median().unwrap_or(0.0);
+            say!("loss {first:.4} to {last:.4}, {speed} tokens/s (median step {median:.1} ms)");
+        }
+        saved
+    })
 }

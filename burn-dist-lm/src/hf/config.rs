@@ -3,17 +3,17 @@
 use std::fmt::Display;
 use std::path::Path;
 
+use burn_dist::train::files::{self, JsonError};
+use burn_dist::train::tokenizer::{Ids, Text};
+use burn_dist::trainer::folder::{CONFIG_BYTES_MAX, FolderError};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::HfError;
-use super::folder::{CONFIG_BYTES_MAX, read_json};
-use super::tokens::Ids;
 use crate::model::{LlamaConfig, RopeConfig, RopeScaling};
 
 /// The fields of `config.json` that matter here.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct HfConfig {
+struct HfConfig {
     model_type: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     architectures: Option<Vec<String>>,
@@ -108,10 +108,17 @@ fn default_act() -> String {
 /// Reads `config.json` of a folder.
 ///
 /// # Errors
-/// [`HfError::Read`], [`HfError::Json`], [`HfError::Unsupported`], [`HfError::Contrary`] or [`HfError::Sizes`].
-pub fn read_config(dir: &Path) -> Result<LlamaConfig, HfError> {
+/// [`FolderError::Json`], [`FolderError::Unsupported`], [`FolderError::Contrary`] or [`FolderError::Sizes`].
+pub(super) fn read_config(dir: &Path) -> Result<LlamaConfig, FolderError> {
     let path = dir.join("config.json");
-    read_json::<HfConfig>(&path, CONFIG_BYTES_MAX)?.to_llama(&path)
+    files::read_json::<HfConfig>(&path, CONFIG_BYTES_MAX)?.to_llama(&path)
+}
+
+/// Returns the `config.json` of a model that was made here.
+pub(super) fn written(config: &LlamaConfig, text: &Text) -> Vec<u8> {
+    let config = HfConfig::from_llama(config, text.end());
+    let json = serde_json::to_string_pretty(&config);
+    (json.expect("plain fields always have a JSON form") + "\n").into_bytes()
 }
 
 /// A value, and the field in which it stands.
@@ -122,23 +129,25 @@ fn alike<T: PartialEq + Display>(
     path: &Path,
     one: FieldValue<T>,
     other: FieldValue<T>,
-) -> Result<Option<T>, HfError> {
+) -> Result<Option<T>, FolderError> {
     match (one, other) {
-        ((field, Some(one)), (field_too, Some(other))) if one != other => Err(HfError::Contrary {
-            path: path.to_path_buf(),
-            field,
-            one: one.to_string(),
-            field_too,
-            other: other.to_string(),
-        }),
+        ((field, Some(one)), (field_too, Some(other))) if one != other => {
+            Err(FolderError::Contrary {
+                path: path.to_path_buf(),
+                field,
+                one: one.to_string(),
+                field_too,
+                other: other.to_string(),
+            })
+        }
         ((_, one), (_, other)) => Ok(one.or(other)),
     }
 }
 
 impl HfConfig {
-    fn to_llama(&self, path: &Path) -> Result<LlamaConfig, HfError> {
+    fn to_llama(&self, path: &Path) -> Result<LlamaConfig, FolderError> {
         let unsupported = |field, found: String, supported| {
-            Err(HfError::Unsupported {
+            Err(FolderError::Unsupported {
                 path: path.to_path_buf(),
                 field,
                 found,
@@ -183,9 +192,9 @@ impl HfConfig {
             init_std: 0.02,
             tied: self.tie_word_embeddings,
         };
-        config.validate().map_err(|source| HfError::Sizes {
+        config.validate().map_err(|source| FolderError::Sizes {
             path: path.to_path_buf(),
-            source,
+            source: source.into(),
         })?;
         if let Some(Whole(head_dim)) = self
             .head_dim
@@ -200,7 +209,7 @@ impl HfConfig {
         Ok(config)
     }
 
-    fn rope(&self, path: &Path) -> Result<RopeConfig, HfError> {
+    fn rope(&self, path: &Path) -> Result<RopeConfig, FolderError> {
         let none = HfRope::default();
         let scaling = self.rope_scaling.as_ref().filter(|rope| **rope != none);
         let parameters = self.rope_parameters.as_ref().unwrap_or(&none);
@@ -222,13 +231,12 @@ impl HfConfig {
         let here = ("rope_theta", self.rope_theta);
         let theta = alike(path, (theta_name, rope.rope_theta), here)?;
         if let (None, Some(lost)) = (theta, parameters.rope_theta) {
-            return Err(HfError::Json {
-                path: path.to_path_buf(),
-                reason: format!(
-                    "rope_scaling takes the place of rope_parameters, and there is a rope_theta of {lost} there: write \
-                     it into rope_scaling"
-                ),
-            });
+            let reason = format!(
+                "rope_scaling takes the place of rope_parameters, and there is a rope_theta of {lost} there: write it \
+                 into rope_scaling"
+            );
+            let path = path.to_path_buf();
+            return Err(JsonError::Json { path, reason }.into());
         }
         let named = match rope.rope_theta {
             Some(_) => theta_name,
@@ -243,7 +251,7 @@ impl HfConfig {
             None | Some("default") => None,
             Some("llama3") => Some(self.llama3(path, rope, length_name)?),
             Some(other) => {
-                return Err(HfError::Unsupported {
+                return Err(FolderError::Unsupported {
                     path: path.to_path_buf(),
                     field: "rope_type",
                     found: format!("{other:?}"),
@@ -259,8 +267,8 @@ impl HfConfig {
         path: &Path,
         rope: &HfRope,
         length_name: &'static str,
-    ) -> Result<RopeScaling, HfError> {
-        let missing = |field: &str| HfError::Json {
+    ) -> Result<RopeScaling, FolderError> {
+        let missing = |field: &str| JsonError::Json {
             path: path.to_path_buf(),
             reason: format!("rope_type llama3 needs {field}"),
         };
@@ -284,7 +292,7 @@ impl HfConfig {
     }
 
     /// The configuration of `config`, whose answers end with `eos`.
-    pub(super) fn from_llama(config: &LlamaConfig, eos: u32) -> Self {
+    fn from_llama(config: &LlamaConfig, eos: u32) -> Self {
         let rope_scaling = config.rope.scaling.as_ref().map(|scaling| HfRope {
             rope_type: Some("llama3".to_string()),
             older_type: None,

@@ -1,19 +1,21 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use burn::module::{Module, ModuleVisitor, Param};
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Device, Int, Tensor, TensorData, bf16, f16};
 use burn_dist::DeviceMesh;
-use burn_dist::checkpoint::hf::Form;
+use burn_dist::checkpoint::hf::{self, Export, Form};
+use burn_dist::train::corpus::generate;
+use burn_dist::train::rng::Rng;
+use burn_dist::trainer::args::{AxesArgs, MeshArgs};
+use burn_dist::trainer::folder::{load, load_reported};
+use burn_dist::trainer::mesh::Mesh;
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 
-use super::folder::names;
+use super::config::read_config;
 use super::*;
-use crate::data::generate::generate;
-use crate::data::tokenizer::Text;
-use crate::model::{Llama, LlamaConfig, Rope, RopeConfig, RopeScaling};
-use burn_dist::trainer::rng::Rng;
+use crate::model::{Rope, RopeConfig, RopeScaling};
 
 thread_local! {
     /// It lives as long as the test.
@@ -132,7 +134,7 @@ impl Fake {
     }
 }
 
-fn load_from(dir: &Path) -> Result<Llama, HfError> {
+fn load_from(dir: &Path) -> Result<Llama, FolderError> {
     let (config, device) = (read_config(dir)?, device());
     load(config.init(&device), &config, dir, &device)
 }
@@ -143,7 +145,7 @@ fn save_to(
     model: &Llama,
     config: &LlamaConfig,
     origin: Option<&Origin>,
-) -> Result<(), HfError> {
+) -> Result<(), SaveError> {
     save(model, config, &text(), origin, dir, &device()).map(drop)
 }
 
@@ -161,7 +163,7 @@ fn parameters(model: &Llama) -> HashMap<String, Vec<f32>> {
             self.path.pop();
         }
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            let names = names(&LlamaConfig::test());
+            let names = Llama::names(&LlamaConfig::test());
             let (name, _) = names.tensor(&self.path.join(".")).unwrap();
             let values = param.val().into_data().try_to_vec().unwrap();
             self.found.insert(name, values);
@@ -486,7 +488,7 @@ fn folders_that_are_no_model_are_named() {
 }
 
 /// Writes `config.json` of the test model with more fields, and reads it.
-fn read_with(dir: &Path, more: serde_json::Value) -> Result<LlamaConfig, HfError> {
+fn read_with(dir: &Path, more: serde_json::Value) -> Result<LlamaConfig, FolderError> {
     let mut config = fake().config;
     let fields = config.as_object_mut().unwrap();
     fields.extend(more.as_object().unwrap().clone());
@@ -679,60 +681,6 @@ fn absurd_configurations_are_refused() {
 }
 
 #[test]
-fn the_ends_of_answers_are_asked_for_in_order() {
-    let dir = tempfile::tempdir().unwrap();
-    let write = |name: &str, value: serde_json::Value| {
-        // Some editors put a mark of the byte order before the text.
-        std::fs::write(dir.path().join(name), format!("\u{FEFF}{value}")).unwrap();
-    };
-    let ends = || {
-        let ends = read_tokens(dir.path()).unwrap().ends;
-        ends.map(|ends| (ends.ids, ends.from))
-    };
-    assert_eq!(ends(), None);
-    for (ids, expected) in [
-        (serde_json::json!(null), None),
-        (serde_json::json!([]), None),
-        (serde_json::json!(2), Some(vec![2])),
-        (serde_json::json!([7, 8]), Some(vec![7, 8])),
-    ] {
-        for from in ["config.json", "generation_config.json"] {
-            write("generation_config.json", serde_json::json!({}));
-            write(from, serde_json::json!({"eos_token_id": ids}));
-            assert_eq!(ends(), expected.clone().map(|ids| (ids, from)));
-            if expected.is_none() {
-                // It says nothing.
-                write("config.json", serde_json::json!({"eos_token_id": 5}));
-                assert_eq!(ends(), Some((vec![5], "config.json")));
-                write("config.json", serde_json::json!({}));
-            }
-        }
-    }
-    for wrong in [
-        serde_json::json!(-1),
-        serde_json::json!([1, "a"]),
-        serde_json::json!(1u64 << 32),
-    ] {
-        write("config.json", serde_json::json!({"eos_token_id": wrong}));
-        let error = read_tokens(dir.path()).unwrap_err().to_string();
-        let expected = format!("the id of a token is a whole number from 0, and there is {wrong}");
-        assert!(
-            error.contains(&expected) && error.contains("config.json"),
-            "{error}"
-        );
-    }
-    write("config.json", serde_json::json!({}));
-    let of_tokenizer = serde_json::json!({
-        "add_bos_token": false, "bos_token": {"content": "<s>", "lstrip": false}, "eos_token": "</s>"
-    });
-    write("tokenizer_config.json", of_tokenizer);
-    let found = read_tokens(dir.path()).unwrap();
-    assert_eq!(found.bos_token.as_deref(), Some("<s>"));
-    assert_eq!(found.eos_token.as_deref(), Some("</s>"));
-    assert_eq!(found.add_bos_token, Some(false));
-}
-
-#[test]
 fn a_save_that_fails_leaves_the_earlier_model() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("model.safetensors"), "earlier").unwrap();
@@ -750,4 +698,36 @@ fn a_save_that_fails_leaves_the_earlier_model() {
         "earlier"
     );
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+}
+
+/// All parameters times a number.
+struct Times(f32);
+
+impl ModuleMapper for Times {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        param.map(|tensor| tensor.mul_scalar(self.0))
+    }
+}
+
+#[test]
+fn weights_that_are_no_numbers_are_found_as_they_are_written_and_read() {
+    let axes = AxesArgs {
+        mesh: Some("fsdp=2".parse().unwrap()),
+        ..AxesArgs::default()
+    };
+    let mesh = Mesh::open::<Llama>(&MeshArgs::from(axes)).unwrap();
+    let (config, device) = (LlamaConfig::test(), mesh.device());
+    let fresh = || {
+        let model = config.init(device);
+        mesh.parallelize(model).unwrap()
+    };
+    for (factor, expected) in [(1.0, 0), (f32::NAN, config.num_params() as u64)] {
+        let dir = tempfile::tempdir().unwrap();
+        let model = fresh().map(&mut Times(factor));
+        let (path, names) = (dir.path(), Llama::names(&config));
+        let saved = hf::save(&model, &names, path, &Export::default(), device).unwrap();
+        let (_, found) = load_reported(fresh(), &config, path, device).unwrap();
+        assert_eq!(saved, found);
+        assert_eq!(found.map_or(0, |found| found.elements), expected);
+    }
 }

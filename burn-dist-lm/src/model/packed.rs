@@ -15,7 +15,6 @@ pub struct Positions {
 mod tests {
     use super::*;
     use crate::model::{Llama, LlamaConfig};
-    use crate::train::step_with;
     use burn::module::{Module, ModuleVisitor, Param};
     use burn::optim::GradientsParams;
     use burn::tensor::{Device, TensorData, Tolerance};
@@ -24,6 +23,7 @@ mod tests {
     use burn_dist::trainer::mesh::Mesh;
     use burn_dist::trainer::optimizer::optimizer;
     use burn_dist::trainer::step::Recipe;
+    use burn_dist::trainer::step::one_with;
     use burn_dist::trainer::tokens::{Batch, PackedIds};
 
     /// Lengths of the documents of each row.
@@ -127,7 +127,7 @@ mod tests {
             let step = |_| {
                 let hold = mesh.hold();
                 let (next, loss) =
-                    step_with(model.clone(), &mut optim, &batch(), recipe, 1e-2, device);
+                    one_with(model.clone(), &mut optim, &batch(), recipe, 1e-2, device);
                 drop(hold);
                 model = next;
                 loss.into_scalar()

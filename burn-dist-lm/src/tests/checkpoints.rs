@@ -19,7 +19,7 @@ use burn_dist::trainer::step::Recipe;
 use burn_dist::trainer::voice::in_one_line;
 
 use crate::model::{Llama, LlamaConfig, RopeConfig, RopeScaling, Size};
-use burn_dist::trainer::rng::Rng;
+use burn_dist::train::rng::Rng;
 use burn_dist::trainer::tokens::{Batch, RandomTokens};
 
 /// Random tokens; the run is stopped in the step of one of its batches.

@@ -16,11 +16,11 @@ use burn_dist::trainer::optimizer::optimizer;
 use burn_dist::trainer::progress::Progress;
 use burn_dist::trainer::run::{Phase, Trace, run};
 use burn_dist::trainer::schedule::Schedule;
-use burn_dist::trainer::step::Recipe;
+use burn_dist::trainer::step::{self, Recipe};
 
 use crate::model::{Llama, LlamaConfig};
-use crate::train::{cross_entropy, step, step_with};
-use burn_dist::trainer::rng::Rng;
+use crate::train::cross_entropy;
+use burn_dist::train::rng::Rng;
 use burn_dist::trainer::tokens::{Batch, RandomTokens};
 
 /// The same batch at every step: what a model can learn by heart.
@@ -143,7 +143,7 @@ fn microbatches_and_clipping_change_nothing_but_rounding() {
         let mut optim = optimizer();
         let batch = repeat().next_batch().unwrap();
         let step = |_| {
-            let (next, loss) = step_with(
+            let (next, loss) = step::one_with(
                 model.clone(),
                 &mut optim,
                 &batch,

@@ -19,7 +19,7 @@ use burn_dist::trainer::step::Recipe;
 use burn_dist::trainer::validation::Validation;
 
 use crate::model::{Llama, LlamaConfig};
-use burn_dist::trainer::rng::Rng;
+use burn_dist::train::rng::Rng;
 use burn_dist::trainer::tokens::{Batch, PackedIds, RandomTokens};
 
 fn tokens(seed: u64) -> RandomTokens {

@@ -23,6 +23,14 @@ impl Document {
         }
     }
 
+    /// Returns all of it as one text.
+    pub fn plain(&self) -> String {
+        match self {
+            Self::Text(text) => text.clone(),
+            Self::Pair { prompt, response } => format!("{prompt} {response}").trim().to_string(),
+        }
+    }
+
     /// Returns whether there is nothing in it but white space.
     pub fn is_empty(&self) -> bool {
         match self {

@@ -4,8 +4,26 @@ use std::sync::Arc;
 
 use super::document::Document;
 use super::error::CorpusError;
+use super::policy::DOCUMENT_BYTES_MAX;
 use super::read::{self, Reader};
 use super::source::{DocumentPlace, Source};
+
+/// Bytes of text that a tokenizer is trained on.
+const SAMPLE_BYTES: usize = 8 << 20;
+
+/// Returns texts of all parts of these sources, enough to train a tokenizer on.
+///
+/// # Errors
+/// Those of reading.
+pub fn sample(sources: &[Source]) -> Result<Vec<String>, CorpusError> {
+    let each = SAMPLE_BYTES / sources.len().max(1);
+    let mut texts = Vec::new();
+    for source in sources {
+        let documents = source.sample(each, DOCUMENT_BYTES_MAX)?;
+        texts.extend(documents.iter().map(Document::plain));
+    }
+    Ok(texts)
+}
 
 impl Source {
     /// Goes through its documents in order, but for those that are left out.

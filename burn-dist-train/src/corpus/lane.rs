@@ -9,9 +9,9 @@ use super::Corpus;
 use super::counts::Counts;
 use super::error::CorpusError;
 use super::pack::{self, Cut, Piece, Segment};
-use super::random::Random;
 use super::read::Reader;
 use super::row::Row;
+use crate::rng::Rng;
 
 /// Where a block begins: all that its rows depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -170,7 +170,7 @@ impl Making<'_> {
             self.lane.number as u64,
             start.number,
         ];
-        let mut random = Random::new(&keys);
+        let mut random = Rng::of_keys(&keys);
         let last = self.corpus.once && start.epoch + read.ends > 0;
         if !self.corpus.once {
             random.shuffle(&mut pieces);

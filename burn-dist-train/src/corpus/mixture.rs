@@ -1,7 +1,7 @@
 //! Which source a row comes from, and which lane.
 
 use super::error::CorpusError;
-use super::random::Random;
+use crate::rng::Rng;
 
 /// Shares are fractions of this.
 const WHOLE: u64 = 1 << 32;
@@ -149,7 +149,7 @@ impl Mixture {
             self.round.push(source);
         }
         if self.shares.len() > 1 {
-            let turn = Random::new(&[self.seed, number]).below(self.lanes);
+            let turn = Rng::of_keys(&[self.seed, number]).below(self.lanes);
             self.round.rotate_left(turn);
         }
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
+use crate::rng::Rng;
 
 /// Bytes as ids, after a mark, and another behind them.
 fn bytes(document: &Document) -> Result<Encoded, EncodeError> {
@@ -613,9 +614,8 @@ fn a_panic_of_the_tokenizer_is_one_of_who_asks() {
 fn packing_wastes_little() {
     // Lengths in tokens as texts of the web have them: log-normal, half of them below 400, one in twenty above 3,000.
     let lens = |num: usize| -> Vec<Document> {
-        let mut random = random::Random::new(&[7]);
-        let unit =
-            |random: &mut random::Random| (random.below(1 << 30) as f64 + 0.5) / f64::from(1 << 30);
+        let mut random = Rng::of_keys(&[7]);
+        let unit = |random: &mut Rng| (random.below(1 << 30) as f64 + 0.5) / f64::from(1 << 30);
         let len = |_| {
             let (a, b) = (unit(&mut random), unit(&mut random));
             let normal = (-2.0 * a.ln()).sqrt() * (std::f64::consts::TAU * b).cos();

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use anyhow::bail;
-use burn_core::tensor::{Device, Element, TensorData};
+use burn_core::tensor::{Device, Element, Int, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
 use crate::data::Stream;
@@ -32,53 +32,131 @@ pub trait Batch: Sized {
     fn count(&self) -> usize;
 }
 
-/// A column of a batch: values of rows, as many of each row, one row after the other.
+/// Values that rows of a batch are made of: `f32`, `i64`.
+pub trait Value: Element {
+    /// A tensor of them.
+    type Tensor<const D: usize>;
+
+    /// Returns them on a device.
+    fn on<const D: usize>(data: TensorData, device: &Device) -> Self::Tensor<D>;
+}
+
+impl Value for f32 {
+    type Tensor<const D: usize> = Tensor<D>;
+
+    fn on<const D: usize>(data: TensorData, device: &Device) -> Tensor<D> {
+        Tensor::from_data(data, device)
+    }
+}
+
+impl Value for i64 {
+    type Tensor<const D: usize> = Tensor<D, Int>;
+
+    fn on<const D: usize>(data: TensorData, device: &Device) -> Tensor<D, Int> {
+        Tensor::from_data(data, device)
+    }
+}
+
+/// A column of a batch, a tensor of `D` dims whose first are the rows: values of rows, as many of each, one row after
+/// the other. Every process has all of them.
+///
+/// A pair of columns is a batch too, and so are pairs of these.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Column<E> {
+pub struct Column<E, const D: usize> {
     /// The values.
     pub values: Vec<E>,
+    /// Rows, and the shape of each.
+    shape: [usize; D],
+    /// How much of what a speed counts a row has.
     each: usize,
 }
 
-impl<E: Element> Column<E> {
-    /// A column of `each` values a row.
+impl<E: Value, const D: usize> Column<E, D> {
+    /// A column of rows that have the shape `row`: of `D - 1` dims.
     ///
     /// # Panics
-    /// If that does not divide the number of values.
-    pub fn new(values: Vec<E>, each: usize) -> Self {
+    /// If the values are no whole rows.
+    pub fn new(values: Vec<E>, row: &[usize]) -> Self {
+        let of_row: usize = row.iter().product();
         assert!(
-            values.len().is_multiple_of(each),
-            "{} values are no rows of {each}",
+            row.len() + 1 == D && values.len().is_multiple_of(of_row),
+            "{} values are no rows of {row:?} in {D} dims",
             values.len()
         );
-        Self { values, each }
+        let mut shape = [values.len() / of_row; D];
+        shape[1..].copy_from_slice(row);
+        let each = 1;
+        Self {
+            values,
+            shape,
+            each,
+        }
+    }
+
+    /// Counts so much of what a speed counts for each row: its tokens. Without, rows are counted.
+    pub fn counting(self, each: usize) -> Self {
+        Self { each, ..self }
     }
 
     /// Number of rows.
     pub fn rows(&self) -> usize {
-        self.values.len() / self.each
+        self.shape[0]
     }
 
-    /// Cuts it into columns of as many rows each.
-    ///
-    /// # Panics
-    /// If there are no `parts` of as many rows.
-    pub fn split(&self, parts: usize) -> Vec<Self> {
+    /// Returns it on a device.
+    pub fn on(&self, device: &Device) -> E::Tensor<D> {
+        E::on(TensorData::new(self.values.clone(), self.shape), device)
+    }
+}
+
+impl<E: Value, const D: usize> Batch for Column<E, D> {
+    type Tensors = E::Tensor<D>;
+
+    fn split(&self, parts: usize) -> Vec<Self> {
         let rows = self.rows();
         assert!(
             rows.is_multiple_of(parts),
             "{parts} microbatches do not divide {rows} rows"
         );
-        let each = self.each;
-        let parts = self.values.chunks((rows / parts * each).max(1));
-        let part = |values: &[E]| Self::new(values.to_vec(), each);
-        parts.map(part).collect()
+        let mut shape = self.shape;
+        shape[0] = rows / parts;
+        let of_part = shape.iter().product::<usize>().max(1);
+        let part = |values: &[E]| Self {
+            values: values.to_vec(),
+            shape,
+            each: self.each,
+        };
+        self.values.chunks(of_part).map(part).collect()
     }
 
-    /// Returns it as data in which each row has the shape `row`.
-    pub fn data(&self, row: &[usize]) -> TensorData {
-        let shape: Vec<usize> = [self.rows()].iter().chain(row).copied().collect();
-        TensorData::new(self.values.clone(), shape)
+    fn enter(&self, device: &Device, _by_process: bool) -> Result<Self::Tensors, DTensorError> {
+        // Every process makes all rows: they need not be joined.
+        Ok(self.on(device))
+    }
+
+    fn count(&self) -> usize {
+        self.rows() * self.each
+    }
+}
+
+/// Two batches of the same rows, side by side; the first one is counted.
+impl<A: Batch, B: Batch> Batch for (A, B) {
+    type Tensors = (A::Tensors, B::Tensors);
+
+    fn split(&self, parts: usize) -> Vec<Self> {
+        let both = self.0.split(parts).into_iter().zip(self.1.split(parts));
+        both.collect()
+    }
+
+    fn enter(&self, device: &Device, by_process: bool) -> Result<Self::Tensors, DTensorError> {
+        Ok((
+            self.0.enter(device, by_process)?,
+            self.1.enter(device, by_process)?,
+        ))
+    }
+
+    fn count(&self) -> usize {
+        self.0.count()
     }
 }
 
@@ -117,6 +195,11 @@ pub trait BatchSource {
     /// # Errors
     /// If that read other data, in another order, or in rows of other lengths.
     fn resume(&mut self, position: &Position) -> anyhow::Result<()>;
+
+    /// Returns what became of the data in this process so far, for people, if there is something to say.
+    fn summary(&self) -> Option<String> {
+        None
+    }
 }
 
 /// The position in samples of a source that has these.
@@ -214,6 +297,24 @@ impl<B, F: FnMut(Range<usize>) -> B> BatchSource for Numbered<F> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn columns_are_cut_and_counted_by_rows() {
+        let pixels = Column::<f32, 3>::new((0..24).map(|x| x as f32).collect(), &[2, 3]);
+        let labels = Column::<i64, 1>::new(vec![7, 8, 9, 10], &[]);
+        let both = (pixels.counting(5), labels);
+        assert_eq!(both.count(), 20);
+        let parts = both.split(2);
+        assert_eq!(parts.len(), 2);
+        let (pixels, labels) = parts[1].enter(&Device::flex(), false).unwrap();
+        assert_eq!((pixels.dims(), labels.dims()), ([2, 2, 3], [2]));
+        let pixels: Vec<f32> = pixels.into_data().iter::<f32>().collect();
+        assert_eq!(pixels, (12..24).map(|x| x as f32).collect::<Vec<_>>());
+        assert_eq!(
+            labels.into_data().iter::<i64>().collect::<Vec<_>>(),
+            [9, 10]
+        );
+    }
 
     #[test]
     fn numbered_samples_go_on_where_another_run_was_left() {

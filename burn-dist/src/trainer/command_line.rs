@@ -12,8 +12,9 @@ use crate::train::config::{Config, ConfigError, Section};
 
 /// A command line with commands that train: its options stand in sections of a file too.
 pub trait CommandLine: CommandFactory + FromArgMatches {
-    /// Where each option stands in a file ([`sections`](super::sections) has those of the trainer).
-    const SECTIONS: &'static [Section];
+    /// Returns where each option stands in a file ([`sections`](super::sections) has those of the trainer).
+    fn sections() -> &'static [Section];
+
     /// Options whose help says what a program's own defaults are.
     const HELP: &'static [(&'static str, &'static str)];
 
@@ -33,7 +34,7 @@ pub trait CommandLine: CommandFactory + FromArgMatches {
             }
         };
         let command = command.mut_subcommands(|command| command.mut_args(with_defaults));
-        Config::new(command, Self::SECTIONS)
+        Config::new(command, Self::sections())
     }
 
     /// Reads the command line, and the file that it names. What is wrong ends the program.

@@ -48,6 +48,10 @@ impl<M: Model> fmt::Debug for Job<M> {
     }
 }
 
+/// More than any row and any step has of what is counted.
+const EACH_MAX: usize = 1 << 22;
+const ALL_MAX: usize = 1 << 30;
+
 /// The rows of a step, over all ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StepRows {
@@ -77,12 +81,27 @@ impl StepRows {
     /// Rows of which each has `each` of what `unit` names.
     ///
     /// # Errors
-    /// If they cannot be cut into so many microbatches.
+    /// If they are too many, or cannot be cut into so many microbatches.
     pub fn new(
         batch: usize,
         accumulate: usize,
         (each, unit): (usize, &'static str),
     ) -> anyhow::Result<Self> {
+        // What follows from them is counted in 64 bits.
+        let all = batch.checked_mul(each).filter(|all| *all <= ALL_MAX);
+        if each > EACH_MAX || all.is_none() {
+            let option = match each {
+                1 => String::new(),
+                _ => format!("a --seq of at most {EACH_MAX}, and "),
+            };
+            bail!(
+                "{} are more than a step can have: give {option}a --batch with which a step has at most {ALL_MAX} {unit}",
+                match each {
+                    1 => format!("{batch} {unit}"),
+                    each => format!("{batch} rows of {each} {unit}"),
+                }
+            );
+        }
         if !batch.is_multiple_of(accumulate) {
             bail!(
                 "--accumulate {accumulate} does not divide the {batch} rows of a step: give a --batch that is a \

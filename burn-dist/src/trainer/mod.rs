@@ -11,8 +11,9 @@
 //! | `args`, `sections` | groups of options for its command line; their places in a configuration file |
 //! | `program`, `command_line`, `job` | a program's command line with such a file; the model and the rows that it names |
 //! | `session` | a training command between its start and its end |
+//! | `task` | a whole program: a model by options of its own, with rows made from numbers |
 //! | `explain`, `simulate`, `evaluate` | commands that run no step: its plan, its time, the loss of a model as it is |
-//! | `rng` | random numbers for data, the same on every machine |
+//! | `folder`, `convert` | models from folders of Hugging Face, and to them; weights from one form to another |
 //! | `mesh` | the devices, opened by these options |
 //! | `run`, `step` | the loop; one step of it: microbatches, clipping, the optimizer |
 //! | `validation` | the loss on what is held out |
@@ -28,10 +29,12 @@ pub mod batch;
 pub mod capacity;
 pub mod checkpoints;
 pub mod command_line;
+pub mod convert;
 pub mod error;
 pub mod evaluate;
 pub mod exit;
 pub mod explain;
+pub mod folder;
 pub mod job;
 pub mod lost;
 pub mod mesh;
@@ -46,7 +49,6 @@ pub mod processes;
 pub mod program;
 pub mod progress;
 pub mod report;
-pub mod rng;
 pub mod run;
 pub mod schedule;
 pub mod sections;
@@ -54,6 +56,7 @@ pub mod session;
 pub mod simulate;
 pub mod stages;
 pub mod step;
+pub mod task;
 pub mod tokens;
 pub mod validation;
 pub mod voice;

@@ -18,9 +18,9 @@ use crate::{Parallelize, Plan};
 /// with what the model says.
 pub trait Model: Module + Parallelize {
     /// Its sizes.
-    type Config: Clone + std::fmt::Debug;
+    type Config: Clone + std::fmt::Debug + 'static;
     /// The rows of a step.
-    type Batch: Batch;
+    type Batch: Batch + 'static;
 
     /// The path of the list of modules that the model is made of: `layers`. Stages by cost are cut from it. A model
     /// that has no such list is refused where it is laid out.

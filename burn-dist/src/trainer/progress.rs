@@ -28,8 +28,8 @@ pub struct Shown<'a> {
     pub gradient_norm: Option<f32>,
 }
 
-/// The text of a step.
-type Line = Box<dyn Fn(&Shown<'_>) -> String>;
+/// Makes the text of a step.
+pub type Text = Box<dyn Fn(&Shown<'_>) -> String>;
 
 /// Shows loss, speed and memory of one phase.
 pub struct Progress {
@@ -41,7 +41,7 @@ pub struct Progress {
     /// Steps from one line on standard error to the next; none, where there is a bar alone.
     every: Option<usize>,
     /// Steps from one line on standard output to the next, and their text, if that is wanted in place of all else.
-    lines: Option<(usize, Line)>,
+    lines: Option<(usize, Text)>,
     quiet: bool,
 }
 

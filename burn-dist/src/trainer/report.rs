@@ -157,6 +157,8 @@ pub struct Report {
     pub num_params: usize,
     /// Positions of all rows of a step, padding included.
     pub tokens_per_step: usize,
+    /// Flops of a step, of all ranks: of the model's products, each once; if a step was planned before the run.
+    pub step_flops: Option<f64>,
     /// True if Ctrl-C or SIGTERM ended the run early.
     pub interrupted: bool,
     /// Losses of the base model's steps, where `finetune` trained one.

@@ -184,6 +184,42 @@ pub const VALIDATION: Section = Section::new(
     ],
 );
 
+/// Texts, and how they become rows.
+pub const TEXTS: Section = Section::new(
+    "data",
+    "What is learnt from",
+    &[
+        Key::named("files", "data"),
+        Key::of("batch"),
+        Key::of("seq"),
+        Key::of("accumulate"),
+        Key::of("repeat-rows"),
+        Key::of("packing"),
+        Key::of("longer"),
+        Key::of("document-mask"),
+        Key::of("shuffle-buffer"),
+    ],
+);
+
+/// Validation on texts.
+pub const TEXT_VALIDATION: Section = Section::new(
+    "validation",
+    "Validation",
+    &[
+        Key::named("files", "validate"),
+        Key::named("every", "validate-every"),
+        Key::named("batches", "validate-batches"),
+    ],
+);
+
+/// The options of `convert`.
+pub const CONVERT: Section = Section::new(
+    "convert",
+    "What is converted",
+    &[Key::of("like"), Key::of("step"), Key::of("dtype")],
+)
+.of_command("convert");
+
 /// The sections of a program that has options of its own about its model alone.
 pub const fn with(model: Section) -> [Section; 15] {
     [

@@ -1,8 +1,9 @@
 //! One step: microbatches, accumulation of their gradients, clipping, the optimizer.
 
-use burn_core::tensor::Tensor;
+use burn_core::tensor::{Device, Tensor};
 use burn_optim::{GradientsAccumulator, GradientsParams, ModuleOptimizer};
 
+use super::batch::Batch;
 use super::model::{Model, Tensors};
 use super::optimizer::OptimizerConfig;
 use crate::optim::{clip_grad_norm, grad_norm};
@@ -99,6 +100,42 @@ pub fn step<M: Model>(
         figures,
     };
     (optim.step(rate, model, gradients), taken)
+}
+
+/// Takes one step on a batch, all of whose rows are here; returns the model, and the loss before it with the figures
+/// beside it, not yet read.
+pub fn one<M: Model>(
+    model: M,
+    optim: &mut ModuleOptimizer,
+    batch: &M::Batch,
+    rate: f64,
+    device: &Device,
+) -> (M, Tensor<1>) {
+    one_with(model, optim, batch, Recipe::default(), rate, device)
+}
+
+/// Does the same as [`one()`], by a recipe: gradients of the microbatches are those of the batch, to rounding.
+///
+/// # Panics
+/// If the number of microbatches does not divide that of rows.
+pub fn one_with<M: Model>(
+    model: M,
+    optim: &mut ModuleOptimizer,
+    batch: &M::Batch,
+    recipe: Recipe,
+    rate: f64,
+    device: &Device,
+) -> (M, Tensor<1>) {
+    let parts = batch.split(recipe.accumulate);
+    let parts = parts.iter().map(|part| part.enter(device, false));
+    let parts = parts.collect::<Result<_, _>>();
+    let parts = parts.expect("rows that are all here are what a mesh expects");
+    let (model, taken) = step(model, optim, parts, Norm::of(recipe.clip, false), rate);
+    let read = match taken.figures {
+        Some(figures) => Tensor::cat(vec![taken.loss, figures], 0),
+        None => taken.loss,
+    };
+    (model, read)
 }
 
 /// A sum, of which the first may not be there yet.

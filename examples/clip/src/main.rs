@@ -1,5 +1,5 @@
 //! Trains two small towers to match images with their captions, as CLIP does (arXiv:2103.00020), each tower on
-//! stages of its own: `cargo run --release -p clip -- --mesh pp=2,dp=2 --microbatches 4 --schedule 1f1b`.
+//! stages of its own: `cargo run --release -p clip -- train --mesh pp=2,dp=2 --microbatches 4 --schedule 1f1b`.
 //!
 //! The image tower is deeper than the text tower, and tables say which stage has which blocks. On a mesh without `pp`
 //! the tables do nothing.
@@ -17,23 +17,17 @@ use burn::nn::{
 use burn::tensor::activation::{gelu, log_softmax, softmax};
 use burn::tensor::{Device, Int, Tensor};
 use burn_dist::mesh::MeshShape;
-use burn_dist::parallel::DTensorError;
 use burn_dist::schedule::ScheduleChoice;
-use burn_dist::train::config::Section;
-use burn_dist::trainer::args::{PipelineArgs, StepArgs, TrainArgs};
-use burn_dist::trainer::batch::{Batch, Column, Numbered};
-use burn_dist::trainer::command_line::CommandLine;
-use burn_dist::trainer::exit::{End, exit};
-use burn_dist::trainer::job::{Job, StepRows};
+use burn_dist::trainer::args::StepArgs;
+use burn_dist::trainer::batch::Column;
+use burn_dist::trainer::job::Job;
 use burn_dist::trainer::model::{Loss, Model, Tensors};
 use burn_dist::trainer::program::Program;
-use burn_dist::trainer::progress::Progress;
-use burn_dist::trainer::run::Trace;
-use burn_dist::trainer::sections;
-use burn_dist::trainer::session::{Part, Session};
+use burn_dist::trainer::progress::Text;
+use burn_dist::trainer::task::{self, Rows, Task, UNSEEN};
 use burn_dist::trainer::voice::say;
 use burn_dist::{Parallelize, Plan};
-use clap::Parser;
+use clap::Args;
 
 const WIDTH: usize = 32;
 /// Width of what is compared.
@@ -49,9 +43,6 @@ const PATCH_VALUES: usize = PATCH * PATCH * 3;
 const WORDS: usize = 4;
 const VOCAB: usize = 4 + 3 + 3 + 3;
 const BATCH: usize = 32;
-const STEPS: usize = 60;
-/// The first pair of those that training does not reach, to ask at the end.
-const UNSEEN: usize = 1 << 32;
 
 fn linear(from: usize, to: usize, device: &Device) -> Linear {
     LinearConfig::new(from, to).with_bias(false).init(device)
@@ -226,42 +217,25 @@ impl Model for Clip {
         [self.contrast(images, texts) * count.clone(), count]
     }
 
+    /// Pixels have no gradient, and of a batch in microbatches fewer images and texts are compared.
+    fn flops(_: &usize, (images, _): &Pairs) -> Option<f64> {
+        let linear = 3 * WIDTH * WIDTH + 2 * WIDTH * 4 * WIDTH;
+        let tower = |blocks: usize, length: usize| {
+            blocks * length * (linear + 2 * length * WIDTH) + WIDTH * COMPARED
+        };
+        let row = tower(IMAGE_BLOCKS, NUM_PATCHES) + tower(TEXT_BLOCKS, WORDS);
+        let pixels = NUM_PATCHES * PATCH_VALUES * WIDTH;
+        let rows = images.rows();
+        Some((rows * (6 * (row + rows * COMPARED) + 4 * pixels)) as f64)
+    }
+
     fn facts(_: &usize) -> Vec<(&'static str, String)> {
         Vec::new()
     }
 }
 
-/// Images with their texts.
-struct Pairs {
-    images: Column<f32>,
-    texts: Column<i64>,
-}
-
-impl Batch for Pairs {
-    type Tensors = (Tensor<3>, Tensor<2, Int>);
-
-    fn split(&self, parts: usize) -> Vec<Self> {
-        let both = self
-            .images
-            .split(parts)
-            .into_iter()
-            .zip(self.texts.split(parts));
-        both.map(|(images, texts)| Self { images, texts }).collect()
-    }
-
-    fn enter(&self, device: &Device, _by_process: bool) -> Result<Self::Tensors, DTensorError> {
-        let images = self.images.data(&[NUM_PATCHES, PATCH_VALUES]);
-        let texts = self.texts.data(&[WORDS]);
-        Ok((
-            Tensor::from_data(images, device),
-            Tensor::from_data(texts, device),
-        ))
-    }
-
-    fn count(&self) -> usize {
-        self.texts.rows()
-    }
-}
+/// Images, `[b, p, values of a patch]`, with their texts, `[b, s]`.
+type Pairs = (Column<f32, 3>, Column<i64, 2>);
 
 /// Returns images and texts by their numbers, those of a step all different: of the whole batch, on every mesh.
 fn pairs(numbers: Range<usize>) -> Pairs {
@@ -294,93 +268,67 @@ fn pairs(numbers: Range<usize>) -> Pairs {
             }
         }
     }
-    Pairs {
-        images: Column::new(images, NUM_PATCHES * PATCH_VALUES),
-        texts: Column::new(texts, WORDS),
-    }
-}
-
-/// Trains two small towers to match images with their captions, each tower on stages of its own.
-#[derive(Debug, Parser)]
-#[command(version, about)]
-struct Cli {
-    /// The devices, and the rows of a step.
-    #[command(flatten)]
-    step: StepArgs,
-    /// How to train, and what to keep.
-    #[command(flatten)]
-    args: TrainArgs,
-}
-
-impl CommandLine for Cli {
-    const SECTIONS: &'static [Section] = &sections::with(Section::new("model", "The model", &[]));
-    const HELP: &'static [(&'static str, &'static str)] = &[];
-
-    fn trains(&mut self) -> Option<&mut TrainArgs> {
-        Some(&mut self.args)
-    }
-}
-
-/// Stages on each rank along `pp`.
-fn per_rank(pipeline: &PipelineArgs) -> usize {
-    let of_schedule = match &pipeline.schedule {
-        ScheduleChoice::Kind(kind) if kind.is_v() => 2,
-        _ => 1,
-    };
-    pipeline.stages_per_rank.unwrap_or(of_schedule) as usize
-}
-
-fn train(Cli { step, args }: &Cli) -> anyhow::Result<End> {
-    let batch = step.batch.unwrap_or(BATCH);
-    let job = Job::<Clip> {
-        config: per_rank(&step.devices.pipeline),
-        name: "clip".to_string(),
-        weights: None,
-        rows: StepRows::new(batch, step.accumulate, (1, "images"))?,
-        peak: 3e-3,
-        sample: Box::new(|rows| Ok(pairs(0..rows))),
-    };
-    let session = Session::start(&job, step, args, None)?;
-    session.run(
-        || Ok(()),
-        |mut keeper, metrics| {
-            let steps = session.steps(STEPS, || Ok(None))?;
-            session.save_config(&mut keeper, metrics, &[("steps", steps)])?;
-            let validation = args.run.validate_every.map(|_| {
-                let held_out = Numbered::new("things", batch, pairs).starting_at(UNSEEN);
-                session.validation(Box::new(held_out), 1)
-            });
-            let progress = Progress::lines(steps, args.run.log_every.unwrap_or(1), |step| {
-                format!("step {:>2}  loss {:.5}", step.done, step.loss)
-            });
-            let part = Part {
-                before: session.phase("train"),
-                steps,
-                validation: validation.transpose()?,
-                progress: Some(progress),
-            };
-            let model = session.model(&mut keeper)?;
-            let mut source = Numbered::new("things", batch, pairs);
-            let (model, trace) = session.train(model, part, &mut source, &mut keeper, metrics)?;
-            let report = session.report("train", &Trace::default(), &trace)?;
-            if !trace.interrupted {
-                let unseen = pairs(UNSEEN..UNSEEN + BATCH);
-                let (images, texts) = unseen.enter(&session.mesh.inference_device(), false)?;
-                let best = model.valid().forward(images, texts).argmax(1).into_data();
-                let best = best.iter::<i64>().enumerate();
-                let right = best.filter(|(row, best)| *row as i64 == *best).count();
-                say!("{right} of {BATCH} images found their text");
-            }
-            let drawn = session.draw_memory();
-            session.finish(&report, [drawn], &mut keeper)
-        },
+    (
+        Column::new(images, &[NUM_PATCHES, PATCH_VALUES]),
+        Column::new(texts, &[WORDS]),
     )
 }
 
+/// The model has no options.
+#[derive(Debug, Args)]
+struct Options {}
+
+impl Task for Options {
+    type Model = Clip;
+
+    const STEPS: usize = 60;
+    const BATCH: usize = BATCH;
+    const PEAK: f64 = 3e-3;
+    const HELD_OUT: usize = 1;
+
+    /// Stages on each rank along `pp`.
+    fn config(&self, step: &StepArgs) -> anyhow::Result<usize> {
+        let pipeline = &step.devices.pipeline;
+        let of_schedule = match &pipeline.schedule {
+            ScheduleChoice::Kind(kind) if kind.is_v() => 2,
+            _ => 1,
+        };
+        Ok(pipeline.stages_per_rank.unwrap_or(of_schedule) as usize)
+    }
+
+    fn name(&self) -> String {
+        "clip".to_string()
+    }
+
+    fn each(&self) -> (usize, &'static str) {
+        (1, "images")
+    }
+
+    fn rows(&self, _seed: u64) -> Rows<Pairs> {
+        Rows::new("things", pairs)
+    }
+
+    fn line(&self, _job: &Job<Clip>) -> Option<Text> {
+        Some(Box::new(|step| {
+            format!("step {:>2}  loss {:.5}", step.done, step.loss)
+        }))
+    }
+
+    fn end(&self, model: &Clip, device: &Device) -> anyhow::Result<()> {
+        let (images, texts) = pairs(UNSEEN..UNSEEN + BATCH);
+        let similar = model.forward(images.on(device), texts.on(device));
+        let best = similar.argmax(1).try_into_data()?;
+        let best = best.iter::<i64>().enumerate();
+        let right = best.filter(|(row, best)| *row as i64 == *best).count();
+        say!("{right} of {BATCH} images found their text");
+        Ok(())
+    }
+}
+
 fn main() -> ExitCode {
-    exit(train(&Cli::read(Program {
+    task::main::<Options>(Program {
         name: env!("CARGO_PKG_NAME"),
         version: env!("CARGO_PKG_VERSION"),
         about: env!("CARGO_PKG_DESCRIPTION"),
-    })))
+    })
 }

@@ -12,7 +12,7 @@ fn run(arguments: &[&str]) -> Output {
 /// The lines that the program prints on a mesh: a loss for each step, and how many images found their text.
 fn lines(mesh: &str, more: &[&str]) -> Vec<String> {
     let arguments = [
-        &["--no-plot", "--microbatches", "4", "--mesh", mesh][..],
+        &["train", "--no-plot", "--microbatches", "4", "--mesh", mesh][..],
         more,
     ]
     .concat();
@@ -63,17 +63,17 @@ fn stages_change_nothing() {
 fn bad_input_is_named() {
     for (arguments, code, expected) in [
         (
-            &["--mesh", "pp=3"][..],
+            &["train", "--mesh", "pp=3"][..],
             1,
             "error: this example says what is on 1, 2 or 4 stages, not on 3\n",
         ),
         (
-            &["--mesh", "dp=2", "--microbatches", "64"],
+            &["train", "--mesh", "dp=2", "--microbatches", "64"],
             1,
             "error: --accumulate 64 does not divide the 32 rows of a step: give a --batch that is a multiple of it\n",
         ),
         (
-            &["--schedule", "1f2b"],
+            &["train", "--schedule", "1f2b"],
             2,
             "error: invalid value '1f2b' for '--schedule <NAME|FILE>': `1f2b` is not a schedule: use gpipe, 1f1b, ",
         ),
@@ -83,4 +83,49 @@ fn bad_input_is_named() {
         let error = String::from_utf8_lossy(&output.stderr);
         assert!(error.starts_with(expected), "{error}");
     }
+}
+
+#[test]
+fn the_formula_of_its_flops_is_near_what_is_counted() {
+    for arguments in [
+        &["explain"][..],
+        &["explain", "--mesh", "pp=2", "--microbatches", "4"],
+    ] {
+        let output = run(arguments);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && errors.is_empty(), "{errors}");
+    }
+}
+
+#[test]
+fn a_checkpoint_is_evaluated_on_unseen_pairs() {
+    let folder = std::env::temp_dir().join(format!("clip-evaluated-{}", std::process::id()));
+    let path = folder.display().to_string();
+    let train = [
+        "train",
+        "--steps",
+        "2",
+        "--validate-every",
+        "2",
+        "--run",
+        &path,
+    ];
+    let output = run(&train);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let figures = std::fs::read_to_string(folder.join("metrics.jsonl")).expect("figures");
+    let output = run(&["evaluate", "--mesh", "dp=2", "--run", &path, "--json"]);
+    std::fs::remove_dir_all(&folder).expect("it is there");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let number = |text: &str, name: &str| -> f64 {
+        let (_, rest) = text.rsplit_once(name).expect("it is there");
+        let end = rest.find([',', '}']).expect("more follows");
+        rest[..end].parse().expect("a number")
+    };
+    let (validated, evaluated) = (
+        number(&figures, "\"validation/loss\":"),
+        number(&text, "\"loss\":"),
+    );
+    assert!((validated - evaluated).abs() < 1e-4, "{validated}, {text}");
+    assert!(text.contains("\"positions\":32,"), "{text}");
 }

@@ -12,13 +12,13 @@ use burn::optim::ModuleOptimizer;
 use burn::tensor::Device;
 use burn_dist::backend::{CubeDevice, Cuda, CudaDevice};
 use burn_dist::layout::Rows;
+use burn_dist::train::rng::Rng;
 use burn_dist::trainer::batch::BatchSource;
 use burn_dist::trainer::optimizer;
-use burn_dist::trainer::rng::Rng;
+use burn_dist::trainer::step;
 use burn_dist::trainer::tokens::{Batch, RandomTokens};
 use burn_dist::{DeviceMesh, Parallelize};
 use burn_dist_lm::model::{Llama, Size};
-use burn_dist_lm::train;
 use serde_json::json;
 
 struct Trainer {
@@ -42,7 +42,7 @@ impl Trainer {
     fn step(&mut self, batch: &Batch) -> (f32, f64) {
         let start = Instant::now();
         let model = self.model.take().expect("put back below");
-        let (model, loss) = train::step(model, &mut self.optimizer, batch, 3e-4, &self.device);
+        let (model, loss) = step::one(model, &mut self.optimizer, batch, 3e-4, &self.device);
         let loss = loss.into_scalar::<f32>();
         self.model = Some(model);
         (loss, start.elapsed().as_secs_f64())

@@ -5,10 +5,8 @@
 
 use std::ops::Range;
 
-use burn::tensor::{Device, Int, Tensor};
-use burn_dist::parallel::DTensorError;
-use burn_dist::trainer::batch::{self, Column};
-use burn_dist::trainer::rng::Rng;
+use burn_dist::train::rng::Rng;
+use burn_dist::trainer::batch::Column;
 
 /// Letters of the alphabet.
 pub const LETTERS: usize = 56;
@@ -24,15 +22,8 @@ pub struct Ciphers {
     seed: u64,
 }
 
-/// Token ids of a batch, `[b, s]` each.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Batch {
-    /// The input of the model.
-    pub tokens: Column<i64>,
-    /// The token after each.
-    pub next: Column<i64>,
-    seq: usize,
-}
+/// Token ids of a batch, `[b, s]` each: the input of the model, and the token after each.
+pub type Batch = (Column<i64, 2>, Column<i64, 2>);
 
 impl Ciphers {
     /// Draws the tables.
@@ -64,42 +55,8 @@ impl Ciphers {
             tokens.extend(&row[..seq]);
             next.extend(&row[1..]);
         }
-        Batch {
-            tokens: Column::new(tokens, seq),
-            next: Column::new(next, seq),
-            seq,
-        }
-    }
-}
-
-impl Batch {
-    /// Returns the batch on a device: tokens and next ones.
-    pub fn on(&self, device: &Device) -> [Tensor<2, Int>; 2] {
-        [&self.tokens, &self.next].map(|ids| Tensor::from_data(ids.data(&[self.seq]), device))
-    }
-}
-
-impl batch::Batch for Batch {
-    type Tensors = [Tensor<2, Int>; 2];
-
-    fn split(&self, parts: usize) -> Vec<Self> {
-        let both = self
-            .tokens
-            .split(parts)
-            .into_iter()
-            .zip(self.next.split(parts));
-        let seq = self.seq;
-        both.map(|(tokens, next)| Self { tokens, next, seq })
-            .collect()
-    }
-
-    fn enter(&self, device: &Device, _by_process: bool) -> Result<Self::Tensors, DTensorError> {
-        // Every process makes all rows: they need not be joined.
-        Ok(self.on(device))
-    }
-
-    fn count(&self) -> usize {
-        self.tokens.values.len()
+        let column = |ids| Column::new(ids, &[seq]).counting(seq);
+        (column(tokens), column(next))
     }
 }
 
@@ -111,8 +68,8 @@ mod tests {
     fn a_row_is_a_cipher_and_what_it_makes_of_each_letter() {
         let ciphers = Ciphers::new(1);
         let batch = ciphers.rows(3..43, 9);
-        let rows = batch.tokens.values.chunks(9);
-        for (row, next) in rows.zip(batch.next.values.chunks(9)) {
+        let rows = batch.0.values.chunks(9);
+        for (row, next) in rows.zip(batch.1.values.chunks(9)) {
             let table = &ciphers.tables[row[0] as usize - LETTERS];
             assert_eq!(row[1..], next[..8]);
             for (letter, next) in row[1..].iter().zip(&next[1..]) {
@@ -120,10 +77,7 @@ mod tests {
             }
         }
         assert_eq!(Ciphers::new(1).rows(3..43, 9), batch);
-        assert_eq!(
-            ciphers.rows(4..6, 9).tokens.values,
-            batch.tokens.values[9..27]
-        );
+        assert_eq!(ciphers.rows(4..6, 9).0.values, batch.0.values[9..27]);
         assert_ne!(Ciphers::new(2).rows(3..43, 9), batch);
     }
 }

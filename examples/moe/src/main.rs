@@ -2,15 +2,14 @@
 
 use std::process::ExitCode;
 
-use burn_dist::trainer::command_line::CommandLine;
-use burn_dist::trainer::exit::exit;
 use burn_dist::trainer::program::Program;
-use moe::cli::Cli;
+use burn_dist::trainer::task;
+use moe::program::Options;
 
 fn main() -> ExitCode {
-    exit(moe::train::run(&Cli::read(Program {
+    task::main::<Options>(Program {
         name: env!("CARGO_PKG_NAME"),
         version: env!("CARGO_PKG_VERSION"),
         about: env!("CARGO_PKG_DESCRIPTION"),
-    })))
+    })
 }

@@ -2,12 +2,14 @@
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{self, Tensor};
+use burn_dist::nn::mixture::{Capacity, MixtureConfig};
 use burn_dist::trainer::model::Model;
 use burn_dist::trainer::optimizer::OptimizerConfig;
+use burn_dist::trainer::step;
 use burn_dist::{DeviceMesh, ParallelizeWith};
 use moe::data::Ciphers;
-use moe::model::{Capacity, Config, Decoder};
-use moe::train::{self, Figures};
+use moe::model::{Config, Decoder};
+use moe::train::Figures;
 
 one_thread::one_thread!();
 
@@ -37,11 +39,15 @@ const MESHES: [(&str, Option<&str>); 10] = [
 ];
 
 fn config() -> Config {
+    let usual = Config::default();
     Config {
-        width: 32,
-        hidden: 48,
-        groups: 2,
-        ..Config::default()
+        mixture: MixtureConfig {
+            width: 32,
+            hidden: 48,
+            groups: 2,
+            ..usual.mixture
+        },
+        ..usual
     }
 }
 
@@ -67,9 +73,11 @@ fn figures(axes: &str, over: Option<&str>, config: &Config, steps: usize) -> Vec
         let batch = ciphers.rows(step * BATCH..(step + 1) * BATCH, SEQ);
         let before = model.clone();
         let (next, figures) =
-            train::step(before, &mut optim, &batch, 5e-3, &mesh.device().autodiff());
+            step::one(before, &mut optim, &batch, 5e-3, &mesh.device().autodiff());
         model = next;
-        Figures::read(figures).expect("the step is taken")
+        let values = figures.try_into_data().expect("the step is taken");
+        let values: Vec<f32> = values.iter::<f32>().collect();
+        Figures::of(values[0], &values[1..])
     };
     (0..steps).map(step).collect()
 }
@@ -106,19 +114,15 @@ fn losses_and_routing_are_those_of_one_rank() {
 
 #[test]
 fn nothing_is_dropped_in_the_worst_case() {
-    let config = Config {
-        capacity: Capacity::Dropless,
-        ..config()
-    };
+    let mut config = config();
+    config.mixture.capacity = Capacity::Dropless;
     let expected = figures("", None, &config, 3);
     let dropped: Vec<f32> = expected.iter().map(|figures| figures.dropped).collect();
     assert_eq!(dropped, [0.0; 3]);
     assert_alike(&figures("ep=4", None, &config, 3), &expected, "ep=4");
     // One slot for every 16 pairs drops most of them.
-    let narrow = Config {
-        capacity: Capacity::Factor(0.25),
-        ..config
-    };
+    let mut narrow = config;
+    narrow.mixture.capacity = Capacity::Factor(0.25);
     let expected = figures("", None, &narrow, 3);
     assert!(expected[0].dropped > 0.5 * (2 * 2 * BATCH * SEQ) as f32);
     assert_alike(&figures("ep=4", None, &narrow, 3), &expected, "ep=4");
@@ -126,12 +130,16 @@ fn nothing_is_dropped_in_the_worst_case() {
 
 #[test]
 fn one_choice_and_no_shared_layer_train_too() {
+    let usual = config();
     let config = Config {
-        top_k: 1,
-        shared: false,
         layers: 1,
-        groups: 1,
-        ..config()
+        mixture: MixtureConfig {
+            top_k: 1,
+            shared: false,
+            groups: 1,
+            ..usual.mixture
+        },
+        ..usual
     };
     let expected = figures("", None, &config, 10);
     for axes in ["ep=2", "fsdp=2,ep=2"] {
@@ -164,9 +172,9 @@ impl ModuleVisitor for Gradients<'_> {
 
 fn gradients(axes: &str, over: Option<&str>) -> Vec<(String, Vec<f32>)> {
     let (mesh, model) = on(axes, over, &config());
-    let [tokens, next] = Ciphers::new(5)
-        .rows(0..BATCH, SEQ)
-        .on(&mesh.device().autodiff());
+    let (tokens, next) = Ciphers::new(5).rows(0..BATCH, SEQ);
+    let device = mesh.device().autodiff();
+    let (tokens, next) = (tokens.on(&device), next.on(&device));
     let of = model.losses(tokens, next).total.backward();
     let mut gradients = Gradients {
         of: &of,

@@ -50,6 +50,9 @@ fn explain_tells_what_crosses() {
         padded.contains("4.00 times the work of the chosen pairs"),
         "{padded}"
     );
+    let formula = run("explain --mesh fsdp=2,ep=2 --groups 2 --no-shared");
+    // A formula of flops that is far from what is counted would be warned of.
+    assert!(formula.status.success() && formula.stderr.is_empty());
     let pass = printed("explain --layers 1 --after propagate");
     assert!(pass.contains("all_to_all over ep("), "{pass}");
 }
@@ -108,6 +111,9 @@ fn a_run_goes_on_on_another_mesh() {
     let text = run("fsdp=2", 4, " --experts-over fsdp --resume auto");
     assert!(text.contains("after step 2 of train"), "{text}");
     let figures = std::fs::read_to_string(folder.join("metrics.jsonl")).expect("there are figures");
+    let report = std::fs::read_to_string(folder.join("report.json")).expect("there is a report");
+    assert!(report.contains("\"step_flops\": "), "{report}");
+    assert!(!report.contains("\"step_flops\": null"), "{report}");
     let evaluate = format!(
         "evaluate --seq 16 --batch 8 --layers 1 --mesh 1 --run {}",
         folder.display()

@@ -110,10 +110,10 @@ mod current {
     use burn_dist::layout::Rows;
     use burn_dist::trainer::optimizer::optimizer;
     use burn_dist::trainer::step::Recipe;
+    use burn_dist::trainer::step::one_with;
     use burn_dist::trainer::tokens::Batch;
     use burn_dist::{DeviceMesh, DeviceMeshBuilder, OnMesh, Parallelize, ParallelizeWith};
     use burn_dist_lm::model::{Llama, LlamaConfig, Size};
-    use burn_dist_lm::train::step_with;
 
     struct Training {
         model: Option<Llama>,
@@ -165,7 +165,7 @@ mod current {
             };
             let (model, device) = (self.model.take().expect("a model"), &self.device);
             let hold = device.hold();
-            let (model, loss) = step_with(model, &mut self.optimizer, &batch, recipe, RATE, device);
+            let (model, loss) = one_with(model, &mut self.optimizer, &batch, recipe, RATE, device);
             drop(hold);
             self.model = Some(model);
             loss.into_scalar::<f32>()

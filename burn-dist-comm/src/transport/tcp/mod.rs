@@ -260,6 +260,12 @@ impl Transport for Tcp {
         unsent
     }
 
+    fn lent_bytes(&self) -> usize {
+        let connections = self.connections.iter().flatten();
+        let lent = connections.map(|connection| connection.outgoing.lent_bytes());
+        lent.sum()
+    }
+
     fn is_receiving(&self) -> bool {
         let mut connections = self.connections.iter().flatten();
         connections.any(|connection| connection.incoming.is_inside())

@@ -161,8 +161,12 @@ impl Outgoing {
     pub(super) fn bytes(&self) -> usize {
         let sealed = self.seal.as_ref();
         let sealed = sealed.map_or(0, |seal| seal.records.len() - seal.sent);
-        let lent = self.loans.as_ref().map_or(0, Loans::bytes);
-        self.pieces.bytes + sealed + lent
+        self.pieces.bytes + sealed + self.lent_bytes()
+    }
+
+    /// Returns how many of them are lent, with nothing more to send for them than what their heads have.
+    pub(super) fn lent_bytes(&self) -> usize {
+        self.loans.as_ref().map_or(0, Loans::bytes)
     }
 
     /// Sends what the system takes, for a turn.

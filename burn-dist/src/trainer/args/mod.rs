@@ -1,12 +1,15 @@
 //! Groups of options for the command lines of training programs.
 
 mod checkpoints;
+mod convert;
+mod mixture;
 pub mod numbers;
 mod optimizer;
 mod rows;
 mod run;
 mod show;
 mod step;
+mod texts;
 mod train;
 
 use std::path::Path;
@@ -23,11 +26,14 @@ use crate::{
 };
 
 pub use checkpoints::{CheckpointArgs, Resume};
+pub use convert::ConvertArgs;
+pub use mixture::MixtureArgs;
 pub use optimizer::{OptimizerArgs, ScheduleArgs};
 pub use rows::{ByteSize, RowsArgs};
 pub use run::RunArgs;
 pub use show::{EvaluateArgs, ExplainArgs, HardwareArgs, ShowMeshArgs, SimulateArgs};
 pub use step::StepArgs;
+pub use texts::TextArgs;
 pub use train::{OutputArgs, TrainArgs};
 
 /// How the ranks along pp share the layers, and in which order they work.

@@ -16,6 +16,19 @@ fn number<T: FromStr<Err: Display>>(
     }
 }
 
+/// Checks that no size of a model is 0.
+///
+/// # Errors
+/// With the size at fault.
+pub fn check_sizes(sizes: &[(&str, usize)]) -> anyhow::Result<()> {
+    match sizes.iter().find(|(_, size)| *size == 0) {
+        Some((what, _)) => {
+            anyhow::bail!("{what} is 0: every size of a model must be at least 1")
+        }
+        None => Ok(()),
+    }
+}
+
 /// A whole number of at least 1.
 ///
 /// # Errors

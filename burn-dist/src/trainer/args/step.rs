@@ -25,3 +25,16 @@ pub struct StepArgs {
     #[arg(long)]
     pub repeat_rows: bool,
 }
+
+impl StepArgs {
+    /// A step on these devices, with all else as it is without options.
+    pub fn on(devices: MeshArgs) -> Self {
+        Self {
+            devices,
+            seed: 0,
+            batch: None,
+            accumulate: 1,
+            repeat_rows: false,
+        }
+    }
+}

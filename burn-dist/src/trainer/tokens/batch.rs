@@ -6,8 +6,8 @@ use crate::ProcessLocal;
 use crate::data::Stream;
 use crate::layout::Rows;
 use crate::parallel::DTensorError;
+use crate::train::rng::Rng;
 use crate::trainer::batch::{self, BatchSource, Position, in_samples};
-use crate::trainer::rng::Rng;
 
 /// One step's data: `batch` rows of `seq` positions, of which this process has some, row-major.
 #[derive(Debug, Clone, PartialEq)]

@@ -5,10 +5,12 @@
 
 mod batch;
 mod held_out;
+mod questions;
 mod reader;
 mod texts;
 
 pub use batch::{Batch, BatchTensors, Packed, PackedIds, RandomTokens};
 pub use held_out::HeldOut;
-pub use reader::{Reader, tell};
+pub use questions::questions;
+pub use reader::{Reader, sources};
 pub use texts::{Shape, Texts};

@@ -3,10 +3,9 @@
 use super::held_out::HeldOut;
 use super::texts::{Shape, Texts};
 use crate::layout::Rows;
-use crate::train::corpus::{Corpus, Encode, Longer, Once, Policy, Source};
+use crate::train::corpus::{Corpus, DataFile, Encode, Fields, Longer, Once, Policy, Source};
 use crate::trainer::args::RowsArgs;
 use crate::trainer::processes::Processes;
-use crate::trainer::report::count_text;
 use crate::trainer::voice::say;
 
 /// Makes rows of documents.
@@ -98,22 +97,26 @@ impl<'s> Reader<'s> {
     }
 }
 
-/// Says what became of the documents that this process has read, and how long it has waited for their rows.
-pub fn tell(texts: &Texts<'_>, seq: usize) {
-    let counts = texts.counts();
-    let mut told = format!("{} documents read", count_text(counts.documents));
-    for (count, what) in [(counts.split, "split"), (counts.dropped, "left out")] {
-        if count > 0 {
-            told += &format!(
-                ", {} longer than {} tokens {what}",
-                count_text(count),
-                seq + 1
+/// Returns these files and those of folders and patterns, of which `usual` fields are read where the command line names
+/// none. Says what is there and not read.
+///
+/// # Errors
+/// If there are none, one cannot be unpacked, or the format of one is not known.
+pub fn sources(files: &[DataFile], usual: &Fields) -> anyhow::Result<Vec<Source>> {
+    let mut all = Vec::with_capacity(files.len());
+    for file in files {
+        let (sources, left_out) = file.sources()?;
+        if !left_out.is_empty() {
+            say!(
+                "of {}, what is not in the format is left out: {}",
+                file.path.display(),
+                left_out.join(", ")
             );
         }
+        all.extend(sources.into_iter().map(|source| match file.fields {
+            Fields::Usual => source.fields(usual.clone()),
+            _ => source,
+        }));
     }
-    say!(
-        "{told}; {:.1} % of positions are padding; {} ms of waiting for batches",
-        counts.waste() * 100.0,
-        texts.waited().as_millis()
-    );
+    Ok(all)
 }

@@ -7,6 +7,7 @@ use crate::layout::Rows;
 use crate::train::corpus::{self, Batches, Corpus, CorpusError, Counts, Difference, Part, Row};
 use crate::trainer::batch::{BatchSource, Position, stream_text};
 use crate::trainer::processes::Processes;
+use crate::trainer::report::count_text;
 use anyhow::{anyhow, bail};
 
 use super::batch::{Batch, PackedIds};
@@ -148,6 +149,25 @@ impl BatchSource for Texts<'_> {
                 stream_text(&position.stream)
             ),
         }
+    }
+
+    fn summary(&self) -> Option<String> {
+        let counts = self.counts();
+        let mut text = format!("{} documents read", count_text(counts.documents));
+        for (count, what) in [(counts.split, "split"), (counts.dropped, "left out")] {
+            if count > 0 {
+                text += &format!(
+                    ", {} longer than {} tokens {what}",
+                    count_text(count),
+                    self.shape.seq + 1
+                );
+            }
+        }
+        Some(format!(
+            "{text}; {:.1} % of positions are padding; {} ms of waiting for batches",
+            counts.waste() * 100.0,
+            self.waited().as_millis()
+        ))
     }
 }
 

@@ -1,11 +1,9 @@
 use burn::module::Module;
 use burn::nn::{Linear, RmsNorm};
 use burn::tensor::Tensor;
-use burn::tensor::activation::silu;
 use burn_dist::Parallelize;
+use burn_dist::nn::mixture::{Mixed, Mixture};
 use burn_dist::nn::{AttentionOptions, attention};
-
-use super::{Mixed, Mixture};
 
 /// Causal self-attention, without positions: the task has no need of them.
 #[derive(Module, Debug, Parallelize)]
@@ -38,26 +36,6 @@ impl Attention {
         let attended = attention(query, key, value, AttentionOptions::causal());
         self.output
             .forward(attended.swap_dims(1, 2).reshape([b, s, d]))
-    }
-}
-
-/// `down(silu(gate x) * up x)`, on every token.
-#[derive(Module, Debug, Parallelize)]
-pub struct FeedForward {
-    #[parallel(colwise)]
-    pub(super) gate: Linear,
-    #[parallel(colwise)]
-    pub(super) up: Linear,
-    #[parallel(rowwise)]
-    pub(super) down: Linear,
-}
-
-impl FeedForward {
-    /// # Shapes
-    /// Input and output: `[b, s, d]`.
-    pub fn forward(&self, x: Tensor<3>) -> Tensor<3> {
-        let gate = silu(self.gate.forward(x.clone()));
-        self.down.forward(gate * self.up.forward(x))
     }
 }
 

@@ -22,6 +22,8 @@ pub struct Decoder {
     pub(super) norm: RmsNorm,
     #[parallel(vocab, last)]
     pub(super) head: Linear,
+    #[module(skip)]
+    pub(crate) config: Config,
 }
 
 /// The losses of a batch, and what became of its tokens.
@@ -30,9 +32,9 @@ pub struct Losses {
     pub total: Tensor<1>,
     /// Mean cross entropy of the next tokens.
     pub cross_entropy: Tensor<1>,
-    /// See [`super::Mixed::balance`]; the mean over blocks, as the next one.
+    /// See [`Mixed::balance`](burn_dist::nn::mixture::Mixed::balance); the mean over blocks, as the next one.
     pub balance: Tensor<1>,
-    /// See [`super::Mixed::z`].
+    /// See [`Mixed::z`](burn_dist::nn::mixture::Mixed::z).
     pub z: Tensor<1>,
     /// Pairs of a token and a choice that were dropped, in all blocks.
     pub dropped: Tensor<1>,
@@ -41,11 +43,6 @@ pub struct Losses {
 }
 
 impl Decoder {
-    /// The shape of the model.
-    pub fn config(&self) -> Option<&Config> {
-        self.blocks.first().map(|block| &block.mixture.config)
-    }
-
     /// Returns the losses of a batch.
     ///
     /// # Shapes

@@ -1,23 +1,49 @@
-use burn::module::{Module, Param};
-use burn::nn::Linear;
-use burn::tensor::Tensor;
-use burn::tensor::activation::silu;
-use burn_dist::Parallelize;
+//! The layer, with its parameters.
 
-use super::{Choices, Config, FeedForward, Routing};
+use burn_core as burn;
+use burn_core::module::{Module, Param};
+use burn_core::tensor::activation::silu;
+use burn_core::tensor::{Device, Tensor};
+use burn_nn::{Initializer, Linear, LinearConfig};
+
+use super::config::MixtureConfig;
+use super::routing::{Choices, Routing};
+use crate::Parallelize;
+
+/// `down(silu(gate x) * up x)`, on every token.
+#[derive(Module, Debug, Parallelize)]
+pub struct FeedForward {
+    #[parallel(colwise)]
+    gate: Linear,
+    #[parallel(colwise)]
+    up: Linear,
+    #[parallel(rowwise)]
+    down: Linear,
+}
+
+impl FeedForward {
+    /// Applies it.
+    ///
+    /// # Shapes
+    /// Input and output: `[b, s, d]`.
+    pub fn forward(&self, x: Tensor<3>) -> Tensor<3> {
+        let gate = silu(self.gate.forward(x.clone()));
+        self.down.forward(gate * self.up.forward(x))
+    }
+}
 
 /// Feed-forward layers side by side, each with weights of its own: `down(silu(gate x) * up x)`.
 #[derive(Module, Debug, Parallelize)]
 pub struct Experts {
     /// `[e, d, f]`
     #[parallel(experts)]
-    pub(super) gate: Param<Tensor<3>>,
+    gate: Param<Tensor<3>>,
     /// `[e, d, f]`
     #[parallel(experts)]
-    pub(super) up: Param<Tensor<3>>,
+    up: Param<Tensor<3>>,
     /// `[e, f, d]`
     #[parallel(experts)]
-    pub(super) down: Param<Tensor<3>>,
+    down: Param<Tensor<3>>,
 }
 
 impl Experts {
@@ -41,11 +67,11 @@ impl Experts {
 #[derive(Module, Debug, Parallelize)]
 pub struct Mixture {
     #[parallel(replicate)]
-    pub(super) router: Linear,
-    pub(super) experts: Experts,
-    pub(super) shared: Option<FeedForward>,
+    router: Linear,
+    experts: Experts,
+    shared: Option<FeedForward>,
     #[module(skip)]
-    pub(super) config: Config,
+    config: MixtureConfig,
 }
 
 /// The output of a [`Mixture`].
@@ -64,6 +90,11 @@ pub struct Mixed {
 }
 
 impl Mixture {
+    /// Its sizes.
+    pub fn config(&self) -> &MixtureConfig {
+        &self.config
+    }
+
     /// Sends tokens to their experts, and adds up what these make of them.
     ///
     /// # Shapes
@@ -103,6 +134,41 @@ impl Mixture {
             z: log_sum_gt1.powi_scalar(2).mean(),
             load,
             dropped: (-routing.kept + 1.0).sum(),
+        }
+    }
+}
+
+impl MixtureConfig {
+    /// Makes the layer, with parameters that are made on first use; what is added to a residual is divided by the root
+    /// of `additions`, of which a model has so many.
+    pub fn init(&self, additions: usize, device: &Device) -> Mixture {
+        let normal = |from: usize, additions: usize| Initializer::Normal {
+            mean: 0.0,
+            std: (from as f64).powf(-0.5) / (additions as f64).sqrt(),
+        };
+        let linear = |from, to, additions| -> Linear {
+            LinearConfig::new(from, to)
+                .with_bias(false)
+                .with_initializer(normal(from, additions))
+                .init(device)
+        };
+        let (d, f, e) = (self.width, self.hidden, self.experts);
+        let stacked = |from, to, additions| -> Param<Tensor<3>> {
+            normal(from, additions).init([e, from, to], device)
+        };
+        Mixture {
+            router: linear(d, e, 1),
+            experts: Experts {
+                gate: stacked(d, f, 1),
+                up: stacked(d, f, 1),
+                down: stacked(f, d, additions),
+            },
+            shared: self.shared.then(|| FeedForward {
+                gate: linear(d, f, 1),
+                up: linear(d, f, 1),
+                down: linear(f, d, additions),
+            }),
+            config: self.clone(),
         }
     }
 }

@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::{fmt, io};
 
-use burn_dist::train::corpus::{CorpusError, Fields, Format, Source, Split};
 use glob::MatchOptions;
 use thiserror::Error;
+
+use super::{CorpusError, Fields, Format, Source, Split};
 
 /// A file, or a folder or pattern of files, and how it is read: `FILE[,KEY=VALUE]...`.
 #[derive(Debug, Clone, PartialEq)]

@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-use burn_dist::mesh::DType;
 use clap::Args;
+
+use crate::mesh::DType;
 
 /// A conversion.
 #[derive(Debug, Args)]

@@ -1,13 +1,13 @@
-//! The options of the data.
+//! The options of texts.
 
-use burn_dist::trainer::args::RowsArgs;
 use clap::Args;
 
-use crate::data::file::DataFile;
+use super::RowsArgs;
+use crate::train::corpus::DataFile;
 
 /// Texts, and how they become rows.
 #[derive(Debug, Clone, Default, Args)]
-pub struct DataArgs {
+pub struct TextArgs {
     /// A file of texts: lines of JSON (.jsonl) or rows of Parquet with a field text, or prompt and response, or plain
     /// text (.txt, .md), also packed (.gz, .zst); a folder of such files; or a pattern of their names, such as
     /// 'web/**/*.jsonl.zst'. May be repeated. After the file: weight=W for its part of all positions as against the

@@ -2,20 +2,25 @@
 
 use std::path::Path;
 
-use burn::tensor::Device;
-use burn_dist::checkpoint::hf::{self, Described, Folder, Form, Region, Request, check, tensors};
-use burn_dist::checkpoint::{CheckpointError, KeyReport, Match, NonFinite};
+use burn_core::tensor::Device;
 
-use super::HfError;
-use super::folder::names;
-use crate::model::{Llama, LlamaConfig};
+use super::error::FolderError;
+use super::model::{InFolders, Tied};
+use crate::checkpoint::hf::{self, Described, Folder, Form, Region, Request, check, tensors};
+use crate::checkpoint::{CheckpointError, KeyReport, Match, NonFinite};
+use crate::trainer::job;
 
-/// The name of the output matrix, which a folder leaves out if it is the embedding.
-const OUTPUT: &str = "lm_head.weight";
-/// The name of the embedding.
-const EMBEDDING: &str = "model.embed_tokens.weight";
 /// Two tensors are compared by so many bytes.
 const BLOCK_BYTES: usize = 4 << 20;
+
+/// Returns a folder of weights for a model of these sizes.
+pub fn weights<M: InFolders>(path: &Path, config: &M::Config) -> job::Folder<M> {
+    let config = config.clone();
+    job::Folder {
+        path: path.to_path_buf(),
+        load: Box::new(move |model, path, device| Ok(load_reported(model, &config, path, device)?)),
+    }
+}
 
 /// Replaces every parameter of the model by the folder's, laid out as the model says. Each process reads what its ranks
 /// hold, and none makes values that are then replaced.
@@ -23,13 +28,13 @@ const BLOCK_BYTES: usize = 4 << 20;
 /// The folder's tensors are compared with the model's before any is read.
 ///
 /// # Errors
-/// [`HfError::Tensors`] with every missing, unexpected or misshapen tensor; or why a file cannot be read.
-pub fn load(
-    model: Llama,
-    config: &LlamaConfig,
+/// [`FolderError::Tensors`] with every missing, unexpected or misshapen tensor; or why a file cannot be read.
+pub fn load<M: InFolders>(
+    model: M,
+    config: &M::Config,
     dir: &Path,
     device: &Device,
-) -> Result<Llama, HfError> {
+) -> Result<M, FolderError> {
     load_reported(model, config, dir, device).map(|(model, _)| model)
 }
 
@@ -37,30 +42,31 @@ pub fn load(
 ///
 /// # Errors
 /// As [`load`].
-pub fn load_reported(
-    model: Llama,
-    config: &LlamaConfig,
+pub fn load_reported<M: InFolders>(
+    model: M,
+    config: &M::Config,
     dir: &Path,
     device: &Device,
-) -> Result<(Llama, Option<NonFinite>), HfError> {
+) -> Result<(M, Option<NonFinite>), FolderError> {
     let folder = Folder::open(dir)?;
-    let names = names(config);
+    let names = M::names(config);
     let mut report = check(&model, &folder, &names)?;
     let mut problems = Vec::new();
-    if config.tied {
-        report.unexpected.retain(|name| name != OUTPUT);
-        if !is_copy(&folder, OUTPUT, EMBEDDING)? {
+    if let Some(Tied { name, of, field }) = M::TIED.filter(|_| M::is_tied(config)) {
+        report.unexpected.retain(|found| found != name);
+        if !is_copy(&folder, name, of)? {
             problems.push(format!(
-                "{OUTPUT} is another one than {EMBEDDING}, and config.json says that they are one (tie_word_embeddings)"
+                "{name} is another one than {of}, and config.json says that they are one ({field})"
             ));
         }
     }
-    differences(&report, &folder, &tensors(&model, &names)?, &mut problems);
+    let wanted = tensors(&model, &names)?;
+    differences(&report, &folder, (&wanted, M::TIED), &mut problems);
     if !problems.is_empty() {
         let path = dir.to_path_buf();
-        return Err(HfError::Tensors { path, problems });
+        return Err(FolderError::Tensors { path, problems });
     }
-    // An output that is the embedding is left where it is.
+    // A tensor that is another one is left where it is.
     let (model, loaded) = hf::load_reported(model, &folder, &names, Match::Subset, device)?;
     Ok((model, loaded.non_finite))
 }
@@ -69,15 +75,15 @@ pub fn load_reported(
 fn differences(
     report: &KeyReport,
     folder: &Folder,
-    wanted: &[Described],
+    (wanted, tied): (&[Described], Option<Tied>),
     problems: &mut Vec<String>,
 ) {
     for tensor in wanted.iter().filter(|it| report.missing.contains(&it.name)) {
-        let hint = match tensor.name == OUTPUT {
-            true => format!(
-                ", and config.json does not say that {EMBEDDING} takes its place (tie_word_embeddings)"
-            ),
-            false => String::new(),
+        let hint = match tied.filter(|tied| tensor.name == tied.name) {
+            Some(Tied { of, field, .. }) => {
+                format!(", and config.json does not say that {of} takes its place ({field})")
+            }
+            None => String::new(),
         };
         let Described { name, shape, .. } = tensor;
         problems.push(format!("missing {name}, shape {shape:?}{hint}"));
@@ -129,47 +135,4 @@ fn is_copy(folder: &Folder, name: &str, of: &str) -> Result<bool, CheckpointErro
         }
     }
     Ok(true)
-}
-
-#[cfg(test)]
-mod tests {
-    use burn::module::{Module, ModuleMapper, Param};
-    use burn::tensor::Tensor;
-    use burn_dist::checkpoint::hf::Export;
-
-    use super::*;
-    use burn_dist::trainer::args::{AxesArgs, MeshArgs};
-    use burn_dist::trainer::mesh::Mesh;
-
-    /// All parameters times a number.
-    struct Times(f32);
-
-    impl ModuleMapper for Times {
-        fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-            param.map(|tensor| tensor.mul_scalar(self.0))
-        }
-    }
-
-    #[test]
-    fn weights_that_are_no_numbers_are_found_as_they_are_written_and_read() {
-        let axes = AxesArgs {
-            mesh: Some("fsdp=2".parse().unwrap()),
-            ..AxesArgs::default()
-        };
-        let mesh = Mesh::open::<Llama>(&MeshArgs::from(axes)).unwrap();
-        let (config, device) = (LlamaConfig::test(), mesh.device());
-        let fresh = || {
-            let model = config.init(device);
-            mesh.parallelize(model).unwrap()
-        };
-        for (factor, expected) in [(1.0, 0), (f32::NAN, config.num_params() as u64)] {
-            let dir = tempfile::tempdir().unwrap();
-            let model = fresh().map(&mut Times(factor));
-            let (path, names) = (dir.path(), names(&config));
-            let saved = hf::save(&model, &names, path, &Export::default(), device).unwrap();
-            let (_, found) = load_reported(fresh(), &config, path, device).unwrap();
-            assert_eq!(saved, found);
-            assert_eq!(found.map_or(0, |found| found.elements), expected);
-        }
-    }
 }

@@ -1,27 +1,38 @@
 //! Tokens are neither lost nor doubled, beyond the drops that are accounted for.
 
-use burn::tensor::activation::softmax;
-use burn::tensor::{Device, Int, Tensor, TensorData};
-use burn_dist::DeviceMesh;
-use moe::model::{Capacity, Choices, Config, Routing};
+use burn_core::tensor::activation::softmax;
+use burn_core::tensor::{Device, Int, Tensor, TensorData};
 use proptest::prelude::*;
 
-one_thread::one_thread!();
+use super::*;
+use crate::DeviceMesh;
 
 /// Groups, tokens of each, experts, choices, width.
 type Sizes = [usize; 5];
 
+fn config() -> MixtureConfig {
+    MixtureConfig {
+        width: 3,
+        hidden: 4,
+        experts: 1,
+        top_k: 1,
+        capacity: Capacity::Dropless,
+        groups: 1,
+        shared: false,
+    }
+}
+
 /// Sizes, capacity and the router's logits, which favour some experts.
-fn cases() -> impl Strategy<Value = (Sizes, Config, Vec<f32>)> {
+fn cases() -> impl Strategy<Value = (Sizes, MixtureConfig, Vec<f32>)> {
     let sizes = (1..5usize, 1..9usize, 1..7usize, 1..4usize);
     let factor = prop_oneof![Just(None), (0.05..3.0f64).prop_map(Some)];
     (sizes, factor).prop_flat_map(|((g, t, e, k), factor)| {
         let top_k = k.min(e);
-        let config = Config {
+        let config = MixtureConfig {
             experts: e,
             top_k,
             capacity: factor.map_or(Capacity::Dropless, Capacity::Factor),
-            ..Config::default()
+            ..config()
         };
         let sizes = [g, t, e, top_k, 3];
         let logits = prop::collection::vec(-3.0..3.0f32, g * t * e);
@@ -45,7 +56,7 @@ fn integers(tensor: Tensor<3, Int>) -> Vec<usize> {
 /// Routes, and looks at every pair and every slot.
 fn check(
     [g, t, e, k, d]: Sizes,
-    config: &Config,
+    config: &MixtureConfig,
     logits: &[f32],
     device: &Device,
 ) -> Result<(), TestCaseError> {

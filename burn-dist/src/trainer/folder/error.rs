@@ -2,13 +2,11 @@
 
 use std::path::PathBuf;
 
-use burn_dist::checkpoint::{CheckpointError, StateError};
-use burn_dist::mesh::DType;
 use thiserror::Error;
 
-use crate::data::tokenizer::TokenizerError;
-use crate::files::shown;
-use crate::model::ConfigError;
+use crate::checkpoint::{CheckpointError, StateError};
+use crate::mesh::DType;
+use crate::train::files::{JsonError, shown};
 
 /// Lines of messages: the first, and how many there are.
 fn lines(problems: &[String]) -> String {
@@ -25,7 +23,7 @@ fn lines(problems: &[String]) -> String {
 /// A model folder that cannot be read or written.
 #[derive(Error)]
 #[non_exhaustive]
-pub enum HfError {
+pub enum FolderError {
     /// A file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Read {
@@ -34,14 +32,9 @@ pub enum HfError {
         /// Why.
         source: std::io::Error,
     },
-    /// A JSON file is not what it should be.
-    #[error("{}: {}", path.display(), shown(reason))]
-    Json {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        reason: String,
-    },
+    /// A JSON file cannot be read, or is not what it should be.
+    #[error(transparent)]
+    Json(#[from] JsonError),
     /// The configuration asks for what this model does not have.
     #[error("{}: {field} is {}, and this model has {supported}", path.display(), shown(found))]
     Unsupported {
@@ -77,7 +70,7 @@ pub enum HfError {
         /// The configuration.
         path: PathBuf,
         /// Which ones.
-        source: ConfigError,
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The tensors of the folder are not those of the model.
     #[error("{} does not hold this model:{}", path.display(), lines(problems))]
@@ -97,9 +90,6 @@ pub enum HfError {
         /// The type.
         dtype: DType,
     },
-    /// The tokenizer cannot be written.
-    #[error(transparent)]
-    Tokenizer(#[from] TokenizerError),
     /// The files of the folder cannot be read.
     #[error(transparent)]
     Files(#[from] CheckpointError),
@@ -108,4 +98,4 @@ pub enum HfError {
     State(#[from] StateError),
 }
 
-burn_dist_mesh::debug_by_message!(HfError);
+burn_dist_mesh::debug_by_message!(FolderError);

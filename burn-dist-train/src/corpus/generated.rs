@@ -1,12 +1,15 @@
-//! The generated instruction set: questions whose answers follow rules that a small model can learn in minutes.
+//! Generated questions, whose answers follow rules that a small model can learn in minutes: data for a run without
+//! files.
 //!
 //! Every fact (the sum of these two numbers, the reverse of this list) belongs either to training or to the held-out
 //! questions, by a hash of the fact and the seed: no held-out fact is ever seen in training, in any wording.
 
 use std::collections::HashSet;
 
-use super::Example;
-use burn_dist::trainer::rng::{Rng, hash_text};
+use thiserror::Error;
+
+use super::Document;
+use crate::rng::{Rng, hash_text};
 
 /// One in this many facts is held out.
 const HELD_OUT_ONE_IN: u64 = 8;
@@ -74,6 +77,44 @@ const TRAINING_KINDS: [usize; 10] = [0, 3, 4, 1, 3, 0, 2, 4, 3, 4];
 /// The families of questions, as reports name them.
 pub const KINDS: [&str; 5] = ["counting", "dates", "units", "lists", "texts"];
 
+/// A question and its answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Example {
+    /// The family it was generated from; `None` if it was read from a file.
+    pub kind: Option<&'static str>,
+    /// The input of the model.
+    pub prompt: String,
+    /// The answer that it should give.
+    pub response: String,
+}
+
+impl From<&Example> for Document {
+    fn from(example: &Example) -> Self {
+        Self::Pair {
+            prompt: example.prompt.clone(),
+            response: example.response.clone(),
+        }
+    }
+}
+
+/// There are not as many unseen questions as are asked for.
+#[derive(Error)]
+#[error(
+    "{asked} unseen questions are asked for, and about {kind} only {made} can be made: ask for at most {most}"
+)]
+pub struct TooFewQuestions {
+    /// The number that is asked for.
+    pub asked: usize,
+    /// The family that has too few.
+    pub kind: &'static str,
+    /// How many of it there are.
+    pub made: usize,
+    /// How many may be asked for.
+    pub most: usize,
+}
+
+burn_dist_mesh::debug_by_message!(TooFewQuestions);
+
 /// A fact and its wordings.
 struct Fact {
     kind: &'static str,
@@ -102,8 +143,12 @@ const DRAWS_IN_VAIN: usize = 100_000;
 /// Generates `num_train` statements and questions and `num_held_out` unseen questions; equal seeds give equal data.
 ///
 /// # Errors
-/// There are not as many unseen questions.
-pub fn generate(seed: u64, num_train: usize, num_held_out: usize) -> anyhow::Result<Generated> {
+/// [`TooFewQuestions`].
+pub fn generate(
+    seed: u64,
+    num_train: usize,
+    num_held_out: usize,
+) -> Result<Generated, TooFewQuestions> {
     let mut rng = Rng::new(seed, 1);
     let mut statements = Vec::with_capacity(num_train);
     let mut train = Vec::with_capacity(num_train);
@@ -119,13 +164,14 @@ pub fn generate(seed: u64, num_train: usize, num_held_out: usize) -> anyhow::Res
             continue;
         }
         in_vain += 1;
-        anyhow::ensure!(
-            in_vain < DRAWS_IN_VAIN,
-            "{num_held_out} unseen questions are asked for, and about {} only {} can be made: ask for at most {}",
-            KINDS[kind],
-            held_out.len() / KINDS.len(),
-            held_out.len()
-        );
+        if in_vain == DRAWS_IN_VAIN {
+            return Err(TooFewQuestions {
+                asked: num_held_out,
+                kind: KINDS[kind],
+                made: held_out.len() / KINDS.len(),
+                most: held_out.len(),
+            });
+        }
     }
     while train.len() < num_train {
         let fact = fact(TRAINING_KINDS[train.len() % TRAINING_KINDS.len()], &mut rng);

@@ -1,37 +1,35 @@
-//! Weights from a checkpoint into a folder as Hugging Face lays it out, and back: tensor by tensor, a part of one in
-//! memory at a time, on no mesh.
+//! The command `convert`: weights from a checkpoint into a folder as Hugging Face lays it out, and back, tensor by
+//! tensor, a part of one in memory at a time, on no mesh.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use burn_dist::checkpoint::Checkpointer;
-use burn_dist::mesh::DType;
-use burn_dist::trainer::args::MeshArgs;
-use burn_dist::trainer::checkpoints::{Described, SoFar};
-use burn_dist::trainer::exit::End;
-use burn_dist::trainer::mesh::Mesh;
-use burn_dist::trainer::model::Model;
-use burn_dist::trainer::report::count_text;
-use burn_dist::trainer::voice::say;
 use burn_dist_checkpoint::convert::{Conversion, Converted, Kind};
 use burn_dist_checkpoint::{Checkpoint, Checkpoints};
 
-use crate::cli::ConvertArgs;
-use crate::hf::{self, Origin};
-use crate::model::{Llama, LlamaConfig};
-
-/// Hugging Face takes no larger files.
-const SHARD_BYTES: u64 = 5_000_000_000;
+use super::args::{ConvertArgs, MeshArgs};
+use super::checkpoints::{Described, SoFar};
+use super::exit::End;
+use super::folder::{InFolders, Origin, SHARD_BYTES};
+use super::mesh::Mesh;
+use super::report::count_text;
+use super::voice::say;
+use crate::checkpoint::Checkpointer;
+use crate::mesh::DType;
 
 /// The name that a run has for its model, beside the optimizer.
 const MODEL: &str = "model";
 
-pub(super) fn run(args: &ConvertArgs) -> anyhow::Result<End> {
+/// Converts weights of a model, and prints what was written.
+///
+/// # Errors
+/// What cannot be converted, for people.
+pub fn convert<M: InFolders>(args: &ConvertArgs) -> anyhow::Result<End> {
     let is_folder = args.from.join("config.json").is_file();
     let converted = match is_folder {
-        true => to_checkpoint(args)?,
-        false => to_folder(args)?,
+        true => to_checkpoint::<M>(args)?,
+        false => to_folder::<M>(args)?,
     };
     say!(
         "{} tensors, {} bytes: {} is {}",
@@ -44,7 +42,7 @@ pub(super) fn run(args: &ConvertArgs) -> anyhow::Result<End> {
 }
 
 /// Writes the weights of a folder as a checkpoint.
-fn to_checkpoint(args: &ConvertArgs) -> anyhow::Result<Converted> {
+fn to_checkpoint<M: InFolders>(args: &ConvertArgs) -> anyhow::Result<Converted> {
     let (from, to) = (&args.from, &args.to);
     for (option, is_given) in [
         ("--like", args.like.is_some()),
@@ -57,8 +55,8 @@ fn to_checkpoint(args: &ConvertArgs) -> anyhow::Result<Converted> {
             );
         }
     }
-    let config = hf::read_config(from)?;
-    let names = hf::names(&config);
+    let config = M::read_config(from)?;
+    let names = M::names(&config);
     let conversion = Conversion {
         kind: Some(Kind::Checkpoint),
         names: Some(&names),
@@ -70,7 +68,7 @@ fn to_checkpoint(args: &ConvertArgs) -> anyhow::Result<Converted> {
 }
 
 /// Writes the weights of a checkpoint as a folder, with the files of the model beside them.
-fn to_folder(args: &ConvertArgs) -> anyhow::Result<Converted> {
+fn to_folder<M: InFolders>(args: &ConvertArgs) -> anyhow::Result<Converted> {
     let root = root(&args.from);
     let checkpoints = Checkpoints::at(&root);
     let steps = checkpoints.steps()?;
@@ -98,16 +96,16 @@ fn to_folder(args: &ConvertArgs) -> anyhow::Result<Converted> {
     // What was converted is the model alone.
     let module = keys.any(|key| key.starts_with(&prefix)).then_some(MODEL);
     let so_far = match module {
-        Some(_) => Some(so_far(&root, step)?),
+        Some(_) => Some(so_far::<M>(&root, step)?),
         None => None,
     };
     let like = like(args, so_far.as_ref())?;
     let origin = Origin::read(&like)?;
-    let config = hf::read_config(&like)?;
+    let config = M::read_config(&like)?;
     if let Some(described) = so_far.as_ref().and_then(|so_far| so_far.model.as_ref()) {
-        same(described, &like, &config)?;
+        same::<M>(described, &like, &config)?;
     }
-    let names = hf::names(&config);
+    let names = M::names(&config);
     let from = checkpoint.path();
     let conversion = Conversion {
         kind: Some(Kind::Hf),
@@ -144,9 +142,9 @@ fn listed(steps: &[u64]) -> String {
 }
 
 /// Returns how far a run is, and with which model.
-fn so_far(root: &Path, step: u64) -> anyhow::Result<SoFar> {
+fn so_far<M: InFolders>(root: &Path, step: u64) -> anyhow::Result<SoFar> {
     // One rank, for what a checkpoint asks of a device: nothing is computed, and no model made.
-    let mesh = Mesh::open::<Llama>(&MeshArgs::default())?;
+    let mesh = Mesh::open::<M>(&MeshArgs::default())?;
     let saved = Checkpointer::at(root, mesh.device())?.open(step)?;
     Ok(saved.value("so far")?)
 }
@@ -174,9 +172,13 @@ fn like(args: &ConvertArgs, so_far: Option<&SoFar>) -> anyhow::Result<PathBuf> {
 }
 
 /// Refuses a folder of another model than that of the run.
-fn same(described: &Described, like: &Path, config: &LlamaConfig) -> anyhow::Result<()> {
-    let other = Described::new::<Llama>(&like.display().to_string(), config);
-    described.check(&other, Llama::WORDS).with_context(|| {
+fn same<M: InFolders>(
+    described: &Described,
+    like: &Path,
+    config: &M::Config,
+) -> anyhow::Result<()> {
+    let other = Described::new::<M>(&like.display().to_string(), config);
+    described.check(&other, M::WORDS).with_context(|| {
         format!(
             "{} is no folder of this model: give one whose config.json is that of the weights (--like DIR)",
             like.display()

@@ -1,6 +1,6 @@
 //! Which expert takes which token: the router's choices, and the slots that they get.
 
-use burn::tensor::{Bool, IndexingUpdateOp, Int, Tensor};
+use burn_core::tensor::{Bool, IndexingUpdateOp, Int, Tensor};
 
 /// The experts that tokens are sent to, the first choice of all tokens of a group before the second ones.
 #[derive(Debug, Clone)]

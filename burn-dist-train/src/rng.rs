@@ -1,4 +1,4 @@
-//! Random numbers from a seed.
+//! Random numbers from a seed, for data: the same on every machine.
 
 /// A small deterministic generator (SplitMix64): the data must not depend on the machine or on a crate's version.
 ///
@@ -21,6 +21,15 @@ impl Rng {
         let origin = seed ^ stream.wrapping_mul(0xD1B5_4A32_D192_ED03);
         Self {
             origin: origin.wrapping_add(STEP),
+            drawn: 0,
+        }
+    }
+
+    /// Starts a sequence of its own for each list of keys.
+    pub fn of_keys(keys: &[u64]) -> Self {
+        let fold = |state: u64, key: &u64| mix(state.wrapping_add(STEP) ^ mix(*key));
+        Self {
+            origin: keys.iter().fold(0, fold),
             drawn: 0,
         }
     }
@@ -110,6 +119,18 @@ mod tests {
         });
         skipped.skip(1000);
         assert_eq!(drawn.next_u64(), skipped.next_u64());
+    }
+
+    #[test]
+    fn orders_that_were_saved_keep_their_meaning() {
+        let order = |keys: &[u64]| {
+            let mut items: Vec<usize> = (0..8).collect();
+            Rng::of_keys(keys).shuffle(&mut items);
+            items
+        };
+        assert_ne!(order(&[1, 2]), order(&[2, 1]));
+        assert_ne!(order(&[1]), order(&[1, 0]));
+        assert_eq!(order(&[1, 2]), [7, 2, 3, 6, 4, 1, 0, 5]);
     }
 
     #[test]

@@ -1,10 +1,14 @@
-//! Text to token ids: a byte-level BPE trained on the data at hand, or the `tokenizer.json` of a checkpoint.
+//! Text to token ids (feature `tokenizers`): a byte-level BPE trained on the data at hand, or the `tokenizer.json` of a
+//! model.
 
-use std::path::{Path, PathBuf};
+mod declared;
+mod error;
 
-use burn_dist::train::corpus::{Document, EncodeError, Encoded};
-use burn_dist::train::files::{self, caught};
-use thiserror::Error;
+pub use declared::{ENDS, Ends, Ids, TOKENIZER_CONFIG, Tokens};
+pub use error::TokenizerError;
+
+use std::path::Path;
+
 use tokenizers::models::TrainerWrapper;
 use tokenizers::models::bpe::{BPE, BpeTrainerBuilder};
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
@@ -13,10 +17,9 @@ use tokenizers::pre_tokenizers::digits::Digits;
 use tokenizers::pre_tokenizers::sequence::Sequence;
 use tokenizers::{AddedToken, Encoding, Token, Tokenizer};
 
-use super::tokens::{ENDS, Ends, TOKENIZER_CONFIG, Tokens};
-use super::{Example, plain};
-use crate::files::{shown, without_mark};
-use burn_dist::trainer::rng::hash_text;
+use crate::corpus::{Document, EncodeError, Encoded, Example};
+use crate::files::{self, caught, without_mark};
+use crate::rng::hash_text;
 
 const USER: &str = "<|user|>";
 const ASSISTANT: &str = "<|assistant|>";
@@ -42,59 +45,6 @@ pub enum Wrap<'a> {
     /// It takes the place of [`PLACE`] in this text.
     Template(&'a str),
 }
-
-/// A tokenizer that cannot be made, read or used.
-#[derive(Error)]
-#[non_exhaustive]
-pub enum TokenizerError {
-    /// The file cannot be read or understood.
-    #[error("cannot read the tokenizer {}: {}", path.display(), shown(reason))]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        reason: String,
-    },
-    /// It has no text form.
-    #[error("cannot write the tokenizer: {0}")]
-    Write(String),
-    /// Training on the texts failed.
-    #[error("cannot train a tokenizer: {0}")]
-    Train(String),
-    /// Text or ids that the tokenizer cannot take.
-    #[error("the tokenizer failed: {}", shown(.0))]
-    Use(String),
-    /// Nothing tells how to speak with the model.
-    #[error(
-        "how to chat with this model is not known: its answers end neither with <|eot_id|>, as those of Llama 3's \
-         dialogues, nor with the mark of models made here; use --template, or neither to have it go on with a text"
-    )]
-    NoChat,
-    /// Nothing tells where an answer ends.
-    #[error(
-        "no file says which token ends an answer: write eos_token_id into {}, or eos_token into {TOKENIZER_CONFIG}",
-        ENDS.join(" or ")
-    )]
-    NoEnd,
-    /// A token that texts end or begin with is none.
-    #[error(
-        "{TOKENIZER_CONFIG} says that {field} is {:?}, and tokenizer.json has no such token",
-        shown(token)
-    )]
-    NoToken {
-        /// The field of the tokenizer that names it.
-        field: &'static str,
-        /// The token.
-        token: String,
-    },
-    /// Texts begin with a token that is not named.
-    #[error(
-        "{TOKENIZER_CONFIG} says that texts begin with bos_token (add_bos_token), and names none"
-    )]
-    NoBegin,
-}
-
-burn_dist_mesh::debug_by_message!(TokenizerError);
 
 /// How a question and an answer become one text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -179,6 +129,27 @@ impl Text {
         let tokenizer = tokenizer.map_err(read)?;
         let tokenizer = tokenizer.map_err(|error| read(error.to_string()))?;
         caught(TOKENIZERS, || Self::new(tokenizer, declared)).map_err(read)?
+    }
+
+    /// Reads the tokenizer of a model's folder, for a model whose embedding has so many `rows`.
+    ///
+    /// # Errors
+    /// [`TokenizerError`].
+    pub fn of_model(dir: &Path, rows: usize) -> Result<Self, TokenizerError> {
+        let path = dir.join("tokenizer.json");
+        let text = Self::read(&path, &Tokens::read(dir)?)?;
+        let vocab = text.vocab();
+        if vocab > rows {
+            return Err(TokenizerError::Rows { path, vocab, rows });
+        }
+        if let Some(id) = text.ends.iter().find(|id| **id as usize >= rows) {
+            return Err(TokenizerError::EndRow {
+                dir: dir.to_path_buf(),
+                id: *id,
+                rows,
+            });
+        }
+        Ok(text)
     }
 
     /// Returns the text of a `tokenizer.json`.
@@ -390,7 +361,7 @@ impl Text {
         &self,
     ) -> impl Fn(&Document) -> Result<Encoded, EncodeError> + Send + Sync + use<> {
         let text = self.clone();
-        move |document| Ok(text.encode_text(&plain(document))?)
+        move |document| Ok(text.encode_text(&document.plain())?)
     }
 
     /// Returns what distinguishes it from other tokenizers.
@@ -433,305 +404,4 @@ fn before_a_text(tokenizer: &Tokenizer) -> Result<Vec<u32>, tokenizers::Error> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::data::generate::generate;
-    use tokenizers::processors::template::TemplateProcessing;
-    use tokenizers::{PaddingParams, PaddingStrategy, TruncationParams};
-
-    fn text() -> Text {
-        let data = generate(1, 2000, 0).expect("no questions are held out");
-        Text::train(data.statements.iter().map(String::as_str), 1024).unwrap()
-    }
-
-    #[test]
-    fn any_text_survives_the_round_trip() {
-        let text = text();
-        for sample in [
-            "Counting up in tens from 47 gives 57.",
-            "Reverse: cat dog",
-            "naïve — 日本語 \u{1F980}",
-            "a  b",
-        ] {
-            let ids = text.encode_text(sample).unwrap().ids;
-            assert_eq!(text.decode(&ids).unwrap(), sample);
-        }
-        assert!(text.vocab() <= 1024);
-    }
-
-    #[test]
-    fn digits_are_tokens_and_common_words_are_one() {
-        let text = text();
-        let encode = |sample: &str| text.encode_text(sample).unwrap().ids.len();
-        assert_eq!(encode("7") + 2, encode("789"));
-        assert_eq!(encode("Counting"), 2, "the word and the end");
-    }
-
-    #[test]
-    fn the_answer_begins_after_the_question() {
-        let text = text();
-        let example = Example {
-            kind: None,
-            prompt: "What is 4 plus 5?".into(),
-            response: "9".into(),
-        };
-        let encoded = text.encode_example(&example).unwrap();
-        assert_eq!(
-            encoded.ids[..encoded.learn_from],
-            text.encode_prompt(&example.prompt, Wrap::Chat).unwrap()
-        );
-        assert_eq!(
-            text.decode(&encoded.ids[encoded.learn_from..]).unwrap(),
-            "9"
-        );
-        assert_eq!(encoded.ids.last(), Some(&text.end()));
-    }
-
-    /// A byte-level tokenizer with these tokens besides the bytes, numbered from 256, as a checkpoint brings it.
-    fn tokenizer(tokens: &[&str]) -> Tokenizer {
-        let bytes = ByteLevel::new(false, true, true);
-        let mut tokenizer = Tokenizer::new(BPE::default());
-        tokenizer
-            .with_pre_tokenizer(Some(PreTokenizerWrapper::ByteLevel(bytes)))
-            .with_decoder(Some(bytes));
-        let mut trainer: TrainerWrapper = BpeTrainerBuilder::new()
-            .show_progress(false)
-            .vocab_size(256)
-            .initial_alphabet(ByteLevel::alphabet().into_iter().collect())
-            .build()
-            .into();
-        tokenizer.train(&mut trainer, ["a"].into_iter()).unwrap();
-        let special = tokens.iter().map(|token| AddedToken::from(*token, true));
-        tokenizer.add_special_tokens(&special.collect::<Vec<_>>());
-        tokenizer
-    }
-
-    /// Makes what [`tokenizer`] does, where files say that texts begin and end with the first two of its tokens, and
-    /// `ends` are the ids that end an answer.
-    fn of_a_checkpoint(tokens: &[&str], ends: &[u32]) -> Text {
-        let declared = Tokens {
-            bos_token: Some(tokens[0].to_string()),
-            add_bos_token: Some(true),
-            ..declared(ends, tokens[1])
-        };
-        Text::new(tokenizer(tokens), &declared).unwrap()
-    }
-
-    fn declared(ends: &[u32], eos_token: &str) -> Tokens {
-        let ids = ends.to_vec();
-        let from = ENDS[0];
-        Tokens {
-            ends: (!ids.is_empty()).then_some(Ends { ids, from }),
-            eos_token: Some(eos_token.to_string()),
-            ..Tokens::default()
-        }
-    }
-
-    #[test]
-    fn a_prompt_is_what_the_model_reads_unless_it_is_to_be_wrapped() {
-        let all = ["<|begin_of_text|>", "<|end_of_text|>"];
-        let llama3 = ["<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"];
-        let tokens = [&all[..], &llama3[..]].concat();
-        // A base model knows the tokens of dialogues, and has not learnt to speak in one.
-        let base = of_a_checkpoint(&tokens, &[257]);
-        let instruct = of_a_checkpoint(&tokens, &[257, 260]);
-        let read = |text: &Text, wrap| -> String {
-            let ids = text
-                .encode_prompt("The capital of France is", wrap)
-                .unwrap();
-            text.tokenizer.decode(&ids, false).unwrap()
-        };
-        for text in [&base, &instruct] {
-            assert_eq!(
-                read(text, Wrap::Nothing),
-                "<|begin_of_text|>The capital of France is"
-            );
-            assert_eq!(
-                read(text, Wrap::Template("Say: {prompt}!")),
-                "<|begin_of_text|>Say: The capital of France is!"
-            );
-        }
-        assert!(read(&instruct, Wrap::Chat).starts_with(
-            "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nThe capital"
-        ));
-        let error = base.encode_prompt("a", Wrap::Chat).unwrap_err();
-        assert!(matches!(error, TokenizerError::NoChat), "{error}");
-        assert!(error.to_string().contains("--template"), "{error}");
-        // Asked as it was taught.
-        let example = Example {
-            kind: None,
-            prompt: "a".into(),
-            response: "b".into(),
-        };
-        for text in [&base, &instruct] {
-            let taught = text.encode_example(&example).unwrap();
-            let asked = text.encode_prompt("a", text.asking()).unwrap();
-            assert_eq!(taught.ids[..taught.learn_from], asked);
-        }
-    }
-
-    #[test]
-    fn every_end_that_the_configuration_names_ends_an_answer() {
-        let tokens = ["<s>", "</s>"];
-        let text = of_a_checkpoint(&tokens, &[7, 257, 8]);
-        assert!([7, 8, 257].iter().all(|id| text.is_end(*id)));
-        assert_eq!(text.end(), 257, "the tokenizer's own among several");
-        // What the model ends its answers with is learnt, not what the tokenizer would.
-        let text = of_a_checkpoint(&tokens, &[7]);
-        assert!(!text.is_end(257));
-        assert_eq!(text.end(), 7);
-        assert_eq!(text.encode_text("a").unwrap().ids.last(), Some(&7));
-        let text = of_a_checkpoint(&tokens, &[]);
-        assert_eq!(text.ends(), [257]);
-        let error = Text::new(tokenizer(&tokens), &Tokens::default()).unwrap_err();
-        assert!(
-            error
-                .to_string()
-                .contains("write eos_token_id into generation_config.json or"),
-            "{error}"
-        );
-        let error = Text::new(tokenizer(&tokens), &declared(&[7], "<eos>")).unwrap_err();
-        assert!(
-            error
-                .to_string()
-                .contains("eos_token is \"<eos>\", and tokenizer.json has no"),
-            "{error}"
-        );
-    }
-
-    /// Every pair of what the post-processor puts around a text, and what `add_bos_token` says.
-    #[test]
-    fn texts_begin_as_the_files_say_and_not_by_the_names_of_tokens() {
-        let tokens = ["<s>", "</s>", "<|begin_of_text|>", "start"];
-        let around = |template: &str| {
-            let special: Vec<_> = (256..)
-                .zip(tokens)
-                .map(|(id, token)| (token.to_string(), id))
-                .collect();
-            let made = TemplateProcessing::builder()
-                .try_single(template)
-                .unwrap()
-                .special_tokens(special)
-                .build();
-            made.unwrap()
-        };
-        let templates: [(&str, &[u32]); 5] = [
-            ("$A", &[]),
-            ("$A </s>", &[]),
-            ("start $A", &[259]),
-            ("<s> $A </s>", &[256]),
-            ("start <s> $A </s>", &[259, 256]),
-        ];
-        for (template, before) in templates {
-            let mut tokenizer = tokenizer(&tokens);
-            tokenizer.with_post_processor(Some(around(template)));
-            for (add_bos_token, expected) in
-                [(None, before), (Some(true), &[258]), (Some(false), &[])]
-            {
-                let declared = Tokens {
-                    add_bos_token,
-                    bos_token: Some("<|begin_of_text|>".to_string()),
-                    ..declared(&[7], "</s>")
-                };
-                let text = Text::new(tokenizer.clone(), &declared).unwrap();
-                let ids = text.encode_text("a").unwrap().ids;
-                assert_eq!(
-                    ids[..expected.len()],
-                    *expected,
-                    "{template} {add_bos_token:?}"
-                );
-                assert_eq!(
-                    ids.len(),
-                    expected.len() + 2,
-                    "{template} {add_bos_token:?}"
-                );
-                let description = text.description();
-                let by = match add_bos_token {
-                    None => "tokenizer.json",
-                    Some(_) => "tokenizer_config.json",
-                };
-                assert!(
-                    description.contains(&format!(", as {by} says, and end with ")),
-                    "{description}"
-                );
-                assert!(
-                    description.contains("(7), as generation_config.json says"),
-                    "{description}"
-                );
-            }
-        }
-        // No post-processor puts nothing there.
-        let text = Text::new(tokenizer(&tokens), &declared(&[7], "</s>")).unwrap();
-        assert_eq!(text.begin, Vec::<u32>::new());
-        for (bos_token, expected) in [
-            (None, "names none"),
-            (Some("<bos>"), "bos_token is \"<bos>\""),
-        ] {
-            let declared = Tokens {
-                add_bos_token: Some(true),
-                bos_token: bos_token.map(String::from),
-                ..declared(&[7], "</s>")
-            };
-            let error = Text::new(tokenizer(&tokens), &declared).unwrap_err();
-            assert!(error.to_string().contains(expected), "{error}");
-        }
-    }
-
-    #[test]
-    fn texts_are_neither_cut_nor_padded() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("tokenizer.json");
-        let tokens = ["<s>", "</s>"];
-        let mut cutting = tokenizer(&tokens);
-        let cut = TruncationParams {
-            max_length: 3,
-            ..TruncationParams::default()
-        };
-        cutting.with_truncation(Some(cut)).unwrap();
-        cutting.with_padding(Some(PaddingParams {
-            strategy: PaddingStrategy::Fixed(64),
-            ..PaddingParams::default()
-        }));
-        let json = cutting.to_string(false).unwrap();
-        std::fs::write(&path, format!("\u{FEFF}{json}")).unwrap();
-        let text = Text::read(&path, &declared(&[], "</s>")).unwrap();
-        let encoded = text.encode_text("0123456789").unwrap();
-        assert_eq!(encoded.ids.len(), 11);
-        assert_eq!(text.decode(&encoded.ids).unwrap(), "0123456789");
-    }
-
-    #[test]
-    fn training_is_deterministic_and_a_written_tokenizer_reads_the_same() {
-        let (a, b) = (text(), text());
-        let sample = "Anna has a red kite and Ben has a blue drum.";
-        assert_eq!(
-            a.encode_text(sample).unwrap(),
-            b.encode_text(sample).unwrap()
-        );
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("tokenizer.json");
-        std::fs::write(&path, a.to_json().unwrap()).unwrap();
-        let read = Text::read(&path, &declared(&[], END)).unwrap();
-        assert_eq!(
-            a.encode_text(sample).unwrap(),
-            read.encode_text(sample).unwrap()
-        );
-        assert_eq!(read.dialogue, Dialogue::Marks);
-    }
-
-    #[test]
-    fn errors_name_the_file_and_the_limit() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("tokenizer.json");
-        std::fs::write(&path, "{}").unwrap();
-        let error = Text::read(&path, &declared(&[], END))
-            .unwrap_err()
-            .to_string();
-        assert!(error.contains("tokenizer.json"), "{error}");
-        let error = Text::train(["a"].into_iter(), 100).unwrap_err().to_string();
-        assert!(
-            error.contains("a vocabulary of 100 is below 259"),
-            "{error}"
-        );
-    }
-}
+mod tests;

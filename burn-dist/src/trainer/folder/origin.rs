@@ -3,14 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use burn_dist::checkpoint::hf::Folder;
-use burn_dist::mesh::DType;
-use burn_dist::train::files;
 use serde_json::{Map, Value};
 
-use super::HfError;
-use super::folder::{CONFIG_BYTES_MAX, read_json};
-use crate::data::tokenizer::FILE_BYTES_MAX;
+use super::error::FolderError;
+use super::limits::{BESIDE_BYTES_MAX, CONFIG_BYTES_MAX};
+use crate::checkpoint::hf::Folder;
+use crate::mesh::DType;
+use crate::train::files::{self, JsonError};
 
 /// Files beside the weights that say how they are used, as bytes: this program needs the first, others need all.
 const COMPANIONS: [&str; 5] = [
@@ -25,26 +24,26 @@ const COMPANIONS: [&str; 5] = [
 /// the files beside them.
 #[derive(Debug, Clone)]
 pub struct Origin {
-    pub(super) config: Map<String, Value>,
+    config: Map<String, Value>,
     /// The types of tensors, by name.
     pub(super) dtypes: BTreeMap<String, DType>,
     /// The names of tensors in 8 bits.
     pub(super) float8: BTreeSet<String>,
-    pub(super) companions: Vec<(String, Vec<u8>)>,
+    companions: Vec<(String, Vec<u8>)>,
 }
 
 impl Origin {
     /// Reads it of a folder.
     ///
     /// # Errors
-    /// [`HfError::Read`]; [`HfError::Json`]; as [`super::load()`], why a file of weights cannot be read.
-    pub fn read(dir: &Path) -> Result<Self, HfError> {
+    /// [`FolderError::Json`]; as [`super::load()`], why a file of weights cannot be read.
+    pub fn read(dir: &Path) -> Result<Self, FolderError> {
         let read = |name: &str| {
             let path = dir.join(name);
-            // The longest of them is the tokenizer.
-            files::read(&path, FILE_BYTES_MAX).map_err(|source| HfError::Read { path, source })
+            let bytes = files::read(&path, BESIDE_BYTES_MAX);
+            bytes.map_err(|source| JsonError::Read { path, source })
         };
-        let config = read_json(&dir.join("config.json"), CONFIG_BYTES_MAX)?;
+        let config = files::read_json(&dir.join("config.json"), CONFIG_BYTES_MAX)?;
         let mut companions = Vec::new();
         for name in COMPANIONS {
             if dir.join(name).exists() {
@@ -62,6 +61,15 @@ impl Origin {
             float8,
             companions,
         })
+    }
+
+    /// Returns the files beside the weights, the settings as they were written.
+    pub(super) fn files(&self) -> Vec<(String, Vec<u8>)> {
+        let json = serde_json::to_string_pretty(&self.config);
+        let json = json.expect("what was read as JSON is written as such") + "\n";
+        let mut files = vec![("config.json".to_string(), json.into_bytes())];
+        files.extend(self.companions.iter().cloned());
+        files
     }
 
     /// Returns the files that lie beside weights, settings and what a tokenizer has; `dtype` is the type of all of
