@@ -50,6 +50,8 @@ mod loops;
 mod memory;
 mod operands;
 mod program;
+#[cfg(any(test, feature = "random-regions"))]
+pub mod programs;
 mod results;
 mod run;
 mod schedule;
@@ -61,6 +63,7 @@ use burn_dist_plan::region::{Number, Region};
 
 pub use copy::{Array, concat, copy};
 pub use error::RegionError;
+pub use kind::number_bits;
 pub use level::Level;
 pub use memory::{Memory, Operand, Output};
 use program::Program;
