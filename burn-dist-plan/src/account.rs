@@ -378,17 +378,19 @@ impl<'a, O: Op> Walk<'a, O> {
         }
     }
 
-    /// A region overwrites operands that die in it and lie alone in their buffers, in order.
+    /// A region overwrites operands that die in it and lie alone in their buffers, in order; not those of a device.
     fn region(&mut self, task: &RegionTask) {
         let content = |index: usize| self.slots.get(&task.inputs[index].slot);
         let is_alone = |index: usize| {
-            content(index).is_some_and(|content| {
-                let elements = self.ledger.bytes(content.key) / content.elem.max(1);
-                content.at.is_plain()
-                    && content.at.elements() as u64 == elements
-                    && self.ledger.holders(content.key) == 1
-                    && !self.ledger.is_lent(content.key)
-            })
+            let overwrites = self.plan.storage == Storage::Buffers;
+            overwrites
+                && content(index).is_some_and(|content| {
+                    let elements = self.ledger.bytes(content.key) / content.elem.max(1);
+                    content.at.is_plain()
+                        && content.at.elements() as u64 == elements
+                        && self.ledger.holders(content.key) == 1
+                        && !self.ledger.is_lent(content.key)
+                })
         };
         let taken = task.in_place(is_alone).into_iter();
         let keys: Vec<Option<u64>> = taken.map(|taken| Some(content(taken?)?.key)).collect();
