@@ -9,6 +9,8 @@ use cubecl::server::Handle;
 
 pub use names::Client;
 pub(crate) use names::{Buffer, Kind, Shared, array, insert, kind, part, shared};
+#[cfg(not(burn_021))]
+pub(crate) use names::{Buffers, arrays, read, words, write};
 
 #[cfg(not(burn_021))]
 mod names {
@@ -28,6 +30,8 @@ mod names {
 
     /// Elements in a device's memory, as an argument of kernels.
     pub(crate) type Buffer<T> = [T];
+    /// As many buffers of words as a kernel is launched with.
+    pub(crate) type Buffers = Sequence<Box<[u32]>>;
     /// Memory that the units of a cube share.
     pub(crate) type Shared<T> = cubecl::prelude::Shared<[T]>;
     /// The type of numbers.
@@ -58,6 +62,29 @@ mod names {
         value: T,
     ) {
         vector.insert(index, value);
+    }
+
+    /// Returns a word of one of some buffers.
+    #[cube]
+    pub(crate) fn read(buffers: &Buffers, #[comptime] buffer: usize, at: usize) -> u32 {
+        buffers.index(buffer)[at]
+    }
+
+    /// Sets a word of one of some buffers.
+    #[cube]
+    pub(crate) fn write(buffers: &mut Buffers, #[comptime] buffer: usize, at: usize, word: u32) {
+        buffers.index_mut(buffer)[at] = word;
+    }
+
+    /// Hands buffers to a kernel, each with its words.
+    pub(crate) fn arrays(buffers: &[(Handle, usize)]) -> SequenceArg<Box<[u32]>> {
+        let each = buffers.iter().map(|(handle, words)| array(handle, *words));
+        each.collect()
+    }
+
+    /// Hands numbers to a kernel, in order.
+    pub(crate) fn words(words: &[u32]) -> SequenceArg<u32> {
+        words.iter().copied().collect()
     }
 
     /// Hands a buffer of `length` words, or of vectors of them, to a kernel.

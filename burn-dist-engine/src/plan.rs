@@ -10,8 +10,8 @@ pub use burn_dist_plan::float8::Float8Layer;
 pub(crate) use burn_dist_plan::form;
 pub use burn_dist_plan::pipeline as schedule;
 pub use burn_dist_plan::{
-    AxisRedundancy, FewRows, Float, Pipeline, PlanError, PlanOptions, Redundancy, Regions,
-    ScheduleChoice, ScheduleKind, Stage, Storage, clock, explain, fuzz, memory,
+    AxisRedundancy, FewRows, Float, Pipeline, PlanError, PlanOptions, Redundancy, RegionKernels,
+    Regions, ScheduleChoice, ScheduleKind, Stage, Storage, clock, explain, fuzz, memory,
 };
 pub(crate) use burn_dist_plan::{account, runs};
 pub(crate) use burn_dist_plan::{plan, text_after, why};

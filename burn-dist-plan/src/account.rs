@@ -440,13 +440,14 @@ impl<'a, O: Op> Walk<'a, O> {
         op.place(self.plan.storage, &operands.collect::<Vec<_>>())
     }
 
-    /// A region overwrites operands that die in it and lie alone in their buffers, in order.
+    /// A region overwrites operands that die in it and lie alone in their buffers, in order; not those of a device.
     fn region(&mut self, task: &RegionTask) {
         let content = |index: usize| self.slots.get(&task.inputs[index].slot);
         let is_free = |index: usize| {
             let RegionInput { slot, take, .. } = task.inputs[index];
             let slots = task.inputs.iter().map(|input| input.slot);
-            self.gives_up(slot, take, slots)
+            self.plan.storage == Storage::Buffers
+                && self.gives_up(slot, take, slots)
                 && content(index).is_some_and(|content| {
                     let elements = self.ledger.bytes(content.key) / content.elem.max(1);
                     content.at.is_plain()

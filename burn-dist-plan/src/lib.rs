@@ -94,7 +94,7 @@ pub use ir::{
     region, stage, window,
 };
 pub use layout::{LayoutText, runs};
-pub use options::PlanOptions;
+pub use options::{PlanOptions, RegionKernels};
 pub use passes::redundancy::{AxisRedundancy, FewRows, Redundancy};
 pub use passes::regions::Fused;
 pub use passes::{PASSES, pass_index};

@@ -1,9 +1,12 @@
 //! Options of a plan, on which it depends besides the window: the mesh's hardware, and how it is debugged. How to train
 //! is the [`Policy`](crate::Policy) of each parameter, which is part of the window.
 
+use std::fmt;
+
 use crate::Float;
 use crate::cost::DeviceCosts;
 use crate::ir::Float8Store;
+use crate::ir::region::Formula;
 use crate::mesh::{BoolStore, Links, Rank, Topology};
 use crate::policy::Regions;
 use crate::storage::Storage;
@@ -46,4 +49,37 @@ pub struct PlanOptions {
     pub storage: Storage,
     /// How the elementwise work of a rank runs.
     pub regions: Regions,
+    /// What the kernels that it runs by compute.
+    pub region_kernels: RegionKernels,
+}
+
+/// What the kernels of a rank compute: operations with other formulas are left to the inner backend.
+#[derive(Clone, Copy)]
+pub struct RegionKernels {
+    /// Their name, for messages.
+    pub name: &'static str,
+    /// Returns whether they compute a formula.
+    pub compute: fn(&Formula) -> bool,
+}
+
+impl RegionKernels {
+    /// Kernels for every formula that there is.
+    pub const ALL: Self = Self {
+        name: "all",
+        compute: |_| true,
+    };
+}
+
+impl PartialEq for RegionKernels {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for RegionKernels {}
+
+impl fmt::Debug for RegionKernels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
 }

@@ -32,7 +32,7 @@ use crate::ops::{self, Recorded};
 use crate::options::{InputPolicy, MeshOptions};
 use crate::plan::explain::{Ask, Explanation};
 use crate::plan::{CacheStats, PlanCache};
-use crate::plan::{Float, PlanOptions, Redundancy, fuzz};
+use crate::plan::{Float, PlanOptions, Redundancy, RegionKernels, fuzz};
 use crate::plan::{Origin, ValueIndex};
 use crate::run::{
     Fault, LocalTicket, ReadTicket, Runtime, RuntimeParts, StatsTicket, SyncTicket, Trace,
@@ -197,6 +197,7 @@ impl<B: BackendIr> Recorder<B> {
             },
             storage: Runtime::<B>::storage(),
             regions: Runtime::<B>::regions(options.regions),
+            region_kernels: RegionKernels::ALL,
             microbatches: None,
         };
         let ended = alive.is_none().then(|| Fault::ended(device));

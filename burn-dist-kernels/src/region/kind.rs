@@ -131,6 +131,24 @@ pub(super) fn as_half(number: Number, half: Half) -> f32 {
     }
 }
 
+/// Returns the bits of a number as a value that is computed in 32 bits: as a float, rounded to the type, as an integer,
+/// or as a bool of 0 or 1.
+///
+/// # Panics
+/// If values of the type are computed in other bits.
+pub fn number_bits(number: Number, dtype: DType) -> u32 {
+    let kind = Kind::of(dtype);
+    let kind = kind.unwrap_or_else(|| panic!("{dtype} is a block of numbers"));
+    match (kind.half(), kind.lane) {
+        (Some(half), _) => as_half(number, half).to_bits(),
+        (None, Lane::F32) => as_f32(number).to_bits(),
+        (None, Lane::I32) => as_i32(number) as u32,
+        (None, Lane::U32) => as_u32(number),
+        (None, Lane::Bool) => as_bool(number).into(),
+        (None, _) => panic!("{dtype} is not computed in 32 bits"),
+    }
+}
+
 /// A number rounded once.
 pub(super) fn half_of_double(value: f64, half: Half) -> f32 {
     match half {

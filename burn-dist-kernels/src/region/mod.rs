@@ -53,6 +53,8 @@ mod loops;
 mod memory;
 mod operands;
 mod program;
+#[cfg(any(test, feature = "random-regions"))]
+pub mod programs;
 mod results;
 mod run;
 mod schedule;
@@ -66,6 +68,7 @@ pub use copy::{Array, concat, copy};
 pub use error::RegionError;
 // What attention computes with, too.
 pub(crate) use functions::{Double, Instructions, Portable, Single};
+pub use kind::number_bits;
 pub use level::Level;
 pub(crate) use level::Loop;
 pub use memory::{Memory, Operand, Output};

@@ -23,7 +23,8 @@
 //! A value in another shape is the same value: the space is then one whose dims both shapes are products of, and where
 //! rows matter to someone, they end where they did.
 //!
-//! No operation of another action of a schedule joins a region. Not here: random numbers, which are drawn on the host.
+//! No operation of another action of a schedule joins a region, and none that the [kernels](crate::RegionKernels) of
+//! ranks do not compute. Not here: random numbers, which are drawn on the host.
 
 mod again;
 mod build;
@@ -45,6 +46,7 @@ use super::{Context, Report, State};
 use crate::account::unmarked_peak_bytes;
 use crate::error::PlanError;
 use crate::ir::{Op, RegionTask, Task};
+use crate::options::RegionKernels;
 use crate::policy::Regions;
 
 /// The pass: see [`PASSES`](super::PASSES).
@@ -57,6 +59,7 @@ pub(super) fn pass<O: Op>(
         Regions::Off => false,
         Regions::Flex => return Ok(Report::default()),
     };
+    let kernels = context.options.region_kernels;
     let mut known = Known::default();
     let mut first = None;
     for (_, lowered) in &mut state.ranks {
@@ -64,7 +67,7 @@ pub(super) fn pass<O: Op>(
             true => unmarked_peak_bytes(&lowered.plan),
             false => 0,
         };
-        let mut made = group(lowered, joins, &mut known);
+        let mut made = group(lowered, joins, kernels, &mut known);
         if first.is_none() {
             made.peak_bytes_apart = peak_bytes_apart;
             made.peak_bytes = match joins {
@@ -86,6 +89,7 @@ pub(super) fn pass<O: Op>(
 
 /// Returns an operation as the region that it is by itself, with slots that are its own; `None` if it is none.
 pub fn region_of<O: Op>(op: &O) -> Option<RegionTask> {
+    let kernels = RegionKernels::ALL;
     let mut tasks = vec![Task::Op(op.clone(), 0)];
     // What nothing reads is not made.
     tasks.extend((0..).zip(op.outputs()).map(|(read, out)| Task::Read {
@@ -95,7 +99,7 @@ pub fn region_of<O: Op>(op: &O) -> Option<RegionTask> {
         dtype: out.dtype,
         take: false,
     }));
-    let found = Walk::new(&tasks, &FxHashMap::default(), false).run();
+    let found = Walk::new(&tasks, &FxHashMap::default(), false, kernels).run();
     let visits = vec![0; tasks.len()];
     let made = rewritten(&found, tasks, &visits, &mut Known::default());
     made.tasks.into_iter().find_map(|task| match task {
@@ -105,9 +109,14 @@ pub fn region_of<O: Op>(op: &O) -> Option<RegionTask> {
 }
 
 /// Groups the operations of a rank.
-fn group<O: Op>(lowered: &mut Lowered<O>, joins: bool, known: &mut Known) -> Fused {
+fn group<O: Op>(
+    lowered: &mut Lowered<O>,
+    joins: bool,
+    kernels: RegionKernels,
+    known: &mut Known,
+) -> Fused {
     let tasks = std::mem::take(&mut lowered.plan.tasks);
-    let found = Walk::new(&tasks, &lowered.actions, joins).run();
+    let found = Walk::new(&tasks, &lowered.actions, joins, kernels).run();
     let made = rewritten(&found, tasks, &lowered.visits, known);
     (lowered.plan.tasks, lowered.visits) = (made.tasks, made.visits);
     made.fused

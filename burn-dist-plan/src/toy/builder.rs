@@ -10,7 +10,7 @@ use crate::ir::{
 };
 use crate::layout::Layout;
 use crate::mesh::{BoolStore, DType, MeshShape, Nodes, Topology};
-use crate::{PlanOptions, Policy, Regions};
+use crate::{PlanOptions, Policy, RegionKernels, Regions};
 
 /// Returns the topology with so many ranks on each node; one node if they do not divide the ranks.
 pub(crate) fn nodes_of(mesh: &MeshShape, per_node: usize) -> Topology {
@@ -42,6 +42,7 @@ pub(crate) fn options(mesh: &MeshShape) -> PlanOptions {
         storage: Default::default(),
         // Tests of other passes read operations.
         regions: Regions::Flex,
+        region_kernels: RegionKernels::ALL,
     }
 }
 

@@ -88,7 +88,12 @@ const CRATES_WITHOUT_BURN: &[(&str, &[&str])] = &[
     ("burn-dist-kernels", &["burn-dist-mesh", "burn-dist-plan"]),
     (
         "burn-dist-cubecl",
-        &["burn-dist-kernels", "burn-dist-plan", "cubecl"],
+        &[
+            "burn-dist-kernels",
+            "burn-dist-mesh",
+            "burn-dist-plan",
+            "cubecl",
+        ],
     ),
     (
         "burn-dist-cubecl-021",

@@ -1,6 +1,5 @@
 //! Against a plain interpreter, one operation at a time, on any number of threads, at every level, and in place.
 
-mod programs;
 mod reference;
 
 use std::mem::MaybeUninit;
@@ -11,9 +10,8 @@ use burn_dist_plan::region::{
 };
 use proptest::prelude::*;
 
+use super::programs::{Array, Case, apart, case};
 use super::{Kernel, Level, Memory, Operand, Output, RegionError};
-use programs::{Case, case};
-use reference::{Array, is_of_rows};
 
 /// Bytes that lie as any element may.
 struct Aligned {
@@ -124,109 +122,6 @@ fn on_threads<R: Send>(threads: usize, f: impl FnOnce() -> R + Send) -> R {
     pool.expect("threads").install(f)
 }
 
-/// Runs one region for each instruction, values in memory between them.
-fn run_apart(case: &Case, level: Level) -> Vec<Vec<u8>> {
-    let Case {
-        region,
-        operands,
-        scalars,
-    } = case;
-    let (len, outer) = region.space.split_last().unwrap();
-    let ndim = region.space.len();
-    let mut values: Vec<(Vec<bool>, Array)> = region
-        .spans
-        .iter()
-        .cloned()
-        .zip(operands.iter().cloned())
-        .collect();
-    let contiguous = |is_of_rows: bool| {
-        let mut strides = vec![0; ndim];
-        let mut apart = 1;
-        for dim in (0..ndim).rev() {
-            if dim + 1 < ndim || !is_of_rows {
-                strides[dim] = apart;
-                apart *= region.space[dim] as isize;
-            }
-        }
-        strides
-    };
-    let _ = (len, outer);
-    let one = |reads: &[(Vec<bool>, Array)], typed: Option<Typed>, dtype: DType, keep: Keep| {
-        let formula = Formula {
-            operands: reads.iter().map(|(_, array)| array.dtype).collect(),
-            instructions: typed.into_iter().collect(),
-            results: vec![if typed.is_some() {
-                reads.len() as u32
-            } else {
-                0
-            }],
-        };
-        let single = Region {
-            space: region.space.clone(),
-            spans: reads.iter().map(|(spans, _)| spans.clone()).collect(),
-            formula,
-            scalars: region.scalars,
-            keeps: vec![keep],
-        };
-        let arrays: Vec<Array> = reads.iter().map(|(_, array)| array.clone()).collect();
-        let bytes = run(&single, &arrays, scalars, level).unwrap().remove(0);
-        Array {
-            dtype,
-            bytes,
-            offset: 0,
-            strides: contiguous(keep == Keep::Each(Extent::Rows)),
-        }
-    };
-    for (index, typed) in region.formula.instructions.iter().enumerate() {
-        let reads: Vec<_> = typed
-            .instruction
-            .reads()
-            .map(|read| values[read as usize].clone())
-            .collect();
-        let mut next = 0..;
-        let mut place = |_| next.next().unwrap();
-        let instruction = match typed.instruction {
-            Instruction::Cast(x) => Instruction::Cast(place(x)),
-            Instruction::Unary(op, x) => Instruction::Unary(op, place(x)),
-            Instruction::Binary(op, x, y) => Instruction::Binary(op, place(x), place(y)),
-            Instruction::Powi(x, y) => Instruction::Powi(place(x), place(y)),
-            Instruction::Select {
-                mask,
-                on_true,
-                on_false,
-            } => Instruction::Select {
-                mask: place(mask),
-                on_true: place(on_true),
-                on_false: place(on_false),
-            },
-            Instruction::Fold(fold, x) => Instruction::Fold(fold, place(x)),
-            other => other,
-        };
-        let of_rows = is_of_rows(region, (operands.len() + index) as u32);
-        let extent = if of_rows {
-            Extent::Rows
-        } else {
-            Extent::Elements
-        };
-        let typed = Typed {
-            instruction,
-            dtype: typed.dtype,
-        };
-        let made = one(&reads, Some(typed), typed.dtype, Keep::Each(extent));
-        let mut spans = vec![true; ndim];
-        spans[ndim - 1] = !of_rows;
-        values.push((spans, made));
-    }
-    let results = region.formula.results.iter().zip(&region.keeps);
-    results
-        .map(|(register, keep)| {
-            let read = values[*register as usize].clone();
-            let dtype = read.1.dtype;
-            one(&[read], None, dtype, *keep).bytes
-        })
-        .collect()
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases()))]
 
@@ -246,7 +141,9 @@ proptest! {
     fn one_region_equals_one_for_each_instruction(seed: u64) {
         let case = case(seed);
         let together = run(&case.region, &case.operands, &case.scalars, Level::best()).unwrap();
-        let apart = run_apart(&case, Level::best());
+        let apart = apart(&case, |case| {
+            run(&case.region, &case.operands, &case.scalars, Level::best()).unwrap()
+        });
         assert_same(&case.region, &together, &apart, "together and apart");
     }
 

@@ -6,6 +6,7 @@ use burn_dist_plan::region::{
 };
 
 use crate::region::functions::{Double, Own, Single as Functions};
+use crate::region::programs::Array;
 
 /// Functions of f32 with the instruction of the processor that runs the test.
 type Single = Functions<Own>;
@@ -19,15 +20,6 @@ pub(super) enum Scalar {
     Bool(bool),
 }
 use Scalar::{Bool, F32, F64, Int};
-
-/// An operand: its elements in memory, and where they are.
-#[derive(Clone, Debug)]
-pub(super) struct Array {
-    pub dtype: DType,
-    pub bytes: Vec<u8>,
-    pub offset: usize,
-    pub strides: Vec<isize>,
-}
 
 fn is_bool(dtype: DType) -> bool {
     dtype.is_bool()
@@ -472,20 +464,4 @@ pub(super) fn run(region: &Region, operands: &[Array], scalars: &[Number]) -> Ve
         bytes
     });
     made.collect()
-}
-
-/// Returns whether a register has at most one value for each row.
-pub(super) fn is_of_rows(region: &Region, register: u32) -> bool {
-    let formula = &region.formula;
-    let mut of_rows: Vec<bool> = region
-        .spans
-        .iter()
-        .map(|spans| !spans.last().unwrap())
-        .collect();
-    for typed in &formula.instructions {
-        let mut reads = typed.instruction.reads();
-        let is_fold = matches!(typed.instruction, Instruction::Fold(..));
-        of_rows.push(is_fold || reads.all(|read| of_rows[read as usize]));
-    }
-    of_rows[register as usize]
 }

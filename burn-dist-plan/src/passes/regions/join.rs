@@ -335,7 +335,7 @@ impl<'a, O: Op> Walk<'a, O> {
                 let Task::Op(op, _) = &self.tasks[at] else {
                     unreachable!("operations make constants")
                 };
-                let Seen::Constant(formula, scalars) = see(op) else {
+                let Seen::Constant(formula, scalars) = see(op, self.kernels) else {
                     unreachable!("it was one before")
                 };
                 let mut values = Vec::new();

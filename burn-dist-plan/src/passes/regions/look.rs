@@ -4,6 +4,7 @@ use crate::ir::op::Tensor;
 use crate::ir::region::{Fold, Formula, Instruction, Pointwise, ScalarOf, Typed};
 use crate::ir::{Op, Slot};
 use crate::mesh::DType;
+use crate::options::RegionKernels;
 
 /// The tensor that another one shows.
 #[derive(Clone, Debug, PartialEq)]
@@ -197,14 +198,37 @@ impl Computes {
     }
 }
 
-/// Looks at an operation.
-pub(super) fn see<O: Op>(op: &O) -> Seen {
+/// Looks at an operation, which is nothing of a region's if kernels do not compute it.
+pub(super) fn see<O: Op>(op: &O, kernels: RegionKernels) -> Seen {
     let Some(pointwise) = op.pointwise() else {
         return Seen::Outside;
     };
     // Kernels know no blocks of numbers, and nothing is to be made where there are no elements.
     let mut tensors = op.inputs().chain(op.outputs());
     if tensors.any(|tensor| tensor.dtype.is_quantized() || tensor.shape.contains(&0)) {
+        return Seen::Outside;
+    }
+    // What shows a tensor, or adds up its elements, is as a formula of it would be.
+    let alone = |instructions: Vec<Typed>| {
+        let operands = op.inputs().take(1).map(|tensor| tensor.dtype).collect();
+        let results = vec![instructions.len() as u32];
+        (kernels.compute)(&Formula {
+            operands,
+            instructions,
+            results,
+        })
+    };
+    let is_computed = match &pointwise {
+        Pointwise::Formula { formula, .. } => (kernels.compute)(formula),
+        Pointwise::Reshape => alone(Vec::new()),
+        Pointwise::Sum { .. } => op.inputs().next().is_some_and(|tensor| {
+            alone(vec![Typed {
+                instruction: Instruction::Fold(Fold::Sum, 0),
+                dtype: tensor.dtype,
+            }])
+        }),
+    };
+    if !is_computed {
         return Seen::Outside;
     }
     match pointwise {

@@ -2,13 +2,13 @@
 
 use super::look::refined;
 use crate::account::account;
-use crate::ir::region::{Binary, Unary};
+use crate::ir::region::{Binary, Instruction, Typed, Unary};
 use crate::ir::{Role, Task, TensorIndex};
 use crate::layout::Layout;
 use crate::planner::Planner;
 use crate::tests::{MESHES, check, random_program, three_layers};
 use crate::toy::{Builder, Kind, Toy, options};
-use crate::{PlanOptions, Policy, Regions, plan, text_after};
+use crate::{PlanOptions, Policy, RegionKernels, Regions, plan, text_after};
 
 const SHAPE: [usize; 2] = [6, 4];
 const ROWS: [usize; 2] = [6, 1];
@@ -76,6 +76,47 @@ fn mul(b: &mut Builder, x: TensorIndex, y: TensorIndex) -> TensorIndex {
 
 fn weight(b: &mut Builder, shape: &[usize]) -> TensorIndex {
     b.placed(shape, Layout::replicated(shape))
+}
+
+/// Kernels without a function leave its operation where it stands, and compute the rest.
+#[test]
+fn what_kernels_do_not_compute_stays_an_operation() {
+    let b = layer(|b, [x, y]| {
+        let product = mul(b, x, y);
+        let root = unary(b, Unary::Sqrt, product);
+        let sum = b.pair(Kind::Add, root, x);
+        vec![mul(b, sum, y)]
+    });
+    let is_root = |typed: &Typed| matches!(typed.instruction, Instruction::Unary(Unary::Sqrt, _));
+    let without_roots = RegionKernels {
+        name: "without roots",
+        compute: |formula| {
+            let mut instructions = formula.instructions.iter();
+            !instructions
+                .any(|typed| matches!(typed.instruction, Instruction::Unary(Unary::Sqrt, _)))
+        },
+    };
+    for (kernels, regions, roots) in [(RegionKernels::ALL, 1, 0), (without_roots, 2, 1)] {
+        let options = PlanOptions {
+            region_kernels: kernels,
+            ..in_regions(&b)
+        };
+        check(&b, &options, kernels.name);
+        let plan = plan(&b.window, &b.mesh, &options).expect("a plan");
+        let mut found = (0, 0);
+        for task in &plan.ranks[0].tasks {
+            match task {
+                Task::Region(task) => {
+                    found.0 += 1;
+                    let mut instructions = task.region.formula.instructions.iter();
+                    assert!(kernels == RegionKernels::ALL || !instructions.any(is_root));
+                }
+                Task::Op(op, _) if op.kind == Kind::Unary(Unary::Sqrt) => found.1 += 1,
+                _ => {}
+            }
+        }
+        assert_eq!(found, (regions, roots), "{kernels:?}");
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ use crate::ir::op::Tensor;
 use crate::ir::region::{Instruction, ScalarOf};
 use crate::ir::{Access, Op, Slot, Task};
 use crate::mesh::DType;
+use crate::options::RegionKernels;
 use crate::pipeline::Action;
 
 /// A value of a region in the making, by its number among those of all regions: operands of operations first.
@@ -130,6 +131,8 @@ pub(super) struct Walk<'a, O> {
     pub actions: &'a FxHashMap<Slot, Action>,
     /// True if operations join others.
     pub joins: bool,
+    /// What regions are computed by.
+    pub kernels: RegionKernels,
     /// The slots that regions make, or make themselves: the task that makes each, and what it shows.
     pub looks: FxHashMap<Slot, (usize, Look)>,
     /// The last operand of a region that is a slot, by that.
@@ -165,11 +168,13 @@ impl<'a, O: Op> Walk<'a, O> {
         tasks: &'a [Task<O>],
         actions: &'a FxHashMap<Slot, Action>,
         joins: bool,
+        kernels: RegionKernels,
     ) -> Self {
         Self {
             tasks,
             actions,
             joins,
+            kernels,
             looks: FxHashMap::default(),
             operands: FxHashMap::default(),
             begun: FxHashMap::default(),
@@ -217,7 +222,7 @@ impl<'a, O: Op> Walk<'a, O> {
     fn look_ahead(&mut self) {
         for (at, task) in self.tasks.iter().enumerate() {
             let seen = match task {
-                Task::Op(op, _) => Some(see(op)),
+                Task::Op(op, _) => Some(see(op, self.kernels)),
                 _ => None,
             };
             let computes = matches!(seen, Some(Seen::Computes(_) | Seen::Sum(_)));

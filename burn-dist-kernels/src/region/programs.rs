@@ -1,41 +1,92 @@
-//! Regions by chance.
+//! Regions by chance, for tests: of these kernels, and of those on devices.
 
 use burn_dist_mesh::{BoolStore, DType};
 use burn_dist_plan::region::{
     Binary, Extent, Fold, Formula, Instruction, Keep, Number, Region, Typed, Unary,
 };
 
-use super::reference::{Array, is_of_rows};
+/// An operand: its elements in memory, and where they are.
+#[derive(Clone, Debug)]
+pub struct Array {
+    /// The type of its elements.
+    pub dtype: DType,
+    /// Its memory.
+    pub bytes: Vec<u8>,
+    /// The first element.
+    pub offset: usize,
+    /// How many elements apart elements are along each dim of the space.
+    pub strides: Vec<isize>,
+}
+
+/// What regions are made of.
+#[derive(Clone, Debug)]
+pub struct Language {
+    /// Types.
+    pub dtypes: Vec<DType>,
+    /// Functions of one float.
+    pub float_unary: Vec<Unary>,
+    /// Functions of two floats.
+    pub float_binary: Vec<Binary>,
+    /// Functions of two integers.
+    pub int_binary: Vec<Binary>,
+    /// True if there are integer powers of floats.
+    pub has_powi: bool,
+    /// Floats that come up beside small ones.
+    pub special: Vec<f64>,
+    /// True if operands lie backwards too.
+    pub goes_back: bool,
+}
+
+impl Language {
+    /// All that there is.
+    pub fn whole() -> Self {
+        Self {
+            dtypes: DTYPES.to_vec(),
+            float_unary: FLOAT_UNARY.to_vec(),
+            float_binary: FLOAT_BINARY.to_vec(),
+            int_binary: INT_BINARY.to_vec(),
+            has_powi: true,
+            special: SPECIAL.to_vec(),
+            goes_back: true,
+        }
+    }
+}
 
 /// Numbers by chance, the same for a seed.
-pub(super) struct Chance(u64);
+#[derive(Clone, Debug)]
+pub struct Chance(u64);
 
 impl Chance {
-    pub(super) fn new(seed: u64) -> Self {
+    /// Returns those of a seed.
+    pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    pub(super) fn next(&mut self) -> u64 {
+    /// Returns the next one.
+    pub fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    pub(super) fn below(&mut self, bound: usize) -> usize {
+    /// Returns one below a bound.
+    pub fn below(&mut self, bound: usize) -> usize {
         (self.next() >> 33) as usize % bound
     }
 
-    pub(super) fn of<T: Copy>(&mut self, all: &[T]) -> T {
+    /// Returns one of some.
+    pub fn of<T: Copy>(&mut self, all: &[T]) -> T {
         all[self.below(all.len())]
     }
 
-    pub(super) fn once_in(&mut self, times: usize) -> bool {
+    /// Returns true once in so many times.
+    pub fn once_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
 }
 
-pub(super) const DTYPES: [DType; 14] = [
+const DTYPES: [DType; 14] = [
     DType::F32,
     DType::F64,
     DType::F16,
@@ -120,15 +171,28 @@ const INT_BINARY: [Binary; 13] = [
     Binary::ShiftRight,
 ];
 
+const SPECIAL: [f64; 9] = [
+    f64::INFINITY,
+    f64::NEG_INFINITY,
+    f64::NAN,
+    0.0,
+    -0.0,
+    1e-42,
+    -1e-310,
+    3e38,
+    1e9,
+];
+
 const FOLDS: [Fold; 4] = [Fold::Sum, Fold::Prod, Fold::Max, Fold::Min];
 
 /// A region under construction.
-struct Maker {
+struct Maker<'a> {
+    language: &'a Language,
     chance: Chance,
     formula: Formula,
 }
 
-impl Maker {
+impl Maker<'_> {
     fn dtype(&self, register: u32) -> DType {
         self.formula.dtype(register)
     }
@@ -179,16 +243,18 @@ impl Maker {
         let y = |maker: &mut Self| maker.of_dtype(dtype);
         match self.chance.below(12) {
             0 => {
-                let (number, dtype) = (self.number(), self.chance.of(&DTYPES));
+                let (number, dtype) = (self.number(), self.chance.of(&self.language.dtypes));
                 self.push(Instruction::Constant(number), dtype);
             }
             1 if scalars > 0 => {
-                let (scalar, dtype) =
-                    (self.chance.below(scalars as usize), self.chance.of(&DTYPES));
+                let (scalar, dtype) = (
+                    self.chance.below(scalars as usize),
+                    self.chance.of(&self.language.dtypes),
+                );
                 self.push(Instruction::Scalar(scalar as u32), dtype);
             }
             2 => {
-                let to = self.chance.of(&DTYPES);
+                let to = self.chance.of(&self.language.dtypes);
                 self.push(Instruction::Cast(x), to);
             }
             3 => {
@@ -213,7 +279,7 @@ impl Maker {
                 };
                 self.push(Instruction::Fold(fold, x), dtype);
             }
-            6 if dtype.is_float() && self.chance.once_in(2) => {
+            6 if dtype.is_float() && self.chance.once_in(2) && self.language.has_powi => {
                 let exponents = self.of_dtype(DType::I32);
                 self.push(Instruction::Powi(x, exponents), dtype);
             }
@@ -222,7 +288,7 @@ impl Maker {
                 self.push(Instruction::Unary(op, x), BOOL);
             }
             6..9 if dtype.is_float() => {
-                let op = self.chance.of(&FLOAT_UNARY);
+                let op = self.chance.of(&self.language.float_unary);
                 self.push(Instruction::Unary(op, x), dtype);
             }
             6..9 if dtype.is_bool() => {
@@ -235,7 +301,7 @@ impl Maker {
                 self.push(Instruction::Unary(op, x), dtype);
             }
             _ if dtype.is_float() => {
-                let (y, op) = (y(self), self.chance.of(&FLOAT_BINARY));
+                let (y, op) = (y(self), self.chance.of(&self.language.float_binary));
                 self.push(Instruction::Binary(op, x, y), dtype);
             }
             _ if dtype.is_bool() => {
@@ -251,7 +317,7 @@ impl Maker {
                 self.push(Instruction::Binary(op, x, y), dtype);
             }
             _ => {
-                let (mut y, op) = (y(self), self.chance.of(&INT_BINARY));
+                let (mut y, op) = (y(self), self.chance.of(&self.language.int_binary));
                 if matches!(op, Binary::Div | Binary::Rem) {
                     // Not by zero.
                     let one = self.push(Instruction::Constant(Number::Int(1)), dtype);
@@ -264,9 +330,13 @@ impl Maker {
 }
 
 /// A region, its operands and scalars.
-pub(super) struct Case {
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// The region.
     pub region: Region,
+    /// One for each of its own.
     pub operands: Vec<Array>,
+    /// One for each of its own.
     pub scalars: Vec<Number>,
 }
 
@@ -293,21 +363,11 @@ fn space(chance: &mut Chance) -> Vec<usize> {
     space
 }
 
-fn element(chance: &mut Chance, dtype: DType, bytes: &mut Vec<u8>) {
+fn element(chance: &mut Chance, language: &Language, dtype: DType, bytes: &mut Vec<u8>) {
     let special = chance.once_in(40);
     let small = chance.below(4000) as f64 / 500.0 - 4.0;
     let float = match special {
-        true => chance.of(&[
-            f64::INFINITY,
-            f64::NEG_INFINITY,
-            f64::NAN,
-            0.0,
-            -0.0,
-            1e-42,
-            -1e-310,
-            3e38,
-            1e9,
-        ]),
+        true => chance.of(&language.special),
         false => small,
     };
     match dtype {
@@ -330,7 +390,13 @@ fn element(chance: &mut Chance, dtype: DType, bytes: &mut Vec<u8>) {
 }
 
 /// An array of the dims that an operand has, in any order, with gaps, backwards, and repeated.
-fn array(chance: &mut Chance, space: &[usize], spans: &[bool], dtype: DType) -> Array {
+fn array(
+    chance: &mut Chance,
+    language: &Language,
+    space: &[usize],
+    spans: &[bool],
+    dtype: DType,
+) -> Array {
     let ndim = space.len();
     let in_order = chance.once_in(2);
     let mut order: Vec<usize> = (0..ndim).filter(|dim| spans[*dim]).collect();
@@ -350,7 +416,7 @@ fn array(chance: &mut Chance, space: &[usize], spans: &[bool], dtype: DType) -> 
         }
         strides[*dim] = apart as isize;
         let reach = apart * space[*dim].saturating_sub(1);
-        if !in_order && chance.once_in(5) {
+        if !in_order && chance.once_in(5) && language.goes_back {
             strides[*dim] = -strides[*dim];
             first += reach;
         }
@@ -358,7 +424,7 @@ fn array(chance: &mut Chance, space: &[usize], spans: &[bool], dtype: DType) -> 
     }
     let mut bytes = Vec::new();
     for _ in 0..apart + 8 {
-        element(chance, dtype, &mut bytes);
+        element(chance, language, dtype, &mut bytes);
     }
     Array {
         dtype,
@@ -368,12 +434,18 @@ fn array(chance: &mut Chance, space: &[usize], spans: &[bool], dtype: DType) -> 
     }
 }
 
-pub(super) fn case(seed: u64) -> Case {
+/// Returns the case of a seed, of all that there is.
+pub fn case(seed: u64) -> Case {
+    case_of(seed, &Language::whole())
+}
+
+/// Returns the case of a seed.
+pub fn case_of(seed: u64, language: &Language) -> Case {
     let mut chance = Chance::new(seed);
     let space = space(&mut chance);
     // A region of few types has more to do.
     let dtypes: Vec<DType> = (0..1 + chance.below(2))
-        .map(|_| chance.of(&DTYPES))
+        .map(|_| chance.of(&language.dtypes))
         .collect();
     let num = 1 + chance.below(4);
     let operands: Vec<DType> = (0..num).map(|_| chance.of(&dtypes)).collect();
@@ -385,10 +457,11 @@ pub(super) fn case(seed: u64) -> Case {
         .collect();
     let arrays = operands.iter().zip(&spans);
     let arrays: Vec<Array> = arrays
-        .map(|(dtype, spans)| array(&mut chance, &space, spans, *dtype))
+        .map(|(dtype, spans)| array(&mut chance, language, &space, spans, *dtype))
         .collect();
     let scalars = chance.below(3) as u32;
     let mut maker = Maker {
+        language,
         chance,
         formula: Formula {
             operands,
@@ -433,4 +506,86 @@ pub(super) fn case(seed: u64) -> Case {
         operands: arrays,
         scalars: values,
     }
+}
+
+/// Returns whether a register has at most one value for each row.
+pub fn is_of_rows(region: &Region, register: u32) -> bool {
+    region.extents()[register as usize] == Extent::Rows
+}
+
+/// Runs one region for each instruction, values in memory between them, and returns the bytes of the results: those of
+/// [`Case::region`], in order.
+pub fn apart(case: &Case, mut run: impl FnMut(&Case) -> Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    let Case {
+        region,
+        operands,
+        scalars,
+    } = case;
+    let ndim = region.space.len();
+    let operands = region.spans.iter().cloned().zip(operands.iter().cloned());
+    let mut values: Vec<(Vec<bool>, Array)> = operands.collect();
+    let contiguous = |is_of_rows: bool| {
+        let mut strides = vec![0; ndim];
+        let mut apart = 1;
+        for dim in (0..ndim).rev() {
+            if dim + 1 < ndim || !is_of_rows {
+                strides[dim] = apart;
+                apart *= region.space[dim] as isize;
+            }
+        }
+        strides
+    };
+    let mut one = |reads: &[(Vec<bool>, Array)], typed: Option<Typed>, dtype: DType, keep: Keep| {
+        let single = Region {
+            space: region.space.clone(),
+            spans: reads.iter().map(|(spans, _)| spans.clone()).collect(),
+            formula: Formula {
+                operands: reads.iter().map(|(_, array)| array.dtype).collect(),
+                instructions: typed.into_iter().collect(),
+                results: vec![if typed.is_some() {
+                    reads.len() as u32
+                } else {
+                    0
+                }],
+            },
+            scalars: region.scalars,
+            keeps: vec![keep],
+        };
+        let single = Case {
+            region: single,
+            operands: reads.iter().map(|(_, array)| array.clone()).collect(),
+            scalars: scalars.clone(),
+        };
+        Array {
+            dtype,
+            bytes: run(&single).remove(0),
+            offset: 0,
+            strides: contiguous(keep == Keep::Each(Extent::Rows)),
+        }
+    };
+    let extents = region.extents();
+    let instructions = region.formula.instructions.iter();
+    for (typed, extent) in instructions.zip(&extents[region.spans.len()..]) {
+        let reads = typed.instruction.reads();
+        let reads: Vec<_> = reads.map(|read| values[read as usize].clone()).collect();
+        let mut next = 0..;
+        let instruction = typed
+            .instruction
+            .reading(|_| next.next().expect("it goes on"));
+        let typed = Typed {
+            instruction,
+            dtype: typed.dtype,
+        };
+        let made = one(&reads, Some(typed), typed.dtype, Keep::Each(*extent));
+        let mut spans = vec![true; ndim];
+        spans[ndim - 1] = *extent == Extent::Elements;
+        values.push((spans, made));
+    }
+    let results = region.formula.results.iter().zip(&region.keeps);
+    let results = results.map(|(register, keep)| {
+        let read = values[*register as usize].clone();
+        let dtype = read.1.dtype;
+        one(&[read], None, dtype, *keep).bytes
+    });
+    results.collect()
 }
