@@ -153,7 +153,7 @@ fn a_microbatch_unlike_the_one_before_stands_for_none() {
     insta::assert_snapshot!([error(1), error(2)].join("\n"));
 }
 
-/// What the host reads of each microbatch, it reads of those that are stood for.
+/// The host reads each microbatch, also those that others stand for.
 #[test]
 fn every_microbatch_is_read() {
     let reads = |planned: usize, microbatches: Option<u32>| {

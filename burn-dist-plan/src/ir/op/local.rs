@@ -142,7 +142,7 @@ mod tests {
     use crate::layout::Factor;
     use crate::toy::{Builder, Kind};
 
-    /// Of four rows over six ranks, the last two ranks have none to add up; and of a sum that is not split, all have all.
+    /// The last two of six ranks have none of four rows to add up; a sum that is not split is whole on all.
     #[test]
     fn a_rank_without_rows_has_no_terms() {
         let mut b = Builder::new("dp=6");
