@@ -169,7 +169,7 @@ proptest! {
 
 /// Between two steps of which the first is an all-to-all, a value is nowhere that others could take it from.
 #[test]
-fn what_is_on_its_way_is_not_used_again() {
+fn what_is_between_two_moves_is_not_used_again() {
     let mut b = Builder::new("dp=2,tp=2");
     let [from, to] = ["[{dp}, {tp}, -]", "[{tp}, -, {dp}]"]
         .map(|text| Layout::parse(text, &b.mesh, Some(&[4, 4, 4])).expect("a layout"));
