@@ -8,14 +8,16 @@ use burn_dist::custom::{
     CustomOp, CustomTensor, Execute, Kernels, OpRule, RuleBuilder, Shapes, TensorInfo, WithKernels,
     call,
 };
-use burn_dist::explanation::Explanation;
+use burn_dist::explanation::{Ask, Explanation, PASSES};
 use burn_dist::mesh::{MeshShape, ReduceOp};
 use burn_dist::nn::mixture::MixtureConfig;
 use burn_dist::parallel::ParallelError;
 use burn_dist::trainer::model::Model;
 use burn_dist::trainer::optimizer::optimizer;
 use burn_dist::trainer::step;
-use burn_dist::{DTensor, DeviceMesh, Dist, OnMesh, Parallelize, ParallelizeWith, Plan};
+use burn_dist::{
+    DTensor, DeviceMesh, DeviceMeshBuilder, Dist, OnMesh, Parallelize, ParallelizeWith, Plan,
+};
 use burn_flex::{Flex, FlexDevice};
 use moe::data::Ciphers;
 use moe::model::{Config, Decoder};
@@ -55,8 +57,21 @@ fn planned(axes: &str, over: Option<&str>, config: &Config, sizes: (usize, usize
     let mesh = DeviceMesh::builder().axes(&axes.parse().expect("a mesh"));
     // Sums are small here, and yet none is to be made on every rank.
     let mesh = mesh.scatter_bytes_min(0);
+    steady(mesh, over, config, sizes, |device, step| {
+        burn_dist::explain(device, step).1
+    })
+}
+
+/// Runs `look` on a steady step on a mesh where nothing is computed.
+fn steady<T>(
+    mesh: DeviceMeshBuilder,
+    over: Option<&str>,
+    config: &Config,
+    (batch, seq): (usize, usize),
+    look: impl FnOnce(&Device, &mut dyn FnMut()) -> T,
+) -> T {
     let mesh = mesh.dry_run().build().expect("a mesh");
-    let (device, (batch, seq)) = (mesh.device().autodiff(), sizes);
+    let device = mesh.device().autodiff();
     let mut model = on(&mesh, over, config);
     let (mut optim, ciphers) = (optimizer(), Ciphers::new(0));
     let mut step = || {
@@ -67,7 +82,7 @@ fn planned(axes: &str, over: Option<&str>, config: &Config, sizes: (usize, usize
     };
     // The first step makes the parameters and the optimizer's state.
     step();
-    burn_dist::explain(&device, step).1
+    look(&device, &mut step)
 }
 
 fn on(mesh: &DeviceMesh, over: Option<&str>, config: &Config) -> Decoder {
@@ -368,4 +383,20 @@ fn mistakes_are_named() {
         "0: experts does not fit a module whose parameters are weight [4, 8], bias [8]: it splits dim 0 of stacked \
          weights [experts, in, out] and biases [experts, out]; use replicate"
     );
+}
+
+/// A step as text after each pass is read as it was, and the other passes make the same plan of it.
+#[test]
+fn a_step_is_read_as_it_was_after_every_pass() {
+    let mesh = DeviceMesh::builder().axes(&"ep=2".parse().expect("a mesh"));
+    let texts = steady(mesh, None, &config(), (BATCH, SEQ), |device, step| {
+        device.start_explaining(Ask {
+            checks_form: true,
+            ..Ask::default()
+        });
+        step();
+        device.explained().after
+    });
+    assert_eq!(texts.len(), PASSES.len(), "a step is one window");
+    assert!(texts[PASSES.len() - 1].contains("all_to_all"));
 }

@@ -241,6 +241,11 @@ fn shifts_that_ranks_cannot_do_together_are_named() {
             Astray::Alone,
             "astray: rank 2 asks for a shift by 1 over dp of f32 [{dp}, -] where rank 0 asks for no further shift",
         ),
+        (
+            Astray::Farther,
+            "astray: rank 2 asks for a shift by 2 over dp of f32 [{dp}, -] where rank 0 asks for a shift by 1 over dp of \
+             f32 [{dp}, -]",
+        ),
     ] {
         let b = Builder::new("dp=3");
         let layout = split(&b, &[6, 2], 0, "dp");

@@ -108,6 +108,21 @@ fn a_layer_with_a_loss_and_an_update() {
     assert_eq!(facts.microbatches, [0; 10]);
 }
 
+/// A weight that decays before its gradient is taken off is replaced by what comes of both.
+#[test]
+fn a_weight_that_decays() {
+    let mut b = Builder::new("");
+    let w = weight(&mut b, "w");
+    let x = b.data(&[3, WIDTH]);
+    let y = b.linear(x, w);
+    let (_, g) = loss(&mut b, y);
+    let (_, gw) = b.linear_backward(x, w, g);
+    let decayed = b.op(Kind::Scale(0), &[w], &[WIDTH, WIDTH]);
+    let new = sgd(&mut b, decayed, gw);
+    let facts = check(&b, &[(gw, "gradient of w"), (new, "parameter w")]);
+    assert!(facts.update_of[decayed as usize].is_some());
+}
+
 /// At batch 1 the residual stream has the shape of a position parameter that is added to it.
 #[test]
 fn a_position_parameter_at_batch_one() {

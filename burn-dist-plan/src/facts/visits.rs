@@ -152,7 +152,7 @@ mod tests {
 
     /// Three units in forward, and in reverse in backward: which parameters are freed after their forward.
     #[test]
-    fn units_are_given_up_as_the_policy_says() {
+    fn units_are_freed_as_the_policy_says() {
         let unit = |number| Unit {
             owner: Owner::default(),
             number,

@@ -89,7 +89,7 @@ pub(super) mod set {
     }
 }
 
-/// Whether each value dies: those that do not.
+/// The values that do not die.
 mod kept {
     use super::*;
 

@@ -155,7 +155,7 @@ fn errors_say_where_what_was_expected() {
     assert_eq!(error.line, half.lines().count(), "{error}");
 }
 
-/// Of a text with a number that none of its tensors has, there is an error, and no memory for as many.
+/// A number that no tensor of a text has is an error, and asks for no memory.
 #[test]
 fn numbers_of_no_tensor_are_refused() {
     let b = three_layers("fsdp=2", 4);

@@ -15,7 +15,7 @@ form!(enum Kind {
     "astray" => Astray(" " how), "random" => Random, "unary" => Unary(" " unary), "binary" => Binary(" " binary), "max_dim" => MaxDim(" " dim),
     "full" => Full(" " number), "mark" => Mark(" " mark),
 });
-form!(enum Astray { "all_the_way" => AllTheWay, "forgets" => Forgets, "alone" => Alone });
+form!(enum Astray { "all_the_way" => AllTheWay, "forgets" => Forgets, "alone" => Alone, "farther" => Farther });
 
 impl Form for Value {
     fn write(&self, to: &mut Writer<'_>) {

@@ -2,6 +2,7 @@
 
 use super::pipelines::{Model, chunks};
 use crate::clock::{Hardware, Simulation, simulate};
+use crate::ir::Task;
 use crate::mesh::Rank;
 use crate::toy::{Builder, options};
 use crate::{
@@ -150,4 +151,27 @@ fn a_microbatch_unlike_the_one_before_stands_for_none() {
         error.to_string()
     };
     insta::assert_snapshot!([error(1), error(2)].join("\n"));
+}
+
+/// The host reads each microbatch, also those that others stand for.
+#[test]
+fn every_microbatch_is_read() {
+    let reads = |planned: usize, microbatches: Option<u32>| {
+        let model = Model {
+            microbatches: planned,
+            apart: false,
+            ..model("pp=2", ScheduleKind::default())
+        };
+        let b = model.step(4);
+        let options = PlanOptions {
+            microbatches,
+            ..options(&b.mesh)
+        };
+        let plan = plan(&b.window, &b.mesh, &options).expect("a plan");
+        let tasks = plan.ranks.iter().flat_map(|rank| &rank.tasks);
+        let reads = |task: &&Task<_>| matches!(task, Task::Read { .. });
+        tasks.filter(reads).count()
+    };
+    assert_eq!(reads(7, None), 7);
+    assert_eq!(reads(4, Some(7)), reads(7, None));
 }

@@ -3,9 +3,11 @@
 
 use super::pipelines::Model;
 use super::{MESHES, three_layers};
+use crate::facts::flow::{ends, is_collective, work};
 use crate::ir::{Op, Task};
 use crate::mesh::MeshShape;
 use crate::plan::Plan;
+use crate::planner::Planner;
 use crate::toy::{Builder, Kind, Toy, options};
 use crate::{FewRows, Policy, Redundancy, ScheduleKind, plan};
 
@@ -152,4 +154,21 @@ fn fewer_rows_than_ranks_are_work_done_more_than_once() {
             }
         }
     }
+}
+
+/// A collective of 16 elements, and of one, takes as long as a hundred times as many operations.
+#[test]
+fn moving_an_element_takes_as_long_as_many_operations() {
+    let b = three_layers("fsdp=2", 4);
+    let options = options(&b.mesh);
+    let mut planner = Planner::new(&b.window, &b.mesh, &options);
+    planner.run(Some("propagate")).expect("a pass");
+    let program = &planner.state.programs[0];
+    let steps = program.steps.iter().filter(|step| is_collective(step));
+    let mut works: Vec<f64> = steps
+        .map(|step| work(step, &ends(step), program, &b.mesh))
+        .collect();
+    works.sort_by(f64::total_cmp);
+    works.dedup();
+    assert_eq!(works, [100.0, 1600.0]);
 }

@@ -13,6 +13,8 @@ pub(crate) enum Astray {
     Forgets,
     /// Its last rank shifts once more than the others.
     Alone,
+    /// Its last rank shifts by one place more than the others.
+    Farther,
 }
 
 /// Lowers [`Kind::Astray`].
@@ -26,6 +28,7 @@ fn lower_astray(kind: Astray, mut ring: Ring<'_, '_>, axes: &[AxisIndex]) {
         if kind == Astray::AllTheWay {
             shift.by = members as isize;
         }
+        shift.by += isize::from(kind == Astray::Farther && is_last);
         let launched = ring.steps.launch(vec![shift]);
         match kind {
             Astray::Forgets => drop(launched),

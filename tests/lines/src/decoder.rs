@@ -1,7 +1,7 @@
 //! One decoder on both lines: the llama of the examples, and its twin on Burn 0.21.
 
 use burn_dist::AsyncTp;
-use burn_dist::explanation::Explanation;
+use burn_dist::explanation::{Ask, Explanation};
 
 /// A mesh, and what a step of training on it has.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +42,8 @@ pub(super) struct Line {
     pub losses: fn(Case, usize) -> Vec<f32>,
     /// Plans a step, the second, and shows it after a pass; nothing is computed.
     pub explained: fn(Case, &str) -> Explanation,
+    /// Checks the law of the text form of such a step, and returns its texts.
+    pub texts: fn(Case) -> Vec<String>,
 }
 
 /// The current line, and the one before.
@@ -50,11 +52,13 @@ pub(super) const LINES: [Line; 2] = [
         name: "0.22",
         losses: current::losses,
         explained: current::explained,
+        texts: current::texts,
     },
     Line {
         name: "0.21",
         losses: before::losses,
         explained: before::explained,
+        texts: before::texts,
     },
 ];
 
@@ -80,7 +84,7 @@ fn tokens(state: &mut u64, [batch, seq, _]: [usize; 3], vocab: usize) -> [Vec<i3
 
 /// The program of a line, by its own mesh and its `Training`.
 macro_rules! program {
-    ($explain_after:expr) => {
+    ($explain_after:expr, $start_explaining:expr, $explained:expr) => {
         fn builder(case: Case) -> DeviceMeshBuilder {
             DeviceMesh::builder().axes(&case.mesh.parse().expect("axes"))
         }
@@ -99,6 +103,20 @@ macro_rules! program {
             let (_, explanation) =
                 $explain_after(&device, pass, || training.step()).expect("a pass");
             explanation
+        }
+
+        pub(super) fn texts(case: Case) -> Vec<String> {
+            let mesh = builder(case).dry_run().build().expect("a mesh");
+            let mut training = Training::new(case, &mesh);
+            training.step();
+            let device = training.device.clone();
+            let ask = Ask {
+                checks_form: true,
+                ..Ask::default()
+            };
+            $start_explaining(&device, ask);
+            training.step();
+            $explained(&device).after
         }
     };
 }
@@ -172,7 +190,11 @@ mod current {
         }
     }
 
-    program!(burn_dist::explain_after);
+    program!(
+        burn_dist::explain_after,
+        OnMesh::start_explaining,
+        OnMesh::explained
+    );
 }
 
 mod before {
@@ -238,5 +260,9 @@ mod before {
         }
     }
 
-    program!(burn_dist_021::explain_after::<B, _>);
+    program!(
+        burn_dist_021::explain_after::<B, _>,
+        B::start_explaining,
+        B::explained
+    );
 }

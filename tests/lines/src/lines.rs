@@ -9,6 +9,7 @@ use serde_json::Value;
 mod decoder;
 mod losses;
 mod plans;
+mod texts;
 
 /// Steps of training before the state is saved, and after it was loaded.
 const STEPS: usize = 3;

@@ -134,3 +134,45 @@ impl LocalView<'_> {
         self.outputs[index].local_shape(self.mesh, self.rank)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::Op;
+    use crate::layout::Factor;
+    use crate::toy::{Builder, Kind};
+
+    /// The last two of six ranks have none of four rows to add up; a sum that is not split is whole on all.
+    #[test]
+    fn a_rank_without_rows_has_no_terms() {
+        let mut b = Builder::new("dp=6");
+        let x = b.data(&[4, 3]);
+        b.op(Kind::SumDim(0), &[x], &[1, 3]);
+        let rule = b.window.ops[0].rule();
+        let OpRule::Factors(factors) = &rule else {
+            panic!("{rule:?}")
+        };
+        let mut rows = factors.unsplit();
+        let summed = factors.inputs[0].dims[0].expect("rows are added up");
+        let axes = b.mesh.axis_indices().collect();
+        rows.factors[usize::from(summed)].factors = vec![Factor { size: 4, axes }];
+        for (assignment, expected) in [
+            (rows, [false, false, false, false, true, true]),
+            (factors.unsplit(), [false; 6]),
+        ] {
+            let has_none = b.mesh.ranks().map(|rank| {
+                let view = LocalView {
+                    rule: &rule,
+                    assignment: Some(&assignment),
+                    inputs: &[],
+                    outputs: &[],
+                    mesh: &b.mesh,
+                    rank,
+                    bool_store: BoolStore::Native,
+                };
+                view.has_no_terms()
+            });
+            assert_eq!(has_none.collect::<Vec<_>>(), expected);
+        }
+    }
+}

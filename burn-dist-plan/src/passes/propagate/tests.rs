@@ -7,6 +7,8 @@ use proptest::prelude::*;
 use rustc_hash::FxHasher;
 
 use super::*;
+use crate::ir::{Mark, Move};
+use crate::layout::redistribute::StepKind;
 use crate::planner::Planner;
 use crate::tests::MESHES;
 use crate::tests::programs::{SQUARE, from_outside, layers, spec, units};
@@ -163,4 +165,38 @@ proptest! {
         };
         check(&b, &options, mesh);
     }
+}
+
+/// Between two steps of which the first is an all-to-all, a value is nowhere that others could take it from.
+#[test]
+fn what_is_between_two_moves_is_not_used_again() {
+    let mut b = Builder::new("dp=2,tp=2");
+    let [from, to] = ["[{dp}, {tp}, -]", "[{tp}, -, {dp}]"]
+        .map(|text| Layout::parse(text, &b.mesh, Some(&[4, 4, 4])).expect("a layout"));
+    let x = b.placed(&[4, 4, 4], from);
+    let moved = b.mark(Mark::Redistribute(Arc::new(to)), x);
+    b.survive(moved);
+    let options = options(&b.mesh);
+    let mut planner = Planner::new(&b.window, &b.mesh, &options);
+    planner.run(Some("propagate")).expect("a pass");
+    let program = &planner.state.programs[0];
+    let moves: Vec<&Move> = program
+        .steps
+        .iter()
+        .filter_map(|step| match step {
+            ProgramStep::Move(step) => Some(step),
+            _ => None,
+        })
+        .collect();
+    let mut on_the_way = 0;
+    for step in &moves {
+        let goes_on = moves.iter().any(|next| next.from == step.to);
+        let is_first = goes_on && matches!(step.step.kind, StepKind::AllToAll { .. });
+        let mut versions = program.values.iter().flat_map(|value| &value.versions);
+        let version = versions.find(|version| version.slot == step.to);
+        let until = version.and_then(|version| version.until);
+        assert_eq!(until.is_some(), is_first, "{:?}", step.step);
+        on_the_way += usize::from(is_first);
+    }
+    assert!(on_the_way > 0, "{moves:?}");
 }

@@ -60,3 +60,31 @@ impl fmt::Display for Fused {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_add_up_but_for_their_kinds_and_their_peaks() {
+        let fused = |n: u64| Fused {
+            regions: n,
+            different: n + 1,
+            operations: n + 2,
+            absorbed: n + 3,
+            bytes_saved: n + 4,
+            peak_bytes_apart: n + 5,
+            peak_bytes: n + 6,
+        };
+        let mut both = fused(10);
+        both += fused(20);
+        let expected = Fused {
+            regions: 30,
+            operations: 34,
+            absorbed: 36,
+            bytes_saved: 38,
+            ..fused(20)
+        };
+        assert_eq!(both, expected);
+    }
+}

@@ -537,3 +537,44 @@ fn read_slot<O>(step: &ProgramStep<O>) -> Option<Slot> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::ir::{Move, OnNodes, Reason};
+    use crate::layout::Layout;
+    use crate::layout::redistribute::{Step, StepKind};
+    use crate::toy::Toy;
+
+    /// Moves are alike if they move the same, in the same module, for the same reason.
+    #[test]
+    fn moves_are_alike_whatever_their_slots() {
+        let moved = |rows: usize, path: &str, reason: Reason, slot: Slot| {
+            let layout = Layout::replicated(&[rows, 4]);
+            ProgramStep::<Toy>::Move(Move {
+                step: Arc::new(Step {
+                    kind: StepKind::Refactor,
+                    from: layout.clone(),
+                    to: layout,
+                }),
+                on_nodes: OnNodes::default(),
+                from: slot,
+                to: slot + 1,
+                reason,
+                path: Some(path.into()),
+                at: slot,
+            })
+        };
+        let one = moved(2, "up", Reason::Read, 0);
+        for (what, other, expected) in [
+            ("slots", moved(2, "up", Reason::Read, 7), true),
+            ("layouts", moved(3, "up", Reason::Read, 0), false),
+            ("modules", moved(2, "down", Reason::Read, 0), false),
+            ("reasons", moved(2, "up", Reason::Survivor, 0), false),
+        ] {
+            assert_eq!(is_alike(&one, &other), expected, "other {what}");
+        }
+    }
+}
