@@ -26,6 +26,11 @@ fn a_decoder_trains_as_on_flex() {
 }
 
 #[test]
+fn regions_train_as_on_flex_and_to_the_bits_of_one_operation_after_the_other() {
+    devices::regions_train(DEVICES);
+}
+
+#[test]
 fn float8_trains_as_on_ranks_of_flex() {
     devices::float8_trains(DEVICES);
 }

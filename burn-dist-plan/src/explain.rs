@@ -562,8 +562,8 @@ impl std::fmt::Display for Explanation {
         if let Some(asked) = &self.without_regions {
             writeln!(
                 f,
-                "regions: flex, where {asked} was asked for: ranks compute on another backend than Flex, and run its \
-                 operations"
+                "regions: flex, where {asked} was asked for: ranks compute on another backend than Flex, which has no \
+                 kernels of regions, and run its operations"
             )?;
         }
         self.write_memory(f)?;

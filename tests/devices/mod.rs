@@ -4,7 +4,9 @@ use burn::module::{Module, ModuleMapper, Param};
 use burn::optim::{AdamWConfig, GradientsParams};
 use burn::tensor::{Device, Tensor, TensorData};
 use burn_dist::nn::{AttentionOptions, attention};
-use burn_dist::{DeviceMesh, DeviceMeshBuilder, Float8, Parallelize, ParallelizeWith, Scaling};
+use burn_dist::{
+    DeviceMesh, DeviceMeshBuilder, Float8, Parallelize, ParallelizeWith, Regions, Scaling,
+};
 use minimal::{Decoder, LEARNING_RATE, batch};
 
 const STEPS: usize = 3;
@@ -97,6 +99,31 @@ pub(crate) fn a_decoder_trains(of: Devices) {
         let losses = run();
         assert_close(&losses, &expected, of.tolerance, axes);
         assert_eq!(losses, run(), "{axes}: a second run differs");
+    }
+}
+
+/// Elementwise work in regions trains as on Flex, and to the bits of one operation after the other, on every mesh.
+pub(crate) fn regions_train(of: Devices) {
+    let expected = train(&Device::flex(), |model| model);
+    for axes in ["dp=1", "fsdp=2", "tp=2"] {
+        let losses = |regions, kernels: bool| {
+            let builder = (of.on)(DeviceMesh::builder().axes(&axes.parse().expect("axes")));
+            let mesh = builder.regions(regions).build().expect(of.hint);
+            let (losses, plans) = burn_dist::explain(&mesh.device(), || {
+                train(&mesh.device(), |model| {
+                    model.parallelize(&mesh).expect("it fits")
+                })
+            });
+            let fused = plans.fused.as_ref().map(|fused| fused.regions);
+            assert_eq!(fused.is_some_and(|regions| regions > 0), kernels, "{plans}");
+            (losses, fused)
+        };
+        let (on, of_on) = losses(Regions::On, true);
+        let (off, of_off) = losses(Regions::Off, true);
+        assert!(of_on < of_off, "{axes}: {of_on:?} and {of_off:?} regions");
+        assert_eq!(on, off, "{axes}");
+        assert_close(&on, &expected, of.tolerance, axes);
+        losses(Regions::Flex, false);
     }
 }
 

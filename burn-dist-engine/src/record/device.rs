@@ -383,11 +383,12 @@ impl<M> DeviceMeshBuilder<M> {
     }
 
     /// Sets how the elementwise work of ranks runs: see [`Regions`]. Without it, the environment variable
-    /// `BURN_DIST_REGIONS` says it (`on`, `off`, `flex`); without that, it is [`Regions::On`].
+    /// `BURN_DIST_REGIONS` says it (`on`, `off`, `flex`); without that, it is [`Regions::On`] on Burn's CPU backend
+    /// (`Flex`), and [`Regions::Flex`] on others: each operation is the backend's own.
     ///
-    /// Ranks on another backend than Burn's CPU backend (`Flex`) have [`Regions::Flex`] whatever is set here: each
-    /// operation is the backend's own, and an [explanation](burn_dist_plan::explain::Explanation) says that it was
-    /// asked for otherwise.
+    /// Backends without kernels of regions, which are all but `Flex` and those of CubeCL without burn-fusion, have
+    /// [`Regions::Flex`] whatever is set here, and an [explanation](burn_dist_plan::explain::Explanation) says that it
+    /// was asked for otherwise.
     pub fn regions(mut self, regions: Regions) -> Self {
         self.options.regions = Some(regions);
         self

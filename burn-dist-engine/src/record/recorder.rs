@@ -32,7 +32,7 @@ use crate::ops::{self, Recorded};
 use crate::options::{InputPolicy, MeshOptions};
 use crate::plan::explain::{Ask, Explanation};
 use crate::plan::{CacheStats, PlanCache};
-use crate::plan::{Float, PlanOptions, Redundancy, RegionKernels, fuzz};
+use crate::plan::{Float, PlanOptions, Redundancy, fuzz};
 use crate::plan::{Origin, ValueIndex};
 use crate::run::{
     Fault, LocalTicket, ReadTicket, Runtime, RuntimeParts, StatsTicket, SyncTicket, Trace,
@@ -167,6 +167,7 @@ impl<B: BackendIr> Recorder<B> {
         };
         let devices: Vec<B::Device> = ranks.iter().map(|rank| device_of(device, *rank)).collect();
         let inner_device = devices[0].clone();
+        let (regions, region_kernels) = Runtime::<B>::regions(options.regions);
         let plan_options = PlanOptions {
             defer: options.fuzz_layouts.is_none(),
             split_batches: options.input == InputPolicy::Batch,
@@ -196,8 +197,8 @@ impl<B: BackendIr> Recorder<B> {
                 _ => BoolStore::Native,
             },
             storage: Runtime::<B>::storage(),
-            regions: Runtime::<B>::regions(options.regions),
-            region_kernels: RegionKernels::ALL,
+            regions,
+            region_kernels,
             microbatches: None,
         };
         let ended = alive.is_none().then(|| Fault::ended(device));

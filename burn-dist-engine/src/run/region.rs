@@ -1,7 +1,8 @@
-//! Regions on Flex: groups of operations that one kernel of `burn-dist-kernels` runs.
+//! Regions: groups of operations that few kernels run. On Flex, one of `burn-dist-kernels`; where tensors are CubeCL's,
+//! those of burn-dist-cubecl (`device`).
 //!
-//! Operands are read where they are, with the strides that they have. Results are in buffers of their own, or in the
-//! place of an operand that dies and that nobody else holds, by the rule that the account of a plan counts on.
+//! Operands are read where they are, with the strides that they have. Results are in buffers of their own, or on Flex in
+//! the place of an operand that dies and that nobody else holds, by the rule that the account of a plan counts on.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::Entry;
@@ -18,7 +19,7 @@ use burn_std::Bytes;
 use burn_std::future::block_on;
 use rustc_hash::FxHashMap;
 
-use super::bridge::{from_flex, to_flex};
+use super::bridge::{from_flex, is_in_memory, to_flex};
 use crate::burn::Pooled;
 use crate::burn::data::*;
 use crate::comm::{Pool, PoolMemory};
@@ -26,6 +27,16 @@ use crate::ops::Recorded;
 use crate::ops::dtype::to_burn;
 use crate::ops::execute::{from_data, into_data};
 use crate::plan::task::RegionTask;
+
+// Kernels are for the CubeCL of Burn's current line.
+#[cfg(all(not(burn_021), any(feature = "wgpu", feature = "cuda")))]
+mod device;
+#[cfg(not(all(not(burn_021), any(feature = "wgpu", feature = "cuda"))))]
+mod no_device;
+#[cfg(not(all(not(burn_021), any(feature = "wgpu", feature = "cuda"))))]
+use no_device as device;
+
+pub(super) use device::kernels;
 
 /// Kernels that a rank keeps at most; a plan of a large model has some hundred.
 const KERNELS_MAX: usize = 1 << 14;
@@ -89,12 +100,27 @@ impl Regions {
     /// Runs a region on its operands, and returns its results.
     ///
     /// # Panics
-    /// If the backend's tensors are not in memory.
+    /// If the backend's tensors are neither in memory nor CubeCL's.
     pub(super) fn run<B: BackendIr>(
         &mut self,
         task: &RegionTask,
         operands: Vec<B::Handle>,
         scalars: &[Scalar],
+        device: &B::Device,
+    ) -> Result<Vec<B::Handle>, RegionError> {
+        let numbers = task.scalars.iter().map(|of| number(*of, scalars));
+        let numbers: Vec<Number> = numbers.collect();
+        match is_in_memory::<B>() {
+            true => self.run_in_memory::<B>(task, operands, &numbers),
+            false => Ok(device::run::<B>(task, operands, &numbers, device)),
+        }
+    }
+
+    fn run_in_memory<B: BackendIr>(
+        &mut self,
+        task: &RegionTask,
+        operands: Vec<B::Handle>,
+        numbers: &[Number],
     ) -> Result<Vec<B::Handle>, RegionError> {
         let region = &*task.region;
         let mut held = Vec::with_capacity(task.inputs.len());
@@ -133,9 +159,7 @@ impl Regions {
                     Made::New(memory) => Output::New(&mut memory.as_uninit_mut()[..out.bytes()]),
                 })
                 .collect();
-            let numbers = task.scalars.iter().map(|of| number(*of, scalars));
-            let numbers: Vec<Number> = numbers.collect();
-            kernel(&mut self.kernels, &task.region)?.run(&mut operands, &numbers, &mut outputs)?;
+            kernel(&mut self.kernels, &task.region)?.run(&mut operands, numbers, &mut outputs)?;
         }
         let mut held: Vec<Option<Held>> = held.into_iter().map(Some).collect();
         let made = task.outputs.iter().zip(made).map(|(out, made)| {
@@ -172,7 +196,7 @@ pub(crate) fn run_alone(
         let data = inputs[input.slot as usize].clone();
         from_data::<Flex>(data, &Default::default())
     });
-    let made = Regions::default().run::<Flex>(&task, operands.collect(), &[]);
+    let made = Regions::default().run::<Flex>(&task, operands.collect(), &[], &Default::default());
     let read = |(out, handle): (&NewTensor, _)| {
         let data = into_data::<Flex>(handle, out.shape.clone().into(), to_burn(out.dtype));
         (out.id, block_on(data).expect("tensors in memory are read"))

@@ -21,7 +21,7 @@ use super::trace::{Trace, TraceLog, Tracer};
 use super::turn::Turn;
 use super::worker::{Shared, Worker};
 use super::{Fault, LocalTicket, ReadTicket, StatsTicket, SyncTicket};
-use super::{bridge, bytes};
+use super::{bridge, bytes, region};
 use crate::burn::data::*;
 use crate::comm::{CommError, Communicator, FlightOptions, LocalHub, LocalOptions, Network};
 use crate::layout::Layout;
@@ -30,7 +30,7 @@ use crate::ops::dtype::to_burn;
 use crate::ops::visit::kind_of_number;
 use crate::options::MeshOptions;
 use crate::plan::task::{Plan, ReadPlan};
-use crate::plan::{Regions, Storage};
+use crate::plan::{RegionKernels, Regions, Storage};
 use burn_dist_gpu::GpuTransport;
 use burn_dist_gpu::owners;
 
@@ -218,11 +218,13 @@ impl<B: BackendIr> Runtime<B> {
         }
     }
 
-    /// Returns how elementwise work runs, where it is to run as `asked`: regions are on tensors in memory.
-    pub(crate) fn regions(asked: Option<Regions>) -> Regions {
-        match bridge::is_in_memory::<B>() {
-            true => asked.unwrap_or_default(),
-            false => Regions::Flex,
+    /// Returns how elementwise work runs, where it is to run as `asked`, and what its kernels compute: regions are on
+    /// tensors in memory, and on those of CubeCL if they are asked for.
+    pub(crate) fn regions(asked: Option<Regions>) -> (Regions, RegionKernels) {
+        match (bridge::is_in_memory::<B>(), region::kernels::<B>()) {
+            (true, _) => (asked.unwrap_or_default(), RegionKernels::ALL),
+            (false, Some(kernels)) => (asked.unwrap_or(Regions::Flex), kernels),
+            (false, None) => (Regions::Flex, RegionKernels::ALL),
         }
     }
 

@@ -290,7 +290,7 @@ impl<B: BackendIr> Worker<B> {
         let inputs = task.inputs.iter();
         let operands = inputs.map(|input| self.tensors.take(input.slot, input.take));
         let operands = operands.collect::<Result<Vec<_>, _>>()?;
-        let made = self.regions.run::<B>(task, operands, &run.args.scalars);
+        let made = (self.regions).run::<B>(task, operands, &run.args.scalars, &self.tensors.device);
         let made = made.map_err(|error| self.failed(run, error.to_string()))?;
         for (out, handle) in task.outputs.iter().zip(made) {
             self.tensors.put(out.id, &out.shape, out.dtype, handle);

@@ -131,9 +131,9 @@ pub struct ForwardArgs {
     /// between processes of one machine too (workspace), by NCCL alone (nccl), or through host memory (host).
     #[arg(long, value_name = "WAY", value_enum, default_value_t)]
     pub gpu_transport: Transport,
-    /// How elementwise work runs where ranks compute on Burn's CPU backend: in as few kernels as possible (on), one
-    /// operation at a time with the same functions (off), or by the backend's own operations (flex). Without it, as
-    /// BURN_DIST_REGIONS says, or on.
+    /// How elementwise work runs: in as few kernels as possible (on), one operation at a time with the same functions
+    /// (off), or by the backend's own operations (flex). Without it, as BURN_DIST_REGIONS says, or on on Burn's CPU
+    /// backend and flex on GPUs.
     #[arg(long, value_name = "HOW")]
     pub regions: Option<Regions>,
     /// How attention gets keys and values that other ranks of cp have: passed from rank to rank (ring), gathered
