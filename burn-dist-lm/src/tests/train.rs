@@ -122,7 +122,7 @@ fn the_flops_of_a_step_are_those_of_the_formula() {
         let batch = repeat().next_batch().unwrap();
         let mut optim = optimizer();
         let before = mesh.report();
-        let (_, loss) = step(model, &mut optim, &batch, 1e-3, mesh.device());
+        let (_, loss) = step::one(model, &mut optim, &batch, 1e-3, mesh.device());
         let _ = loss.into_data();
         let step = StepFigures::between(&before, &mesh.report());
         assert_eq!(step.model_flops, expected, "{axes}");
@@ -203,7 +203,7 @@ fn an_embedding_that_is_the_output_too_trains_alike_on_every_mesh() {
         let mut optim = optimizer();
         let batch = repeat().next_batch().unwrap();
         let step = |_| {
-            let (next, loss) = step(model.clone(), &mut optim, &batch, 1e-2, mesh.device());
+            let (next, loss) = step::one(model.clone(), &mut optim, &batch, 1e-2, mesh.device());
             model = next;
             loss.into_scalar()
         };
