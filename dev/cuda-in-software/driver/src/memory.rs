@@ -11,11 +11,14 @@ use std::sync::{Arc, Mutex, OnceLock, RwLock};
 /// Bytes of addresses: what was freed stays out of reach.
 pub(crate) const ARENA_BYTES: u64 = 32 << 40;
 
-/// Bytes of a page; one that cannot be touched follows each allocation.
+/// Bytes of a page; some that cannot be touched follow each allocation.
 const PAGE: u64 = 4096;
 
 /// Bytes of addresses before the first that is given: an index that is less than zero is one of them.
 const BEFORE: u64 = 1 << 30;
+
+/// Where memory may start: where a page of a device may.
+const ALIGNMENT: u64 = 2 << 20;
 
 /// Where memory is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +110,39 @@ fn table<T>(then: impl FnOnce(&mut Table) -> T) -> T {
     then(table.get_or_insert_default())
 }
 
+impl Table {
+    /// Takes addresses that nobody has been given, with one page after them that nobody will be.
+    fn addresses(&mut self, bytes: u64) -> u64 {
+        let start = arena() + BEFORE + self.next;
+        self.next += bytes.next_multiple_of(ALIGNMENT) + ALIGNMENT;
+        assert!(
+            BEFORE + self.next < ARENA_BYTES,
+            "all addresses have been given"
+        );
+        start
+    }
+}
+
+/// Reserves addresses for memory that is mapped there later.
+pub(crate) fn reserve(bytes: u64) -> u64 {
+    table(|table| table.addresses(bytes))
+}
+
+/// Says that memory has been mapped at reserved addresses; who writes it, in which process, nobody sees.
+pub(crate) fn mapped(start: u64, bytes: u64, by: &'static str) {
+    let allocation = Arc::new(Allocation {
+        start,
+        bytes,
+        place: Place::Host,
+        by,
+        is_pooled: false,
+        written: Box::default(),
+        shadow: Mutex::default(),
+        freed: AtomicBool::new(false),
+    });
+    table(|table| table.entries.insert(start, Entry::Live(allocation)));
+}
+
 /// Gives memory.
 pub(crate) fn allocate(
     bytes: usize,
@@ -117,7 +153,6 @@ pub(crate) fn allocate(
     if bytes == 0 {
         return Err(INVALID_VALUE);
     }
-    let arena = arena();
     table(|table| {
         if let Place::Device(device) = place {
             let used = table.used.entry(device).or_default();
@@ -127,12 +162,7 @@ pub(crate) fn allocate(
             *used += bytes;
         }
         let pages = (bytes as u64).div_ceil(PAGE) * PAGE;
-        let start = arena + BEFORE + table.next;
-        table.next += pages + PAGE;
-        assert!(
-            BEFORE + table.next < ARENA_BYTES,
-            "all addresses have been given"
-        );
+        let start = table.addresses(pages);
         // SAFETY: pages of the arena that nobody has been given.
         let opened = unsafe {
             libc::mprotect(

@@ -152,8 +152,8 @@ fn attribute(which: c_uint) -> Option<c_int> {
         // Stream memory operations, by both of their numbers.
         92..=94 | 121..=123 => 1,
         99 => 1,
-        // Virtual memory, and descriptors for it: not yet.
-        102 | 103 => 0,
+        // Virtual memory, and descriptors for it.
+        102 | 103 => 1,
         115 => 1,
         120 => 0,
         132 => 0,

@@ -10,6 +10,7 @@ mod module;
 mod peer;
 mod set;
 mod stream;
+mod virtual_memory;
 
 use crate::fault::{self, Fault};
 use crate::machine::{self, State, machine};

@@ -62,15 +62,15 @@ unsafe extern "C" fn cuDeviceGetMemPool(pool: *mut Handle, of: c_int) -> Status 
 /// `CUmemAccessDesc`: a location, and what may be done from there.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Access {
-    kind: c_uint,
-    number: c_int,
-    flags: c_uint,
+pub(super) struct Access {
+    pub(super) kind: c_uint,
+    pub(super) number: c_int,
+    pub(super) flags: c_uint,
 }
 
 /// `CU_MEM_LOCATION_TYPE_DEVICE` and `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
-const ON_DEVICE: c_uint = 1;
-const READ_WRITE: c_uint = 3;
+pub(super) const ON_DEVICE: c_uint = 1;
+pub(super) const READ_WRITE: c_uint = 3;
 
 /// # Safety
 /// As NVIDIA's: the pointer is to as many descriptions.
