@@ -10,6 +10,7 @@ use crate::workspace::{self, run};
 /// The libraries, and the names that programs look for.
 const LIBRARIES: &[(&str, &str)] = &[
     ("libcuda.so", "libcuda.so.1"),
+    ("libnccl.so", "libnccl.so.2"),
     ("libnvrtc.so", "libnvrtc.so.13"),
 ];
 

@@ -539,7 +539,11 @@ unsafe extern "C" fn calls_the_driver(of: *mut c_void) {
 }
 
 fn calling_back(wrong: bool) -> Done {
-    let data = if wrong { 1 as *mut c_void } else { null_mut() };
+    let data = if wrong {
+        std::ptr::dangling_mut()
+    } else {
+        null_mut()
+    };
     // SAFETY: the callback looks at no memory.
     unsafe { stream::launch_host_function(null_mut(), calls_the_driver, data) }?;
     wait(null_mut())

@@ -45,6 +45,8 @@ pub(crate) struct Use {
 /// What an operation uses.
 pub(crate) struct Accesses {
     device: usize,
+    /// Several devices do this together.
+    reaches_all: bool,
     uses: Mutex<Vec<Arc<Use>>>,
     checks_bounds: bool,
     checks_unwritten: bool,
@@ -73,10 +75,11 @@ impl Use {
 }
 
 impl Accesses {
-    pub(crate) fn new(device: usize) -> Self {
+    pub(crate) fn new(device: usize, reaches_all: bool) -> Self {
         let setup = setup();
         Accesses {
             device,
+            reaches_all,
             uses: Mutex::default(),
             checks_bounds: setup.checks("bounds"),
             checks_unwritten: setup.checks("unwritten"),
@@ -91,7 +94,9 @@ impl Accesses {
             Fault::new(ILLEGAL_ADDRESS, text)
         };
         let allocation = memory::find(address).map_err(illegal)?;
-        if !memory::may_use(self.device, &allocation) {
+        // A copy that a device may not make by itself goes through the host, unless the memory is of a pool.
+        let is_copied = how == How::Move && !allocation.is_pooled;
+        if !self.reaches_all && !is_copied && !memory::may_use(self.device, &allocation) {
             let text = format!(
                 "{}, of {:?}, which device {} may not reach",
                 allocation.text(),
@@ -275,6 +280,10 @@ pub(crate) fn written(allocation: &Allocation, range: &Range<u64>, are: bool) {
 /// Says of bytes what others' say of theirs: a copy of what nothing has written is no error.
 pub(crate) fn written_like(to: (&Allocation, u64), from: (&Allocation, u64), bytes: u64) {
     let ((to, to_start), (from, from_start)) = (to, from);
+    if [to, from].iter().any(|of| of.place == Place::Host) {
+        // Of that side nobody knows.
+        return;
+    }
     let mut at = 0;
     while at < bytes {
         // Up to the next border of a word on either side.

@@ -9,6 +9,7 @@ mod calls;
 mod clock;
 mod fault;
 mod machine;
+mod meeting;
 mod memory;
 mod module;
 mod queue;

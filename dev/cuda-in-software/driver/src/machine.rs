@@ -6,7 +6,8 @@
 use crate::access::{self, Accesses};
 use crate::clock::{Clock, Moment};
 use crate::fault::{self, Fault};
-use crate::memory;
+use crate::meeting::Meeting;
+use crate::memory::{self, Place};
 use crate::queue::{Marker, Op, Stream, Work};
 use crate::setup::setup;
 use crate::status::{ILLEGAL_ADDRESS, Status};
@@ -141,9 +142,24 @@ impl State {
                         value,
                         flags,
                     } => has_come(*address, *value, *flags),
+                    Work::Meet(meetings) => {
+                        let mut clock = stream.clock.clone();
+                        clock.join(&op.host);
+                        for (meeting, member) in meetings {
+                            meeting.arrives(*member, &clock);
+                        }
+                        let can_begin = |(meeting, _): &(Arc<Meeting>, _)| meeting.can_begin();
+                        meetings.iter().any(can_begin) || are_over(meetings)
+                    }
                     _ => true,
                 })
     }
+}
+
+/// Whether a stream may go on that takes part in meetings.
+fn are_over(meetings: &[(Arc<Meeting>, usize)]) -> bool {
+    let mut meetings = meetings.iter();
+    meetings.all(|(meeting, member)| meeting.is_over(*member))
 }
 
 /// `CU_STREAM_WAIT_VALUE_GEQ`, `EQ`, `AND` and `NOR`, of a word that is there.
@@ -274,6 +290,21 @@ impl Machine {
             self.changed.notify_all();
             return guard;
         }
+        let mut begun = Vec::new();
+        if let Work::Meet(meetings) = &op.work {
+            for (meeting, _) in meetings {
+                if let Some(clock) = meeting.begin() {
+                    stream.clock.join(&clock);
+                    begun.push(Arc::clone(meeting));
+                } else if let Some(clock) = meeting.done.come() {
+                    stream.clock.join(&clock);
+                }
+            }
+            if begun.is_empty() && are_over(meetings) {
+                self.changed.notify_all();
+                return guard;
+            }
+        }
         if let Work::WaitValue { address, .. } = &op.work {
             // The host writes such words as well, when something is over that it knows of.
             stream.clock.join(&state.host);
@@ -300,13 +331,34 @@ impl Machine {
         let since = Instant::now();
         state.running.push(since);
         self.staff(state);
-        if let Work::WriteValue { address, .. } = &op.work {
-            state.words.entry(*address).or_default().join(&now.clock);
+        // The host sees a word of its memory, and what a callback does.
+        let tells = match &op.work {
+            Work::WriteValue { address, .. } => {
+                state.words.entry(*address).or_default().join(&now.clock);
+                memory::find(*address).is_ok_and(|word| word.place == Place::Host)
+            }
+            Work::Callback(..) => true,
+            _ => false,
+        };
+        if tells {
+            Arc::make_mut(&mut state.host).join(&now.clock);
         }
         drop(guard);
-        let done = self.run(op, device, &now);
+        let met = match &op.work {
+            Work::Meet(meetings) => Some(meetings.clone()),
+            _ => None,
+        };
+        let (call, host) = (Arc::clone(&op.call), Arc::clone(&op.host));
+        let done = self.run(op, device, &now, &begun);
         let mut guard = self.lock();
         let state = &mut *guard;
+        if let Some(meetings) = met
+            && (meetings.len() > 1 || !are_over(&meetings))
+        {
+            // Others of its meetings are still to come, or came meanwhile, and are to be joined.
+            let work = Work::Meet(meetings);
+            state.streams[at].ops.push_front(Op { call, host, work });
+        }
         let running = state.running.iter().position(|other| *other == since);
         state.running.swap_remove(running.expect("it runs"));
         state.streams[at].is_busy = false;
@@ -317,7 +369,13 @@ impl Machine {
         guard
     }
 
-    fn run(&self, op: Op, device: usize, now: &Moment) -> Result<(), Fault> {
+    fn run(
+        &self,
+        op: Op,
+        device: usize,
+        now: &Moment,
+        begun: &[Arc<Meeting>],
+    ) -> Result<(), Fault> {
         let stream = stream_name(now.epoch.stream);
         let call = format!("{} (device {device}, {stream})", op.call);
         let name = |race: &crate::shadow::Race| {
@@ -326,9 +384,15 @@ impl Machine {
             let name = stream.name(race.earlier);
             format!("{name} of {}", stream_name(race.earlier.stream))
         };
-        let accesses = Accesses::new(device);
+        let accesses = Accesses::new(device, !begun.is_empty());
         let done = match op.work {
             Work::Run(body) => body(&accesses).and_then(|()| accesses.in_order(now, &name)),
+            Work::Meet(_) => begun.iter().try_for_each(|meeting| {
+                meeting.run(&accesses)?;
+                accesses.in_order(now, &name)?;
+                meeting.done.comes(Arc::clone(&now.clock));
+                Ok(())
+            }),
             Work::WriteValue { address, value } => word(&accesses, address, |word| {
                 word.store(value, Ordering::Release);
             }),

@@ -17,6 +17,9 @@ const PAGE: u64 = 4096;
 /// Bytes of addresses before the first that is given: an index that is less than zero is one of them.
 const BEFORE: u64 = 1 << 30;
 
+/// Bytes past the end of memory that may have been meant for it.
+const NEAR: u64 = 1 << 30;
+
 /// Where memory may start: where a page of a device may.
 const ALIGNMENT: u64 = 2 << 20;
 
@@ -143,6 +146,11 @@ pub(crate) fn mapped(start: u64, bytes: u64, by: &'static str) {
     table(|table| table.entries.insert(start, Entry::Live(allocation)));
 }
 
+/// Says that memory of the program, which [`mapped`] has named, is no device's any more.
+pub(crate) fn forget(start: u64) {
+    table(|table| table.entries.remove(&start));
+}
+
 /// Gives memory.
 pub(crate) fn allocate(
     bytes: usize,
@@ -249,7 +257,7 @@ pub(crate) fn find(address: u64) -> Result<Arc<Allocation>, String> {
         Some((_, Entry::Live(allocation))) if address < allocation.end() => {
             Ok(Arc::clone(allocation))
         }
-        Some((_, Entry::Live(allocation))) => Err(format!(
+        Some((_, Entry::Live(allocation))) if address - allocation.end() < NEAR => Err(format!(
             "{} bytes past the end of {}",
             address - allocation.end(),
             allocation.text()

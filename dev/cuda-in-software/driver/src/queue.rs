@@ -3,6 +3,7 @@
 use crate::access::Accesses;
 use crate::clock::{Clock, Epoch};
 use crate::fault::Fault;
+use crate::meeting::Meeting;
 use crate::memory::Allocation;
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -45,6 +46,8 @@ pub(crate) enum Work {
         value: u32,
     },
     Run(Box<Body>),
+    /// What this stream takes part in, and as which member.
+    Meet(Vec<(Arc<Meeting>, usize)>),
     Callback(unsafe extern "C" fn(*mut c_void), UserData),
     /// Memory is there from here on.
     Give(Arc<Allocation>),

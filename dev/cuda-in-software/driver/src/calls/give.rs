@@ -120,7 +120,10 @@ extern "C" fn cuMemHostRegister_v2(start: *mut c_void, bytes: usize, _flags: c_u
         }
         let mut registered = REGISTERED.lock().expect("no panic among pages");
         match registered.insert(start as u64, bytes) {
-            None => Ok(()),
+            None => {
+                memory::mapped(start as u64, bytes as u64, "cuMemHostRegister_v2");
+                Ok(())
+            }
             Some(_) => Err(ALREADY_REGISTERED.into()),
         }
     })
@@ -132,7 +135,9 @@ extern "C" fn cuMemHostUnregister(start: *mut c_void) -> Status {
         current()?;
         let mut registered = REGISTERED.lock().expect("no panic among pages");
         let gone = registered.remove(&(start as u64));
-        gone.map(drop).ok_or_else(|| NOT_REGISTERED.into())
+        gone.ok_or_else(|| Fault::from(NOT_REGISTERED))?;
+        memory::forget(start as u64);
+        Ok(())
     })
 }
 

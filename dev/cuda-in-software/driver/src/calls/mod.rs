@@ -6,6 +6,7 @@ mod device;
 mod error;
 mod event;
 mod give;
+mod meet;
 mod module;
 mod peer;
 mod set;
