@@ -267,6 +267,9 @@ fn words(range: &Range<u64>) -> impl Iterator<Item = (usize, u64)> {
 
 /// Says of bytes whether something has written them.
 pub(crate) fn written(allocation: &Allocation, range: &Range<u64>, are: bool) {
+    if allocation.place == Place::Host {
+        return;
+    }
     for (word, bits) in words(range) {
         let word = &allocation.written[word];
         match are {

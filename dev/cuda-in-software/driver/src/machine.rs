@@ -225,7 +225,11 @@ impl Machine {
             state.threads += 1;
             let thread = thread::Builder::new().name("software GPU".into());
             thread
-                .spawn(|| machine().work())
+                .spawn(|| {
+                    // Whoever waits for this thread would wait for ever.
+                    let _ = std::panic::catch_unwind(|| machine().work());
+                    std::process::abort()
+                })
                 .expect("a thread for the machine");
         }
     }
