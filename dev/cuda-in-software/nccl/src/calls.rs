@@ -4,7 +4,9 @@ use crate::communicator::{Communicator, Id, identity};
 use crate::driver;
 use crate::issue::{end, issue, start};
 use crate::moves::{Fold, Kind, Op, What};
-use crate::status::{IN_PROGRESS, INTERNAL, INVALID_ARGUMENT, SUCCESS, Status};
+use crate::status::{
+    IN_PROGRESS, INTERNAL, INVALID_ARGUMENT, INVALID_USAGE, SUCCESS, Status, UNHANDLED_CUDA,
+};
 use std::ffi::{c_char, c_int, c_uint};
 
 /// `ncclUniqueId`.
@@ -53,6 +55,7 @@ extern "C" fn ncclGetErrorString(status: Status) -> *const c_char {
         IN_PROGRESS => c"NCCL operation in progress",
         INVALID_ARGUMENT => c"invalid argument",
         INTERNAL => c"internal error",
+        INVALID_USAGE => c"invalid usage: for example two ranks on one device",
         _ => c"an error of NCCL in software",
     };
     text.as_ptr()
@@ -86,9 +89,16 @@ unsafe extern "C" fn ncclCommInitRankConfig(
     }
     // SAFETY: the caller's promise.
     let waits = unsafe { config.as_ref() }.is_none_or(|config| config.blocking != 0);
-    let made = Box::new(Communicator::join(id.0, members as usize, rank as usize));
+    let Some(device) = driver::device() else {
+        return UNHANDLED_CUDA;
+    };
+    let made = Communicator::join(id.0, members as usize, rank as usize, device);
+    let made = Box::new(made);
     if waits {
         made.wait();
+        if made.has_twins() {
+            return INVALID_USAGE;
+        }
     }
     let is_ready = made.is_ready();
     // SAFETY: the caller's promise.
@@ -118,6 +128,7 @@ unsafe extern "C" fn ncclCommGetAsyncError(communicator: Comm, to: *mut Status) 
     // SAFETY: the caller's promise.
     unsafe {
         match communicator.as_ref() {
+            Some(of) if of.is_ready() && of.has_twins() => put(to, INVALID_USAGE),
             Some(of) if of.is_ready() => put(to, SUCCESS),
             Some(_) => put(to, IN_PROGRESS),
             None => INVALID_ARGUMENT,

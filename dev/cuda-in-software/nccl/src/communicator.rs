@@ -12,7 +12,8 @@ pub(crate) type Id = [u8; 128];
 #[derive(Default)]
 pub(crate) struct Shared {
     pub(crate) members: usize,
-    joined: Mutex<usize>,
+    /// The devices of those that have joined.
+    joined: Mutex<Vec<i32>>,
     changed: Condvar,
     rounds: Mutex<HashMap<Which, (u64, Arc<Round>)>>,
 }
@@ -47,7 +48,7 @@ pub(crate) fn identity() -> Id {
 
 impl Communicator {
     /// Joins a communicator.
-    pub(crate) fn join(id: Id, members: usize, rank: usize) -> Self {
+    pub(crate) fn join(id: Id, members: usize, rank: usize, device: i32) -> Self {
         let mut all = ALL.lock().expect("no panic among communicators");
         let new = || {
             Arc::new(Shared {
@@ -57,7 +58,9 @@ impl Communicator {
         };
         let shared = all.get_or_insert_default().entry(id).or_insert_with(new);
         let shared = Arc::clone(shared);
-        *shared.joined.lock().expect("no panic in a communicator") += 1;
+        let mut joined = shared.joined.lock().expect("no panic in a communicator");
+        joined.push(device);
+        drop(joined);
         shared.changed.notify_all();
         Communicator {
             shared,
@@ -69,12 +72,17 @@ impl Communicator {
 
     /// Whether all have joined.
     pub(crate) fn is_ready(&self) -> bool {
-        *self
-            .shared
-            .joined
-            .lock()
-            .expect("no panic in a communicator")
-            >= self.shared.members
+        self.joined(|joined| joined.len() >= self.shared.members)
+    }
+
+    /// Whether two members are on one device, which NCCL refuses.
+    pub(crate) fn has_twins(&self) -> bool {
+        self.joined(|joined| (1..joined.len()).any(|at| joined[..at].contains(&joined[at])))
+    }
+
+    fn joined<T>(&self, of: impl FnOnce(&[i32]) -> T) -> T {
+        let joined = self.shared.joined.lock();
+        of(&joined.expect("no panic in a communicator"))
     }
 
     /// Waits until all have joined.
@@ -87,7 +95,7 @@ impl Communicator {
         let all = self
             .shared
             .changed
-            .wait_while(joined, |joined| *joined < self.shared.members);
+            .wait_while(joined, |joined| joined.len() < self.shared.members);
         drop(all.expect("no panic in a communicator"));
     }
 

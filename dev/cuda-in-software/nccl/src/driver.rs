@@ -23,6 +23,7 @@ pub(crate) struct Part {
 struct Driver {
     meet: unsafe extern "C" fn(usize, *const c_char, *const Part, usize) -> u32,
     leave: unsafe extern "C" fn(*const u64, usize, u32) -> u32,
+    device: unsafe extern "C" fn(*mut i32) -> u32,
     /// Kept open as long as its functions may be called.
     _library: Library,
 }
@@ -37,6 +38,7 @@ fn driver() -> &'static Driver {
             Driver {
                 meet: *library.get(b"softwareMeet").expect(missing),
                 leave: *library.get(b"softwareLeave").expect(missing),
+                device: *library.get(b"cuCtxGetDevice").expect(missing),
                 _library: library,
             }
         }
@@ -57,4 +59,14 @@ pub(crate) fn meet(stream: usize, name: &str, parts: &[Part]) -> Status {
 pub(crate) fn leave(keys: &[u64], member: usize) {
     // SAFETY: the keys are there.
     unsafe { (driver().leave)(keys.as_ptr(), keys.len(), member as u32) };
+}
+
+/// Returns the device whose context is current.
+pub(crate) fn device() -> Option<i32> {
+    let mut device = 0;
+    // SAFETY: the pointer is to a number.
+    match unsafe { (driver().device)(&mut device) } {
+        0 => Some(device),
+        _ => None,
+    }
 }
