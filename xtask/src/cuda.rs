@@ -17,14 +17,16 @@ const LIBRARIES: &[(&str, &str)] = &[
 /// How many GPUs, and the orders of work that each is tried with.
 const MACHINES: &[(&str, &[&str])] = &[("1", &["0", "1"]), ("2", &["2", "3"])];
 
-/// Runs the tests of the folder itself, or with `burn` those of Burn's backend on it; `arguments` go to these.
+/// Runs the tests of the folder itself, with `gpu` those of burn-dist's own functions, and with `burn` those of Burn's
+/// backend, whose names may follow.
 pub(crate) fn cuda(arguments: &[String]) -> Result<(), String> {
     let target = workspace::target().join("cuda-in-software");
     let libraries = build(&target)?;
     match arguments.split_first() {
         None => own(&target, &libraries),
+        Some((word, [])) if word == "gpu" => gpu(&libraries),
         Some((word, arguments)) if word == "burn" => burn(&libraries, arguments),
-        Some((word, _)) => Err(format!("{word}: not `burn`")),
+        Some((word, _)) => Err(format!("{word}: neither `gpu` nor `burn`")),
     }
 }
 
@@ -70,6 +72,14 @@ fn own(target: &Path, libraries: &Path) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Runs the tests of burn-dist-gpu that want a driver, NCCL and two GPUs.
+fn gpu(libraries: &Path) -> Result<(), String> {
+    let mut test = workspace::cargo();
+    test.args(["test", "-p", "burn-dist-gpu", "--features", "cuda", "--lib"]);
+    test.args(["real", "--", "--ignored", "--test-threads=1"]);
+    run(machine(&mut test, libraries, "2"))
 }
 
 /// Runs the tests of `Dist<Cuda>` on Burn 0.21, whose CubeCL hands CUDA's compiler texts, on one GPU.
