@@ -91,7 +91,7 @@ const DEFECTS: &[(&str, &str, Program)] = &[
     ),
     (
         "a read of what nothing wrote",
-        "of which nothing has written byte 0",
+        "cuLaunchKernel(add_one) (device 0, the null stream): reads bytes",
         unwritten,
     ),
     (
