@@ -40,14 +40,9 @@ fn cargo(target: &Path) -> Command {
 
 /// Builds the libraries and returns the folder in which they have NVIDIA's names.
 fn build(target: &Path) -> Result<PathBuf, String> {
-    run(cargo(target).args([
-        "build",
-        "--locked",
-        "-p",
-        "software-cuda",
-        "-p",
-        "software-nvrtc",
-    ]))?;
+    let packages = ["software-cuda", "software-nccl", "software-nvrtc"];
+    let packages = packages.iter().flat_map(|package| ["-p", package]);
+    run(cargo(target).args(["build", "--locked"]).args(packages))?;
     let folder = target.join("lib");
     let copied = LIBRARIES.iter().try_for_each(|(made, name)| {
         fs::create_dir_all(&folder)?;
