@@ -24,18 +24,15 @@
 // What is not to be looked at: the accesses below are those of this header, and not of a kernel.
 #define SOFTWARE __attribute__((no_sanitize_address))
 
-struct uint3 { unsigned x, y, z; };
 struct dim3 { unsigned x, y, z; };
 #define VECTORS(name, type) \
     struct name##2 { type x, y; }; struct name##3 { type x, y, z; }; struct name##4 { type x, y, z, w; }; \
     static inline name##2 make_##name##2(type x, type y) { return {x, y}; } \
     static inline name##3 make_##name##3(type x, type y, type z) { return {x, y, z}; } \
     static inline name##4 make_##name##4(type x, type y, type z, type w) { return {x, y, z, w}; }
-#define uint3 SoftwareUint3
 VECTORS(char, signed char) VECTORS(uchar, unsigned char) VECTORS(short, short) VECTORS(ushort, unsigned short)
 VECTORS(int, int) VECTORS(uint, unsigned) VECTORS(longlong, long long) VECTORS(ulonglong, unsigned long long)
 VECTORS(float, float) VECTORS(double, double)
-#undef uint3
 #undef VECTORS
 
 namespace software {

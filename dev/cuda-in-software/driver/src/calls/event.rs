@@ -32,8 +32,10 @@ fn none() -> Fault {
     )
 }
 
-fn markers(event: Handle) -> Result<Vec<Arc<Marker>>, Fault> {
-    events(|events| events.get(&event).map(|event| event.markers.clone())).ok_or_else(none)
+/// Returns an event's device and its markers.
+fn markers(event: Handle) -> Result<(usize, Vec<Arc<Marker>>), Fault> {
+    let of = |event: &Event| (event.device, event.markers.clone());
+    events(|events| events.get(&event).map(of)).ok_or_else(none)
 }
 
 /// # Safety
@@ -105,17 +107,16 @@ extern "C" fn cuCtxRecordEvent(context: Handle, event: Handle) -> Status {
 #[unsafe(no_mangle)]
 extern "C" fn cuStreamWaitEvent(handle: Handle, event: Handle, _flags: c_uint) -> Status {
     call("cuStreamWaitEvent", || {
-        let markers = markers(event)?;
+        let (_, markers) = markers(event)?;
         super::enqueue("cuStreamWaitEvent", handle, Work::Wait(markers))
     })
 }
 
-/// An event that was never recorded is over.
+/// An event that was never recorded is over. Its context need not be current.
 #[unsafe(no_mangle)]
 extern "C" fn cuEventQuery(event: Handle) -> Status {
     call("cuEventQuery", || {
-        let device = current()?;
-        let markers = markers(event)?;
+        let (device, markers) = markers(event)?;
         let machine = machine();
         let mut state = machine.lock();
         if markers.iter().any(|marker| marker.come().is_none()) {
@@ -127,11 +128,11 @@ extern "C" fn cuEventQuery(event: Handle) -> Status {
     })
 }
 
+/// Its context need not be current.
 #[unsafe(no_mangle)]
 extern "C" fn cuEventSynchronize(event: Handle) -> Status {
     call("cuEventSynchronize", || {
-        let device = current()?;
-        let markers = markers(event)?;
+        let (device, markers) = markers(event)?;
         let machine = machine();
         machine.wait(machine.lock(), &markers);
         failed(device)

@@ -81,9 +81,8 @@ const STREAMS: Handle = 0x1000;
 
 /// Returns the stream of a handle.
 fn stream(state: &State, handle: Handle) -> Result<usize, Fault> {
-    let device = CURRENT.get().ok_or(INVALID_CONTEXT)?;
     let at = match handle {
-        0..=2 => state.null(device),
+        0..=2 => state.null(CURRENT.get().ok_or(INVALID_CONTEXT)?),
         _ => handle.wrapping_sub(STREAMS),
     };
     match state.streams.get(at) {

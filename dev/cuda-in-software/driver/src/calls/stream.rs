@@ -56,7 +56,6 @@ extern "C" fn cuStreamDestroy_v2(handle: Handle) -> Status {
 #[unsafe(no_mangle)]
 extern "C" fn cuStreamSynchronize(handle: Handle) -> Status {
     call("cuStreamSynchronize", || {
-        current()?;
         wait_for("cuStreamSynchronize", |state| {
             Ok(vec![stream(state, handle)?])
         })
@@ -66,7 +65,6 @@ extern "C" fn cuStreamSynchronize(handle: Handle) -> Status {
 #[unsafe(no_mangle)]
 extern "C" fn cuStreamQuery(handle: Handle) -> Status {
     call("cuStreamQuery", || {
-        current()?;
         let state = machine().lock();
         let at = stream(&state, handle)?;
         if state.streams[at].is_busy || !state.streams[at].ops.is_empty() {
