@@ -115,7 +115,11 @@ unsafe extern "C" fn nvrtcCompileProgram(
             .into_owned()
     });
     let given: Vec<String> = given.collect();
-    match program.compile(&given) {
+    let compiled = program.compile(&given);
+    if compiled.is_err() && std::env::var_os("CUDA_IN_SOFTWARE_SAY").is_some() {
+        eprintln!("CUDA in software: nvrtcCompileProgram: {}", program.log);
+    }
+    match compiled {
         Ok(()) => Status::Success,
         Err(Failure::Option) => Status::InvalidOption,
         Err(Failure::Text | Failure::System) => Status::Compilation,

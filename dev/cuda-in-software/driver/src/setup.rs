@@ -13,6 +13,8 @@ pub(crate) struct Setup {
     pub(crate) seed: u64,
     /// `CUDA_IN_SOFTWARE_UNCHECKED`: of `bounds`, `unwritten` and `order`, what not to check (nothing).
     unchecked: String,
+    /// `CUDA_IN_SOFTWARE_SAY`: whether calls that fail without a text are printed (if it is set).
+    pub(crate) says_all: bool,
 }
 
 impl Setup {
@@ -29,6 +31,7 @@ pub(crate) fn setup() -> &'static Setup {
         memory: number("CUDA_IN_SOFTWARE_MEMORY", 4 << 30) as usize,
         seed: number("CUDA_IN_SOFTWARE_SEED", 0),
         unchecked: env::var("CUDA_IN_SOFTWARE_UNCHECKED").unwrap_or_default(),
+        says_all: env::var_os("CUDA_IN_SOFTWARE_SAY").is_some(),
     })
 }
 

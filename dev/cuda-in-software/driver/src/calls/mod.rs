@@ -16,6 +16,7 @@ mod virtual_memory;
 use crate::fault::{self, Fault};
 use crate::machine::{self, State, machine};
 use crate::queue::{Marker, Work};
+use crate::setup::setup;
 use crate::status::{
     INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, NOT_INITIALIZED, NOT_PERMITTED, SUCCESS, Status,
 };
@@ -48,6 +49,8 @@ fn call(name: &str, body: impl FnOnce() -> Result<(), Fault>) -> Status {
             let status = fault.status;
             if !fault.text.is_empty() {
                 fault::note(&fault.within(name));
+            } else if setup().says_all {
+                eprintln!("CUDA in software: {name}: {status:?}");
             }
             status
         }
