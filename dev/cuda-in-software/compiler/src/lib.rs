@@ -8,3 +8,4 @@ mod calls;
 mod headers;
 mod kernels;
 mod program;
+mod ptx;

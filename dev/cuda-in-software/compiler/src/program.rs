@@ -3,6 +3,7 @@
 
 use crate::headers::HEADERS;
 use crate::kernels::{kernels, with_shared};
+use crate::ptx::translated;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -80,7 +81,7 @@ impl Program {
                 return Err(Failure::Option);
             }
         }
-        let mut text = with_shared(&self.text);
+        let mut text = translated(&with_shared(&self.text));
         for kernel in kernels(&self.text) {
             let threads = kernel.threads.unwrap_or("0");
             text += &format!("\nSOFTWARE_KERNEL({}, {threads})", kernel.name);

@@ -6,6 +6,7 @@ use crate::memory::{self, Allocation, Place};
 use crate::setup::setup;
 use crate::shadow::{GRANULE, Race};
 use crate::status::{ILLEGAL_ADDRESS, LAUNCH_FAILED};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -47,6 +48,8 @@ pub(crate) struct Accesses {
     device: usize,
     /// Several devices do this together.
     reaches_all: bool,
+    /// Words that streams may agree by.
+    words: Mutex<BTreeSet<u64>>,
     uses: Mutex<Vec<Arc<Use>>>,
     checks_bounds: bool,
     checks_unwritten: bool,
@@ -80,6 +83,7 @@ impl Accesses {
         Accesses {
             device,
             reaches_all,
+            words: Mutex::default(),
             uses: Mutex::default(),
             checks_bounds: setup.checks("bounds"),
             checks_unwritten: setup.checks("unwritten"),
@@ -140,6 +144,12 @@ impl Accesses {
             );
             return Err(Fault::new(ILLEGAL_ADDRESS, text));
         }
+        if how == How::Atomic {
+            self.words
+                .lock()
+                .expect("no panic in a list of words")
+                .insert(address);
+        }
         // What the host writes, and when, nobody sees.
         if allocation.place == Place::Host {
             return Ok(());
@@ -160,6 +170,14 @@ impl Accesses {
             }
         }
         Ok(())
+    }
+
+    /// The words that streams may agree by.
+    pub(crate) fn words(&self) -> BTreeSet<u64> {
+        self.words
+            .lock()
+            .expect("no panic in a list of words")
+            .clone()
     }
 
     /// As [`Accesses::touch`], of what an address is of.

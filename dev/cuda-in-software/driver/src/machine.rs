@@ -373,6 +373,24 @@ impl Machine {
         guard
     }
 
+    /// What a kernel has read in words that others write happened before what follows it.
+    fn learned(&self, at: usize, accesses: &Accesses) {
+        let words = accesses.words();
+        if words.is_empty() {
+            return;
+        }
+        let mut state = self.lock();
+        let state = &mut *state;
+        for word in words {
+            if let Some(clock) = state.words.get(&word) {
+                state.streams[at].clock.join(clock);
+            }
+            if memory::find(word).is_ok_and(|word| word.place == Place::Host) {
+                state.streams[at].clock.join(&state.host);
+            }
+        }
+    }
+
     fn run(
         &self,
         op: Op,
@@ -390,7 +408,10 @@ impl Machine {
         };
         let accesses = Accesses::new(device, !begun.is_empty());
         let done = match op.work {
-            Work::Run(body) => body(&accesses).and_then(|()| accesses.in_order(now, &name)),
+            Work::Run(body) => body(&accesses).and_then(|()| {
+                self.learned(now.epoch.stream, &accesses);
+                accesses.in_order(now, &name)
+            }),
             Work::Meet(_) => begun.iter().try_for_each(|meeting| {
                 meeting.run(&accesses)?;
                 accesses.in_order(now, &name)?;

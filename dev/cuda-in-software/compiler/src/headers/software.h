@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <math.h>
+#include <time.h>
 #include <type_traits>
 #include <utility>
 

@@ -11,6 +11,12 @@ template <class T, class F> SOFTWARE static inline T change(T* at, F next) {
     while (!__atomic_compare_exchange(at, &old, &now, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
     return old;
 }
+// A word that others write, the host among them: wherever it is.
+SOFTWARE static inline unsigned acquire(unsigned long long word) {
+    driver->access(word, sizeof(unsigned), ATOMIC);
+    return __atomic_load_n((const unsigned*)word, __ATOMIC_ACQUIRE);
+}
+static inline int saturated(long long x) { return x > INT32_MAX ? INT32_MAX : x < INT32_MIN ? INT32_MIN : int(x); }
 template <class T> using As = std::type_identity_t<T>;
 
 }  // namespace software
@@ -30,4 +36,8 @@ CHANGES(atomicExch, value)
 #undef CHANGES
 template <class T> SOFTWARE static inline T atomicCAS(T* at, software::As<T> expected, software::As<T> value) {
     return software::change(at, [=](T old) SOFTWARE -> T { return old == expected ? value : old; });
+}
+SOFTWARE static inline void __nanosleep(unsigned nanoseconds) {
+    timespec pause = {0, long(nanoseconds)};
+    nanosleep(&pause, nullptr);
 }
