@@ -36,6 +36,8 @@ pub(crate) struct State {
     /// What the host knows to be over. All its threads count as one: what they tell each other nobody sees.
     pub(crate) host: Arc<Clock>,
     random: u64,
+    /// How many operations were put.
+    put: u64,
     /// Calls that wait.
     waiting: usize,
     /// Work begins then, if nobody waits for it before.
@@ -76,6 +78,7 @@ pub(crate) fn machine() -> &'static Machine {
                 faults: vec![None; devices],
                 host: Arc::default(),
                 random: setup().seed,
+                put: 0,
                 waiting: 0,
                 due: Instant::now(),
                 running: Vec::new(),
@@ -113,8 +116,10 @@ impl State {
     }
 
     fn push(&mut self, stream: usize, call: &Arc<str>, work: Work) {
+        self.put += 1;
         let op = Op {
             call: Arc::clone(call),
+            number: self.put,
             host: Arc::clone(&self.host),
             work,
         };
@@ -316,7 +321,7 @@ impl Machine {
                 stream.clock.join(clock);
             }
         }
-        stream.named(&op.call);
+        stream.named(&op);
         let epoch = stream.clock.tick(at);
         let now = Moment {
             epoch,
@@ -352,7 +357,7 @@ impl Machine {
             Work::Meet(meetings) => Some(meetings.clone()),
             _ => None,
         };
-        let (call, host) = (Arc::clone(&op.call), Arc::clone(&op.host));
+        let (call, host, number) = (Arc::clone(&op.call), Arc::clone(&op.host), op.number);
         let done = self.run(op, device, &now, &begun);
         let mut guard = self.lock();
         let state = &mut *guard;
@@ -361,7 +366,12 @@ impl Machine {
         {
             // Others of its meetings are still to come, or came meanwhile, and are to be joined.
             let work = Work::Meet(meetings);
-            state.streams[at].ops.push_front(Op { call, host, work });
+            state.streams[at].ops.push_front(Op {
+                call,
+                number,
+                host,
+                work,
+            });
         }
         let running = state.running.iter().position(|other| *other == since);
         state.running.swap_remove(running.expect("it runs"));
@@ -400,11 +410,13 @@ impl Machine {
     ) -> Result<(), Fault> {
         let stream = stream_name(now.epoch.stream);
         let call = format!("{} (device {device}, {stream})", op.call);
+        let this = op.number;
         let name = |race: &crate::shadow::Race| {
             let state = self.lock();
             let stream = &state.streams[race.earlier.stream];
-            let name = stream.name(race.earlier);
-            format!("{name} of {}", stream_name(race.earlier.stream))
+            let (name, number) = stream.name(race.earlier);
+            let put = if number > this { ", put later," } else { "" };
+            format!("{name} of {}{put}", stream_name(race.earlier.stream))
         };
         let accesses = Accesses::new(device, !begun.is_empty());
         let done = match op.work {

@@ -58,6 +58,8 @@ pub(crate) enum Work {
 pub(crate) struct Op {
     /// The call that asked for it.
     pub(crate) call: Arc<str>,
+    /// Which one it is of all that were put.
+    pub(crate) number: u64,
     /// What the host knew to be over.
     pub(crate) host: Arc<Clock>,
     pub(crate) work: Work,
@@ -78,7 +80,7 @@ pub(crate) struct Stream {
     /// An operation of it runs.
     pub(crate) is_busy: bool,
     pub(crate) clock: Clock,
-    names: VecDeque<Arc<str>>,
+    names: VecDeque<(Arc<str>, u64)>,
     /// The number of the first name.
     first_name: u64,
 }
@@ -99,18 +101,19 @@ impl Stream {
     }
 
     /// Keeps the name of the operation that ticks next.
-    pub(crate) fn named(&mut self, call: &Arc<str>) {
-        self.names.push_back(Arc::clone(call));
+    pub(crate) fn named(&mut self, op: &Op) {
+        self.names.push_back((Arc::clone(&op.call), op.number));
         if self.names.len() > NAMES {
             self.names.pop_front();
             self.first_name += 1;
         }
     }
 
-    /// Returns the name of an operation.
-    pub(crate) fn name(&self, of: Epoch) -> Arc<str> {
+    /// Returns the name of an operation, and which one it is of all that were put.
+    pub(crate) fn name(&self, of: Epoch) -> (Arc<str>, u64) {
         let at = of.number.checked_sub(self.first_name);
         let name = at.and_then(|at| self.names.get(at as usize));
-        name.cloned().unwrap_or_else(|| "an old operation".into())
+        name.cloned()
+            .unwrap_or_else(|| ("an old operation".into(), 0))
     }
 }
