@@ -67,7 +67,8 @@ mod tests {
 
     #[test]
     fn instructions_that_are_known_become_calls() {
-        let text = "asm volatile(\"ld.acquire.sys.global.u32 %0, [%1];\" : \"=r\"(found) : \"l\"(f(word)) : \"memory\");";
+        let text = "asm volatile(\"ld.acquire.sys.global.u32 %0, [%1];\" : \"=r\"(found) \
+            : \"l\"(f(word)) : \"memory\");";
         assert_eq!(translated(text), "(found) = software::acquire((f(word)));");
         let other = "asm(\"mov.u32 %0, %1;\" : \"=r\"(a) : \"r\"(b));";
         assert_eq!(translated(other), other);

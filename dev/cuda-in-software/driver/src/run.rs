@@ -109,8 +109,8 @@ thread_local! {
 
 /// Stops the thread that runs, and returns the threads of its warp that went on with it.
 fn pause(context: *mut Context<'static>, why: Pause) -> u32 {
-    // SAFETY: kernels call this while they run, so there is a context, and a yielder on the running stack. Other threads
-    // of the block have their turns meanwhile, and set theirs.
+    // SAFETY: kernels call this while they run, so there is a context, and a yielder on the running stack. Other
+    // threads of the block have their turns meanwhile, and set theirs.
     unsafe {
         let yielder = (*context).yielder;
         let met = (*yielder).suspend(why);

@@ -1,5 +1,5 @@
-// The words of CUDA C++, for the host: each thread of a block is a coroutine of the driver, and each core of the host runs
-// one block at a time. Included before every kernel. Definitions are those of the CUDA C++ programming guide.
+// The words of CUDA C++, for the host: each thread of a block is a coroutine of the driver, and each core of the host
+// runs one block at a time. Included before every kernel. Definitions are those of the CUDA C++ programming guide.
 #pragma once
 #include <cstddef>
 #include <cstdint>
