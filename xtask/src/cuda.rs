@@ -15,7 +15,7 @@ const LIBRARIES: &[(&str, &str)] = &[
     ("libnvrtc.so", "libnvrtc.so.13"),
 ];
 
-/// What the driver is not to check.
+/// The variable that says which checks the driver leaves out.
 const UNCHECKED: &str = "CUDA_IN_SOFTWARE_UNCHECKED";
 
 /// How many GPUs, and the orders of work that each is tried with.
