@@ -3,6 +3,7 @@
 mod backend_tests;
 mod book;
 mod check;
+mod cuda;
 mod features;
 mod gpu;
 mod kernels;
@@ -39,6 +40,11 @@ cargo xtask kernels [ARGUMENTS OF TESTS]
   Compiles every kernel in CUDA for the GPUs it is meant for and checks its machine code, and runs kernels emulated on
   the host. Needs Python's pip, a C++ compiler, and PyPI once; no GPU.
 
+cargo xtask cuda [gpu | burn [ARGUMENTS OF TESTS]]
+
+  Builds CUDA in software (dev/cuda-in-software) and runs its own tests, with 1 and 2 GPUs that are none; with `gpu`, on
+  2 of them, the tests of burn-dist-gpu that want NCCL; with `burn`, those of Burn's CUDA backend. Needs GCC; no GPU.
+
 cargo xtask gpu FOLDER [--without-llvm]
 
   Builds all that is to run on NVIDIA GPUs, and packs it into FOLDER (300 MB) with a script for a machine where nothing
@@ -69,6 +75,7 @@ fn main() -> ExitCode {
         Some((command, steps)) if command == "check" => check::check(steps),
         Some((command, rest)) if command == "backend-tests" => backend_tests::backend_tests(rest),
         Some((command, rest)) if command == "book" => book::book(rest),
+        Some((command, rest)) if command == "cuda" => cuda::cuda(rest),
         Some((command, rest)) if command == "gpu" => gpu::gpu(rest),
         Some((command, rest)) if command == "kernels" => kernels::kernels(rest),
         Some((command, [])) if command == "packages" => check::packages(),

@@ -1,0 +1,22 @@
+//! The headers that kernels include.
+
+/// Their names and texts.
+pub(crate) const HEADERS: &[(&str, &str)] = &[
+    ("software.h", include_str!("headers/software.h")),
+    ("software_math.h", include_str!("headers/software_math.h")),
+    ("software_warp.h", include_str!("headers/software_warp.h")),
+    (
+        "software_atomic.h",
+        include_str!("headers/software_atomic.h"),
+    ),
+    ("software_half.h", include_str!("headers/software_half.h")),
+    ("cuda_runtime.h", "#pragma once\n"),
+    (
+        "cuda_fp16.h",
+        "#pragma once\n#include \"software_half.h\"\n",
+    ),
+    (
+        "cuda_bf16.h",
+        "#pragma once\n#include \"software_half.h\"\n",
+    ),
+];

@@ -1,0 +1,134 @@
+//! Meetings of streams: what several devices do together, when the streams of all have come to it. The communication
+//! library beside this driver is made of them.
+
+use crate::access::{Accesses, How};
+use crate::clock::Clock;
+use crate::fault::Fault;
+use crate::queue::Marker;
+use crate::status::LAUNCH_FAILED;
+use std::ffi::c_void;
+use std::sync::{Arc, Mutex};
+
+/// What checks that bytes may be read (0), written (1) or moved on (2), and returns 0 if so.
+type Check = extern "C" fn(*const c_void, u64, u64, u32) -> u32;
+
+/// What the members do, given what they have brought; it returns 0 if all went well.
+pub(crate) type Body = unsafe extern "C" fn(*const c_void, Check, *const c_void) -> u32;
+
+/// A meeting.
+pub(crate) struct Meeting {
+    pub(crate) body: Body,
+    /// What the members have brought: an address that the library keeps.
+    pub(crate) brought: usize,
+    members: Mutex<Members>,
+    pub(crate) done: Marker,
+}
+
+struct Members {
+    /// What happened before each came.
+    arrived: Vec<Option<Arc<Clock>>>,
+    gone: Vec<bool>,
+    is_taken: bool,
+}
+
+impl Meeting {
+    pub(crate) fn new(members: usize, body: Body, brought: usize) -> Self {
+        Meeting {
+            body,
+            brought,
+            members: Mutex::new(Members {
+                arrived: vec![None; members],
+                gone: vec![false; members],
+                is_taken: false,
+            }),
+            done: Marker::default(),
+        }
+    }
+
+    fn members<T>(&self, then: impl FnOnce(&mut Members) -> T) -> T {
+        then(&mut self.members.lock().expect("no panic in a meeting"))
+    }
+
+    /// A member's stream has come to it.
+    pub(crate) fn arrives(&self, member: usize, clock: &Clock) {
+        self.members(|members| {
+            members.arrived[member].get_or_insert_with(|| Arc::new(clock.clone()));
+        });
+    }
+
+    /// A member's stream goes on without it.
+    pub(crate) fn leaves(&self, member: usize) {
+        self.members(|members| members.gone[member] = true);
+    }
+
+    /// Whether a member's stream may go on.
+    pub(crate) fn is_over(&self, member: usize) -> bool {
+        self.done.come().is_some() || self.members(|members| members.gone[member])
+    }
+
+    /// Whether all are there, and nobody has begun.
+    pub(crate) fn can_begin(&self) -> bool {
+        self.members(|members| !members.is_taken && members.arrived.iter().all(Option::is_some))
+    }
+
+    /// Begins, unless somebody has, and returns what happened before.
+    pub(crate) fn begin(&self) -> Option<Clock> {
+        self.members(|members| {
+            if members.is_taken {
+                return None;
+            }
+            let mut clock = Clock::default();
+            for arrived in &members.arrived {
+                clock.join(arrived.as_ref()?);
+            }
+            members.is_taken = true;
+            Some(clock)
+        })
+    }
+
+    /// Does what the members do.
+    pub(crate) fn run(&self, accesses: &Accesses) -> Result<(), Fault> {
+        let checked = Checked {
+            accesses,
+            fault: Mutex::new(None),
+        };
+        let context = (&raw const checked).cast();
+        // SAFETY: the library has promised that the body takes what was brought, and calls the check with its context.
+        let code = unsafe { (self.body)(self.brought as *const c_void, check, context) };
+        match (
+            checked.fault.into_inner().expect("no panic in a check"),
+            code,
+        ) {
+            (Some(fault), _) => Err(fault),
+            (None, 0) => Ok(()),
+            (None, code) => {
+                let text = format!("what the members bring does not fit (code {code})");
+                Err(Fault::new(LAUNCH_FAILED, text))
+            }
+        }
+    }
+}
+
+struct Checked<'a> {
+    accesses: &'a Accesses,
+    fault: Mutex<Option<Fault>>,
+}
+
+extern "C" fn check(context: *const c_void, address: u64, bytes: u64, how: u32) -> u32 {
+    // SAFETY: the body hands on what `run` has given it, and runs within it.
+    let checked = unsafe { &*context.cast::<Checked>() };
+    let how = match how {
+        _ if bytes == 0 => return 0,
+        0 => How::Read,
+        1 => How::Write,
+        _ => How::Move,
+    };
+    match checked.accesses.at(address, bytes, how) {
+        Ok(_) => 0,
+        Err(fault) => {
+            let mut first = checked.fault.lock().expect("no panic in a check");
+            first.get_or_insert(fault);
+            1
+        }
+    }
+}
