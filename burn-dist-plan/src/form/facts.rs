@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Failed, Form, Reader, Writer, form, lines, numbered};
+use super::{Failed, Form, Reader, Tensors, Writer, form, lines, numbered};
 use crate::Facts;
 use crate::facts::Visits;
 use crate::facts::stages::Stages;
@@ -37,20 +37,20 @@ mod inputs {
     use super::*;
 
     pub(super) fn write(inputs: &[Input], to: &mut Writer<'_>) {
-        to.known.begin("%");
+        to.known.tensors = Tensors::new("%");
         lines::write(inputs, to);
         for input in inputs {
             let tensor = (input.dtype, input.shape.clone());
-            to.known.meet(input.value, tensor);
+            to.known.tensors.meet(input.value, tensor);
         }
     }
 
     pub(super) fn read(from: &mut Reader<'_>) -> Result<Vec<Input>, Failed> {
-        from.known.begin("%");
+        from.known.tensors = Tensors::new("%");
         let inputs: Vec<Input> = lines::read(from)?;
         for input in &inputs {
             let tensor = (input.dtype, input.shape.clone());
-            from.known.meet(input.value, tensor);
+            from.known.tensors.meet(input.value, tensor);
         }
         Ok(inputs)
     }
@@ -224,17 +224,17 @@ pub fn write_tensor(tensor: Tensor<'_>, to: &mut Writer<'_>) {
     } = tensor;
     let name = match id {
         Slot::MAX => "shape".to_string(),
-        id => format!("{}{id}", to.known.sign),
+        id => format!("{}{id}", to.known.tensors.sign),
     };
     to.put(&name);
     to.put(if last_use { "!" } else { "" });
     let found = (dtype, shape.to_vec());
-    if to.known.tensors.get(&id) != Some(&found) {
+    if to.known.tensors.known.get(&id) != Some(&found) {
         to.put(": ");
         dtype.write(to);
         to.put(" ");
         found.1.write(to);
-        to.known.meet(id, found);
+        to.known.tensors.meet(id, found);
     }
 }
 
@@ -249,8 +249,8 @@ pub fn read_tensor<T>(
     let id = match from.has("shape") {
         true => Slot::MAX,
         false => {
-            from.word(from.known.sign)?;
-            let end = from.known.num_tensors.unwrap_or(Slot::MAX);
+            from.word(from.known.tensors.sign)?;
+            let end = from.known.tensors.count.unwrap_or(Slot::MAX);
             let number = |digits: &str| digits.parse().ok().filter(|id| *id < end);
             from.token("the number of a tensor", |c| c.is_ascii_digit(), number)?
         }
@@ -258,7 +258,7 @@ pub fn read_tensor<T>(
     let last_use = from.has("!");
     let (dtype, shape) = match from.has(":") {
         true => (Form::read(from)?, Form::read(from)?),
-        false => match from.known.tensors.get(&id) {
+        false => match from.known.tensors.known.get(&id) {
             Some(known) => known.clone(),
             None => return from.fail("a type and a shape"),
         },
@@ -269,6 +269,6 @@ pub fn read_tensor<T>(
         dtype,
         last_use,
     });
-    from.known.meet(id, (dtype, shape));
+    from.known.tensors.meet(id, (dtype, shape));
     Ok(made)
 }

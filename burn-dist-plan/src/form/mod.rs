@@ -130,12 +130,8 @@ pub(crate) struct Known<'a> {
     pub mesh: &'a MeshShape,
     pub policies: Vec<Arc<Policy>>,
     pub params: Vec<Arc<ParamSpec>>,
-    /// The sign of a tensor: `%` of a value, `s` of a slot.
-    pub sign: &'static str,
-    /// The type and the shape of each tensor, once they are known.
-    pub tensors: FxHashMap<u32, (DType, Vec<usize>)>,
-    /// How many tensors there are, once that is known.
-    pub num_tensors: Option<u32>,
+    /// The values of a window, or the slots of a program or of a rank.
+    pub tensors: Tensors,
     /// The slots of the program that was written or read last.
     pub slots: Vec<SlotInfo>,
     pub values: Arc<[Value]>,
@@ -147,25 +143,37 @@ impl<'a> Known<'a> {
             mesh,
             policies: Vec::new(),
             params: Vec::new(),
-            sign: "%",
-            tensors: FxHashMap::default(),
-            num_tensors: None,
+            tensors: Tensors::new("%"),
             slots: Vec::new(),
             values: Vec::new().into(),
         }
     }
+}
 
-    /// Forgets all tensors; those that come now have another sign.
-    fn begin(&mut self, sign: &'static str) {
-        self.sign = sign;
-        self.tensors.clear();
-        self.num_tensors = None;
+/// Tensors that a text has, by their numbers.
+pub(crate) struct Tensors {
+    /// What stands before a number: `%` of a value, `s` of a slot.
+    sign: &'static str,
+    /// The type and the shape of each, once they are known.
+    known: FxHashMap<u32, (DType, Vec<usize>)>,
+    /// How many there are, once that is known.
+    count: Option<u32>,
+}
+
+impl Tensors {
+    /// Returns tensors with a sign, of which nothing is known.
+    fn new(sign: &'static str) -> Self {
+        Self {
+            sign,
+            known: FxHashMap::default(),
+            count: None,
+        }
     }
 
     /// Remembers the type and the shape of a tensor; that of which the shape alone is read has no number to find it by.
     fn meet(&mut self, id: u32, tensor: (DType, Vec<usize>)) {
         if id != Slot::MAX {
-            self.tensors.insert(id, tensor);
+            self.known.insert(id, tensor);
         }
     }
 }
@@ -342,7 +350,7 @@ impl<'a> Reader<'a> {
         self.skip_spaces();
         let start = self.at;
         let count = self.count()?;
-        match self.known.tensors.keys().max() {
+        match self.known.tensors.known.keys().max() {
             Some(last) if *last as usize >= count => {
                 let expected = format!("more than {last}");
                 self.fail_at(start, expected)

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Failed, Form, Reader, Writer, form, lines, numbered};
+use super::{Failed, Form, Reader, Tensors, Writer, form, lines, numbered};
 use crate::ir::{
     Accumulated, Chunked, LocalStep, Move, OnNodes, Op, OpIndex, Outlives, Owner, Program,
     ProgramStep, Reason, Slot, SlotInfo, Source, Transfer, Value, Version,
@@ -60,10 +60,12 @@ mod slots {
     use super::*;
 
     fn known(slots: &[SlotInfo], known: &mut super::super::Known<'_>) {
-        known.begin("s");
         let tensor = |slot: &SlotInfo| (slot.dtype, slot.layout.shape());
-        known.tensors = (0..).zip(slots.iter().map(tensor)).collect();
-        known.num_tensors = Some(slots.len() as Slot);
+        known.tensors = Tensors {
+            sign: "s",
+            known: (0..).zip(slots.iter().map(tensor)).collect(),
+            count: Some(slots.len() as Slot),
+        };
         known.slots = slots.to_vec();
     }
 

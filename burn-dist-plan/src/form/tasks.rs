@@ -1,6 +1,6 @@
 //! Tasks of ranks, and what passes report.
 
-use super::{Failed, Form, Reader, Writer, form, lines};
+use super::{Failed, Form, Known, Reader, Tensors, Writer, form, lines};
 use crate::float8::Float8Layer;
 use crate::ir::{
     CollectiveRecord, CollectiveTask, HostTask, Indexed, Op, RandomTask, RankPlan, Task, TermOf,
@@ -50,7 +50,7 @@ form!(struct UploadTask {
     " seed " seed or 0,
 });
 form!(struct TermOf { "" op, " " index, " of " count });
-form!(struct RandomTask<O> { "" op, " stream " stream, " to s" slot, " " dtype, " " shape, " runs " runs });
+form!(struct RandomTask<O> { "" op as of_window, " stream " stream, " to s" slot, " " dtype, " " shape, " runs " runs });
 form!(struct Strided { "" outer, " x " mid_sizes, " x " inner_bytes });
 form!(struct AllToAll { "" shape, " split " split, " concat " concat, " elements of " elem_bytes });
 form!(enum Collective {
@@ -78,15 +78,38 @@ pub(super) mod local {
     use super::*;
 
     pub(in super::super) fn write<O: Op + Form>(tasks: &[Task<O>], to: &mut Writer<'_>) {
-        to.known.begin("s");
+        to.known.tensors = Tensors::new("s");
         lines::write(tasks, to);
     }
 
     pub(in super::super) fn read<O: Op + Form>(
         from: &mut Reader<'_>,
     ) -> Result<Vec<Task<O>>, Failed> {
-        from.known.begin("s");
+        from.known.tensors = Tensors::new("s");
         lines::read(from)
+    }
+}
+
+/// An operation of the window: its tensors are values, where those of a task are slots.
+mod of_window {
+    use super::*;
+
+    pub(super) fn write<O: Op + Form>(op: &O, to: &mut Writer<'_>) {
+        let slots = enter(&mut to.known);
+        op.write(to);
+        to.known.tensors = slots;
+    }
+
+    pub(super) fn read<O: Op + Form>(from: &mut Reader<'_>) -> Result<O, Failed> {
+        let slots = enter(&mut from.known);
+        let op = O::read(from)?;
+        from.known.tensors = slots;
+        Ok(op)
+    }
+
+    /// Begins with values of which nothing is known; returns what is known of slots.
+    fn enter(known: &mut Known<'_>) -> Tensors {
+        std::mem::replace(&mut known.tensors, Tensors::new("%"))
     }
 }
 
