@@ -30,7 +30,7 @@ mod names {
 
     /// Elements in a device's memory, as an argument of kernels.
     pub(crate) type Buffer<T> = [T];
-    /// As many buffers of words as a kernel is launched with.
+    /// The buffers of words that a kernel is launched with.
     pub(crate) type Buffers = Sequence<Box<[u32]>>;
     /// Memory that the units of a cube share.
     pub(crate) type Shared<T> = cubecl::prelude::Shared<[T]>;

@@ -6,6 +6,8 @@
 //!
 //! Kernels in CubeCL's language are those of `burn-dist-cubecl`.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 pub mod attention;
 pub mod cuda;
 pub mod float8;

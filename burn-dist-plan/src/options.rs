@@ -49,11 +49,11 @@ pub struct PlanOptions {
     pub storage: Storage,
     /// How the elementwise work of a rank runs.
     pub regions: Regions,
-    /// What the kernels that it runs by compute.
+    /// The kernels that regions run by.
     pub region_kernels: RegionKernels,
 }
 
-/// What the kernels of a rank compute: operations with other formulas are left to the inner backend.
+/// The formulas that the kernels of a rank compute: operations with other formulas are left to the inner backend.
 #[derive(Clone, Copy)]
 pub struct RegionKernels {
     /// Their name, for messages.

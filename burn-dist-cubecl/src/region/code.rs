@@ -104,7 +104,7 @@ pub(super) struct Step {
     pub kinds: Vec<Kind>,
 }
 
-/// What a value is made by.
+/// The maker of a value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Source {
     /// Nothing: this kernel does not need it.
@@ -184,7 +184,7 @@ impl Places {
     }
 }
 
-/// What a kernel computes.
+/// The work of a kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Code {
     pub values: Vec<Value>,
@@ -247,7 +247,7 @@ fn fold_of(value: &Value) -> Option<Fold> {
 }
 
 /// Why a region has no kernel on devices of CubeCL.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Unsupported {
     what: String,
 }
@@ -263,6 +263,8 @@ impl fmt::Display for Unsupported {
 }
 
 impl std::error::Error for Unsupported {}
+
+burn_dist_mesh::debug_by_message!(Unsupported);
 
 /// Returns whether there are kernels for what a formula computes.
 ///
@@ -440,7 +442,7 @@ impl Values {
         self.values.len() - 1
     }
 
-    /// Returns whether rows are folded on the way to a value.
+    /// Returns whether a value depends on rows that were folded.
     pub(super) fn folds(&self, value: usize) -> bool {
         self.values[value].phase > 0
     }

@@ -218,7 +218,7 @@ pub(super) fn log1p(bits: u32, numbers: &Sequence<u32>) -> u32 {
     )
 }
 
-/// What remains of an angle beside whole quarter turns, and their number.
+/// An angle as whole quarter turns, and the rest.
 #[derive(CubeType, Clone, Copy)]
 struct Turned {
     rest: f32,

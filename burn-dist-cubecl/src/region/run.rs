@@ -476,7 +476,7 @@ fn join(geometry: &mut Geometry, inputs: &mut [Input]) {
     }
 }
 
-/// What fills the last word is no element.
+/// Leaves out the bytes of the last word that are no elements.
 fn trimmed(handle: Handle, words: usize, elements: usize, per_word: usize) -> Handle {
     let bytes = elements * size_of::<u32>() / per_word;
     let held = words.max(1) * size_of::<u32>();

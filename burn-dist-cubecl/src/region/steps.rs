@@ -1,4 +1,4 @@
-//! What a step makes of the values that it reads, all of them as bits.
+//! The value that a step makes of those that it reads, all of them as bits.
 
 use burn_dist_plan::region::{Binary, Fold, Unary};
 use cubecl::prelude::*;

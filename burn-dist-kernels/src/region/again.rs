@@ -58,7 +58,7 @@ struct Again {
     operands: usize,
     /// Values that may be made again: how many instructions that takes, and the last of them.
     cheap: Vec<Option<(usize, Step)>>,
-    /// What there is of a value in a later phase.
+    /// The values that were made again, by the value and the phase that reads it.
     made: BTreeMap<(usize, usize), usize>,
     /// All steps up to here.
     steps: Vec<Step>,

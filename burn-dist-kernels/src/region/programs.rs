@@ -18,7 +18,7 @@ pub struct Array {
     pub strides: Vec<isize>,
 }
 
-/// What regions are made of.
+/// The types and functions that regions are made of.
 #[derive(Clone, Debug)]
 pub struct Language {
     /// Types.
@@ -63,7 +63,7 @@ impl Chance {
     }
 
     /// Returns the next one.
-    pub fn next(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -72,7 +72,7 @@ impl Chance {
 
     /// Returns one below a bound.
     pub fn below(&mut self, bound: usize) -> usize {
-        (self.next() >> 33) as usize % bound
+        (self.number() >> 33) as usize % bound
     }
 
     /// Returns one of some.
@@ -378,7 +378,7 @@ fn element(chance: &mut Chance, language: &Language, dtype: DType, bytes: &mut V
         DType::Bool(BoolStore::U32) => bytes.extend((chance.below(2) as u32).to_ne_bytes()),
         DType::Bool(_) => bytes.push(chance.below(2) as u8),
         int => {
-            let any = chance.next();
+            let any = chance.number();
             let value = if special {
                 any
             } else {

@@ -152,7 +152,7 @@ impl<'a> Known<'a> {
 
 /// Tensors that a text has, by their numbers.
 pub(crate) struct Tensors {
-    /// What stands before a number: `%` of a value, `s` of a slot.
+    /// The sign before a number: `%` of a value, `s` of a slot.
     sign: &'static str,
     /// The type and the shape of each, once they are known.
     known: FxHashMap<u32, (DType, Vec<usize>)>,

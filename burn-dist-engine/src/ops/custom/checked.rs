@@ -1,5 +1,5 @@
-//! Whether the formula of a custom operation goes with its outputs: checked once for each operation, and each set of
-//! shapes and types of its inputs.
+//! The check that the formula of a custom operation goes with its outputs: made once for each operation, and each set
+//! of shapes and types of its inputs.
 
 use std::any::Any;
 use std::hash::{Hash, Hasher};

@@ -20,7 +20,7 @@ pub(in crate::region) struct Code {
     pub registers: usize,
     /// Values of rows, and of all elements, that instructions read.
     pub same: Vec<usize>,
-    /// Those of them whose inverses instructions read, by their index.
+    /// Indices of the ones whose inverses instructions read.
     pub inverses: Vec<usize>,
     /// Folds: their values, and how they fold.
     pub folds: Vec<(usize, Fold)>,

@@ -131,7 +131,7 @@ pub(super) struct Walk<'a, O> {
     pub actions: &'a FxHashMap<Slot, Action>,
     /// True if operations join others.
     pub joins: bool,
-    /// What regions are computed by.
+    /// The kernels that regions run by.
     pub kernels: RegionKernels,
     /// The slots that regions make, or make themselves: the task that makes each, and what it shows.
     pub looks: FxHashMap<Slot, (usize, Look)>,
