@@ -18,6 +18,12 @@
 //! Those of `burn_dist_kernels::region`; logarithm: Cephes (Moshier); products without loss: Dekker, "A floating-point
 //! technique for extending the available precision" (1971).
 
+#![allow(
+    clippy::approx_constant,
+    clippy::excessive_precision,
+    reason = "coefficients as they were published"
+)]
+
 use cubecl::prelude::*;
 
 use super::code::ZERO;

@@ -1,5 +1,10 @@
 //! The kernels: each unrolls a formula, whose values are bits.
 
+#![allow(
+    clippy::needless_range_loop,
+    reason = "CubeCL unrolls loops over ranges alone"
+)]
+
 use burn_dist_plan::region::{Extent, Fold, LANES_OF_A_SUM, ROWS_OF_A_SUM};
 use cubecl::prelude::*;
 
