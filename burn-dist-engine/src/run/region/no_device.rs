@@ -7,6 +7,10 @@ use crate::plan::RegionKernels;
 use crate::plan::task::RegionTask;
 
 /// Returns nothing: regions run on tensors in memory.
+#[allow(
+    clippy::extra_unused_type_parameters,
+    reason = "with GPUs it depends on the backend"
+)]
 pub(in crate::run) fn kernels<B: BackendIr>() -> Option<RegionKernels> {
     None
 }
