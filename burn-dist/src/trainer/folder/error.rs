@@ -92,15 +92,27 @@ pub enum FolderError {
     },
     /// The files of the folder cannot be read.
     #[error(transparent)]
-    Files(#[from] CheckpointError),
+    Files(Box<CheckpointError>),
     /// The parameters cannot be loaded or saved.
     #[error(transparent)]
-    State(#[from] StateError),
+    State(Box<StateError>),
 }
 
 impl From<JsonError> for FolderError {
     fn from(error: JsonError) -> Self {
         Self::Json(Box::new(error))
+    }
+}
+
+impl From<CheckpointError> for FolderError {
+    fn from(error: CheckpointError) -> Self {
+        Self::Files(Box::new(error))
+    }
+}
+
+impl From<StateError> for FolderError {
+    fn from(error: StateError) -> Self {
+        Self::State(Box::new(error))
     }
 }
 
