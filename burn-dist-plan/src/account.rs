@@ -128,17 +128,22 @@ struct Content {
     elem: u64,
 }
 
-/// The task that each slot ends with, where plans do not say so yet: as [lifetimes](crate::passes) marks them.
-struct Ends(Vec<usize>);
+/// The task that each slot ends with, and how often it reads the slot, where plans do not mark last uses yet: as
+/// [lifetimes](crate::passes) does.
+struct Ends(Vec<(usize, u32)>);
 
 impl Ends {
     fn new<O: Op>(plan: &RankPlan<O>) -> Self {
-        let mut ends = vec![usize::MAX; plan.num_slots as usize];
+        let mut ends = vec![(usize::MAX, 0); plan.num_slots as usize];
         for (at, task) in plan.tasks.iter().enumerate() {
             task.accesses(|access| match access {
+                Access::Reads { slot, .. } => {
+                    let (end, reads) = &mut ends[slot as usize];
+                    *reads = 1 + if *end == at { *reads } else { 0 };
+                    *end = at;
+                }
                 Access::Makes(Tensor { id: slot, .. })
-                | Access::Reads { slot, .. }
-                | Access::Leaves(Tensor { id: slot, .. }) => ends[slot as usize] = at,
+                | Access::Leaves(Tensor { id: slot, .. }) => ends[slot as usize] = (at, 0),
                 Access::Returns(_) => {}
             });
         }
@@ -192,18 +197,16 @@ impl<'a, O: Op> Walk<'a, O> {
     /// Returns whether a slot ends with the task at hand, which `marked` says if it is.
     fn ends(&self, slot: Slot, marked: bool) -> bool {
         match &self.ends {
-            Some(Ends(ends)) => ends[slot as usize] == self.at,
+            Some(Ends(ends)) => ends[slot as usize].0 == self.at,
             None => marked,
         }
     }
 
-    /// Returns whether an operand gives up its slot to the task at hand, which reads those of `operands` and has not
-    /// `marked` it otherwise: one that is used twice does not.
-    fn gives_up(&self, slot: Slot, marked: bool, operands: impl Iterator<Item = Slot>) -> bool {
+    /// Returns whether an operand gives up its slot to the task at hand, which `marked` says if it is: one that is used
+    /// twice does not.
+    fn gives_up(&self, slot: Slot, marked: bool) -> bool {
         match &self.ends {
-            Some(_) => {
-                self.ends(slot, marked) && operands.filter(|other| *other == slot).count() == 1
-            }
+            Some(Ends(ends)) => ends[slot as usize] == (self.at, 1),
             None => marked,
         }
     }
@@ -428,11 +431,10 @@ impl<'a, O: Op> Walk<'a, O> {
         let nothing = Content::default();
         let operands = op.inputs().map(|input| {
             let content = self.slots.get(&input.id).unwrap_or(&nothing);
-            let others = op.inputs().map(|input| input.id);
             Operand {
                 at: &content.at,
                 buffer: (self.ledger.bytes(content.key) / content.elem.max(1)) as usize,
-                alone: self.gives_up(input.id, input.last_use, others)
+                alone: self.gives_up(input.id, input.last_use)
                     && self.ledger.holders(content.key) == 1
                     && !self.ledger.is_lent(content.key),
             }
@@ -445,9 +447,8 @@ impl<'a, O: Op> Walk<'a, O> {
         let content = |index: usize| self.slots.get(&task.inputs[index].slot);
         let is_free = |index: usize| {
             let RegionInput { slot, take, .. } = task.inputs[index];
-            let slots = task.inputs.iter().map(|input| input.slot);
             self.plan.storage == Storage::Buffers
-                && self.gives_up(slot, take, slots)
+                && self.gives_up(slot, take)
                 && content(index).is_some_and(|content| {
                     let elements = self.ledger.bytes(content.key) / content.elem.max(1);
                     content.at.is_plain()
