@@ -2,34 +2,19 @@
 
 #[path = "../../dev/hostile.rs"]
 mod hostile;
+#[path = "../../dev/hostile_json.rs"]
+mod hostile_json;
 
 use std::path::Path;
 
 use burn_dist::trainer::folder::{InFolders, Origin};
 use burn_dist_lm::model::Llama;
-use hostile::Content::{Bytes, Link, Sparse};
+use hostile::Content::{Link, Sparse};
 use hostile::{Content, Reader, USUAL};
+use hostile_json::usual;
 
 /// A file beside the weights may be as long as a tokenizer, which takes more memory than others.
 const BESIDE: u64 = 56;
-
-fn usual() -> Vec<(&'static str, Content)> {
-    let list = |value: &str, count: usize| {
-        let many = vec![value; count].join(",");
-        Bytes(format!("{{\"eos_token_id\":[{many}],\"x\":[{many}]}}").into_bytes())
-    };
-    vec![
-        ("device", Link("/dev/zero")),
-        ("hole", Sparse(b"{\"a\":[".to_vec(), 1 << 40)),
-        ("numbers", list("0", 200_000)),
-        ("small objects", list("{\"\":0}", 30_000)),
-        (
-            "deep",
-            Bytes(format!("{{\"x\":{}", "[".repeat(100_000)).into_bytes()),
-        ),
-        ("long", Bytes(vec![b' '; 100 << 20])),
-    ]
-}
 
 fn read_config(folder: &Path) -> Result<(), String> {
     Llama::read_config(folder)

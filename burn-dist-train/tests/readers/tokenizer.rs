@@ -1,31 +1,17 @@
 //! Hostile tokenizers, and files beside them.
 
+#[path = "../../../dev/hostile_json.rs"]
+mod hostile_json;
+
 use burn_dist_train::tokenizer::{Text, Tokens};
 
-use super::hostile::Content::{Bytes, Link, Sparse};
+use super::hostile::Content::Bytes;
 use super::hostile::{Content, Reader, USUAL};
+use hostile_json::usual;
 
 /// What a tokenizer takes in memory as against its file, measured: its crate keeps every token and merge several times.
 /// A vocabulary of short tokens takes 17 times, merges 18, and merges of nothing, which are none, 54.
 const TOKENIZER: u64 = 56;
-
-fn usual() -> Vec<(&'static str, Content)> {
-    let list = |value: &str, count: usize| {
-        let many = vec![value; count].join(",");
-        Bytes(format!("{{\"eos_token_id\":[{many}],\"x\":[{many}]}}").into_bytes())
-    };
-    vec![
-        ("device", Link("/dev/zero")),
-        ("hole", Sparse(b"{\"a\":[".to_vec(), 1 << 40)),
-        ("numbers", list("0", 200_000)),
-        ("small objects", list("{\"\":0}", 30_000)),
-        (
-            "deep",
-            Bytes(format!("{{\"x\":{}", "[".repeat(100_000)).into_bytes()),
-        ),
-        ("long", Bytes(vec![b' '; 100 << 20])),
-    ]
-}
 
 fn trained(vocab: usize) -> Vec<u8> {
     let texts = ["a text of some words", "and another one of more words"];
