@@ -34,7 +34,7 @@ pub enum FolderError {
     },
     /// A JSON file cannot be read, or is not what it should be.
     #[error(transparent)]
-    Json(Box<JsonError>),
+    Json(#[from] JsonError),
     /// The configuration asks for what this model does not have.
     #[error("{}: {field} is {}, and this model has {supported}", path.display(), shown(found))]
     Unsupported {
@@ -96,12 +96,6 @@ pub enum FolderError {
     /// The parameters cannot be loaded or saved.
     #[error(transparent)]
     State(Box<StateError>),
-}
-
-impl From<JsonError> for FolderError {
-    fn from(error: JsonError) -> Self {
-        Self::Json(Box::new(error))
-    }
 }
 
 impl From<CheckpointError> for FolderError {
