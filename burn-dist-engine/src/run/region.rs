@@ -1,8 +1,8 @@
 //! Regions: groups of operations that few kernels run. On Flex, one of `burn-dist-kernels`; where tensors are CubeCL's,
 //! those of burn-dist-cubecl (`device`).
 //!
-//! Operands are read where they are, with the strides that they have. Results are in buffers of their own, or on Flex in
-//! the place of an operand that dies and that nobody else holds, by the rule that the account of a plan counts on.
+//! Operands are read where they are, with the strides that they have. Results are in buffers of their own, or on Flex
+//! in the place of an operand that dies and that nobody else holds, by the rule that the account of a plan counts on.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::Entry;

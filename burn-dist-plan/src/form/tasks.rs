@@ -16,8 +16,8 @@ use crate::{AxisRedundancy, FewRows, Fused, Redundancy};
 
 form!(struct Lowered<O> { "" plan, "\nvisits of tasks " visits, "\nactions of slots " actions });
 form!(struct RankPlan<O> {
-    "tasks " tasks as local, "\nslots " num_slots as slots, "\npaths " paths, "\nclasses " classes, "\nstorage " storage,
-    "\nindexed " indexed, "\nactions " actions, "\nroom " room or 0,
+    "tasks " tasks as local, "\nslots " num_slots as slots, "\npaths " paths, "\nclasses " classes,
+    "\nstorage " storage, "\nindexed " indexed, "\nactions " actions, "\nroom " room or 0,
 });
 form!(struct Indexed { "" op, " of " shape, " dim " dim, " from " start });
 form!(enum Task<O> {
@@ -50,7 +50,9 @@ form!(struct UploadTask {
     " seed " seed or 0,
 });
 form!(struct TermOf { "" op, " " index, " of " count });
-form!(struct RandomTask<O> { "" op as of_window, " stream " stream, " to s" slot, " " dtype, " " shape, " runs " runs });
+form!(struct RandomTask<O> {
+    "" op as of_window, " stream " stream, " to s" slot, " " dtype, " " shape, " runs " runs,
+});
 form!(struct Strided { "" outer, " x " mid_sizes, " x " inner_bytes });
 form!(struct AllToAll { "" shape, " split " split, " concat " concat, " elements of " elem_bytes });
 form!(enum Collective {

@@ -48,8 +48,8 @@ struct Evaluated<'a> {
 }
 
 impl<'a, M: Model> Evaluation<'a, M> {
-    /// Opens the devices, and reads the weights: of a checkpoint, if the command line names one, or else of the folder of
-    /// the job.
+    /// Opens the devices, and reads the weights: of a checkpoint, if the command line names one, or else of the folder
+    /// of the job.
     ///
     /// # Errors
     /// If there are no weights, or they cannot be read; if the model does not fit the devices.

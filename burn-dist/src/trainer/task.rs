@@ -13,7 +13,9 @@
 //! # impl Model for Map {
 //! #     type Config = usize;
 //! #     type Batch = Column<f32, 2>;
-//! #     fn build(width: &usize, device: &Device) -> Self { Self { map: LinearConfig::new(*width, *width).init(device) } }
+//! #     fn build(width: &usize, device: &Device) -> Self {
+//! #         Self { map: LinearConfig::new(*width, *width).init(device) }
+//! #     }
 //! #     fn loss(&self, rows: Tensors<Self>, parts: usize) -> Loss {
 //! #         ((self.map.forward(rows.clone()) - rows).powi_scalar(2).mean() / parts as f64).into()
 //! #     }

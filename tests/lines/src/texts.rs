@@ -1,5 +1,5 @@
-//! The law of the text form on a decoder: what there is of a step after each pass is read as it was, and the other passes
-//! make the same plan of it.
+//! The law of the text form on a decoder: what there is of a step after each pass is read as it was, and the other
+//! passes make the same plan of it.
 
 use burn_dist::explanation::PASSES;
 
