@@ -315,6 +315,9 @@ pub(crate) fn flat_between(from: &Shape, to: &Shape) -> Option<Shape> {
         .then(|| Shape::from([from.num_elements()]))
 }
 
+/// True if the gradient of a layer's weight is a sum over the batch where that has one matrix too.
+pub(crate) const SUMS_OF_ONE: bool = true;
+
 /// True if programs record linear layers as such.
 pub(crate) const RECORDS_LAYERS: bool = true;
 
