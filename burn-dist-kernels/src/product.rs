@@ -102,8 +102,8 @@ impl<'a> Sizes<'a> {
         result.saturating_mul(self.inner)
     }
 
-    /// Returns whether elements are found in the same way whatever rows are beside them.
-    fn is_divisible(&self) -> bool {
+    /// Returns whether elements are found in the same way whatever rows are beside them, and however matrices lie.
+    pub fn is_divisible(&self) -> bool {
         self.rows > 1 && self.columns > 1 && self.inner > THIN && self.rows * self.columns > SMALL
     }
 

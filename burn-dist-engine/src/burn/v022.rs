@@ -236,6 +236,9 @@ pub(crate) fn flat_between(_: &Shape, _: &Shape) -> Option<Shape> {
     None
 }
 
+/// True if the turned weight of a layer, for the gradient of its `x`, is one in order first.
+pub(crate) const REORDERS_TURNED: bool = false;
+
 /// True if the gradient of a layer's weight is a sum over the batch where that has one matrix too.
 pub(crate) const SUMS_OF_ONE: bool = false;
 

@@ -28,6 +28,8 @@ pub(crate) struct Factor<'a> {
     pub tensor: &'a TensorIr,
     /// True if the product is one of the transposed matrices.
     pub is_turned: bool,
+    /// True if Burn gives it dims of a batch first, for which Flex copies what is not in order.
+    pub is_reshaped: bool,
 }
 
 impl Factor<'_> {
@@ -64,10 +66,16 @@ impl Recorded {
         let plain = |tensor| Factor {
             tensor,
             is_turned: false,
+            is_reshaped: false,
         };
         let turned = |tensor| Factor {
             tensor,
             is_turned: true,
+            is_reshaped: false,
+        };
+        let weight = |of: Factor<'_>, like: &TensorIr| Factor {
+            is_reshaped: like.shape.num_dims() > 2,
+            ..of
         };
         let (left, right, out, is_weight, bias) = match self.family_of() {
             (Kind::Float, Family::Matmul(Matmul::Matmul(op))) => {
@@ -75,11 +83,12 @@ impl Recorded {
             }
             (_, Family::Linear(Linear::Linear(op))) => {
                 let bias = op.bias.as_ref();
-                (plain(&op.x), plain(&op.weight), &op.out, false, bias)
+                let right = weight(plain(&op.weight), &op.x);
+                (plain(&op.x), right, &op.out, false, bias)
             }
             (_, Family::Linear(Linear::LinearXBackward(op))) => {
-                let (gradient, weight) = (plain(&op.output_grad), turned(&op.weight));
-                (gradient, weight, &op.out, false, None)
+                let right = weight(turned(&op.weight), &op.output_grad);
+                (plain(&op.output_grad), right, &op.out, false, None)
             }
             (_, Family::Linear(Linear::LinearWeightBackward(op))) => {
                 let (x, gradient) = (turned(&op.x), plain(&op.output_grad));
