@@ -32,7 +32,31 @@ pub(crate) struct Factor<'a> {
     pub is_reshaped: bool,
 }
 
-impl Factor<'_> {
+impl<'a> Factor<'a> {
+    fn plain(tensor: &'a TensorIr) -> Self {
+        Self {
+            tensor,
+            is_turned: false,
+            is_reshaped: false,
+        }
+    }
+
+    fn turned(tensor: &'a TensorIr) -> Self {
+        Self {
+            is_turned: true,
+            ..Self::plain(tensor)
+        }
+    }
+
+    /// The weight of a layer, for matrices like those of another tensor.
+    fn weight(tensor: &'a TensorIr, is_turned: bool, like: &TensorIr) -> Self {
+        Self {
+            is_turned,
+            is_reshaped: like.shape.num_dims() > 2,
+            ..Self::plain(tensor)
+        }
+    }
+
     /// Returns rows and columns, as the product has them.
     pub(crate) fn sizes(&self) -> [usize; 2] {
         let shape = self.tensor.shape.as_slice();
@@ -63,35 +87,25 @@ impl Factor<'_> {
 impl Recorded {
     /// Returns the operation as products of f32 matrices with elements, if it is that and no more than a bias.
     pub(crate) fn product(&self) -> Option<Product<'_>> {
-        let plain = |tensor| Factor {
-            tensor,
-            is_turned: false,
-            is_reshaped: false,
-        };
-        let turned = |tensor| Factor {
-            tensor,
-            is_turned: true,
-            is_reshaped: false,
-        };
-        let weight = |of: Factor<'_>, like: &TensorIr| Factor {
-            is_reshaped: like.shape.num_dims() > 2,
-            ..of
-        };
         let (left, right, out, is_weight, bias) = match self.family_of() {
-            (Kind::Float, Family::Matmul(Matmul::Matmul(op))) => {
-                (plain(&op.lhs), plain(&op.rhs), &op.out, false, None)
-            }
+            (Kind::Float, Family::Matmul(Matmul::Matmul(op))) => (
+                Factor::plain(&op.lhs),
+                Factor::plain(&op.rhs),
+                &op.out,
+                false,
+                None,
+            ),
             (_, Family::Linear(Linear::Linear(op))) => {
                 let bias = op.bias.as_ref();
-                let right = weight(plain(&op.weight), &op.x);
-                (plain(&op.x), right, &op.out, false, bias)
+                let right = Factor::weight(&op.weight, false, &op.x);
+                (Factor::plain(&op.x), right, &op.out, false, bias)
             }
             (_, Family::Linear(Linear::LinearXBackward(op))) => {
-                let right = weight(turned(&op.weight), &op.output_grad);
-                (plain(&op.output_grad), right, &op.out, false, None)
+                let right = Factor::weight(&op.weight, true, &op.output_grad);
+                (Factor::plain(&op.output_grad), right, &op.out, false, None)
             }
             (_, Family::Linear(Linear::LinearWeightBackward(op))) => {
-                let (x, gradient) = (turned(&op.x), plain(&op.output_grad));
+                let (x, gradient) = (Factor::turned(&op.x), Factor::plain(&op.output_grad));
                 (x, gradient, &op.out, true, None)
             }
             _ => return None,
