@@ -19,6 +19,8 @@ const BATCH_SHARED_MIN: usize = 128 * 128 * 128;
 const SMALL: usize = 16 * 16;
 /// Inner dims up to which `gemm` has loops of their own.
 const THIN: usize = 2;
+/// Rows and columns up to which `gemm` has blocks of another length.
+const TILE: usize = 64;
 /// Inner dims up to which `gemm` finds an element in one block, so that adding it to what is there rounds once more.
 const ONE_BLOCK: usize = 512;
 
@@ -104,7 +106,9 @@ impl<'a> Sizes<'a> {
 
     /// Returns whether elements are found in the same way whatever rows are beside them, and however matrices lie.
     pub fn is_divisible(&self) -> bool {
-        self.rows > 1 && self.columns > 1 && self.inner > THIN && self.rows * self.columns > SMALL
+        let (least, most) = (self.rows.min(self.columns), self.rows.max(self.columns));
+        let is_in_tiles = self.inner <= ONE_BLOCK || most > TILE;
+        least > 1 && self.inner > THIN && least * most > SMALL && is_in_tiles
     }
 
     /// Returns the same products, with dims of the batch as rows where that is the same for both matrices.
@@ -234,6 +238,7 @@ pub fn sum_of_products<'a>(
     check(&sizes, &left, &right);
     let threads = rayon::current_num_threads();
     let is_shared = sizes.is_divisible()
+        && (sizes.inner <= ONE_BLOCK || sizes.columns > TILE)
         && threads > 1
         && sizes.count().saturating_mul(sizes.work()) >= BATCH_SHARED_MIN;
     // Rows of each part: so many that it is found as the whole would be.
@@ -393,7 +398,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(60))]
+        #![proptest_config(ProptestConfig::with_cases(300))]
 
         #[test]
         fn products_are_those_of_one_call_each(
