@@ -39,7 +39,9 @@ pub fn answer(
 ) -> anyhow::Result<Vec<String>> {
     let mut rng = Rng::new(decoding.seed, 3);
     let mut answers = Vec::with_capacity(prompts.len());
-    for prompts in prompts.chunks(ROWS) {
+    // Where positions depend on the length, rows of several lengths would change each other.
+    let together = if model.rope.depends_on_length() { 1 } else { ROWS };
+    for prompts in prompts.chunks(together) {
         let rows: Vec<Vec<u32>> = prompts
             .iter()
             .map(|prompt| text.encode_prompt(prompt, wrap))
@@ -83,6 +85,9 @@ fn decode(
     let (_, seq) = extent(&prompt_lens, decoding);
     let mut ended = vec![false; rows.len()];
     for _ in 0..decoding.max_new_tokens {
+        let longest = rows.iter().map(Vec::len).max().unwrap_or(0);
+        // Padding would count as length.
+        let seq = if model.rope.depends_on_length() { longest } else { seq };
         let next = next_tokens(model, &rows, seq, pad, decoding.temperature, rng, device)?;
         for ((row, ended), id) in rows.iter_mut().zip(&mut ended).zip(next) {
             *ended |= is_end(id);

@@ -1,6 +1,7 @@
 //! Decoders in Hugging Face's form: the settings of `config.json`, and the names of tensors.
 
 mod config;
+mod family;
 #[cfg(test)]
 mod tests;
 
