@@ -73,7 +73,7 @@ pub fn extent(prompt_lens: &[usize], decoding: &Decoding) -> (usize, usize) {
 }
 
 /// Extends every row until an id that ends it; returns the new ids without that one.
-fn decode(
+pub(crate) fn decode(
     model: &Llama,
     mut rows: Vec<Vec<u32>>,
     (pad, is_end): (u32, &dyn Fn(u32) -> bool),
@@ -223,7 +223,7 @@ pub fn ask<'a>(
     let mut max_new_tokens = 1;
     for example in questions {
         let encoded = text.encode_example(example)?;
-        max_new_tokens = max_new_tokens.max(encoded.ids.len() - encoded.learn_from);
+        max_new_tokens = max_new_tokens.max(encoded.num_learnt());
     }
     let decoding = Decoding {
         temperature: 0.0,

@@ -1,3 +1,5 @@
+mod families;
+
 use std::collections::HashMap;
 use std::path::Path;
 
@@ -146,7 +148,18 @@ fn save_to(
     config: &LlamaConfig,
     origin: Option<&Origin>,
 ) -> Result<(), SaveError> {
-    save(model, config, &text(), origin, dir, &device()).map(drop)
+    save_to_on(dir, model, config, origin, &device())
+}
+
+/// Does the same on another device.
+fn save_to_on(
+    dir: &Path,
+    model: &Llama,
+    config: &LlamaConfig,
+    origin: Option<&Origin>,
+    device: &Device,
+) -> Result<(), SaveError> {
+    save(model, config, &text(), origin, dir, device).map(drop)
 }
 
 /// Each parameter by the name of its tensor, in the model's own layout.

@@ -318,7 +318,7 @@ impl FromStr for DataFile {
         let path = parts.next().filter(|path| !path.is_empty());
         let path = path.ok_or_else(|| DataFileError::NoFile { text: text.into() })?;
         let mut file = Self::from(Path::new(path));
-        let (mut prompt, mut response, mut whole) = (None, None, None);
+        let (mut prompt, mut response, mut whole, mut messages) = (None, None, None, None);
         let mut seen: Vec<&str> = Vec::new();
         for part in parts {
             let (key, value) = part
@@ -345,6 +345,7 @@ impl FromStr for DataFile {
                 "text" => whole = Some(value.to_string()),
                 "prompt" => prompt = Some(value.to_string()),
                 "response" => response = Some(value.to_string()),
+                "messages" => messages = Some(value.to_string()),
                 _ => {
                     let likeness = |name: &&&str| {
                         // Between 0 and 1: as whole numbers, so that there is a largest.
@@ -358,10 +359,11 @@ impl FromStr for DataFile {
                 }
             }
         }
-        file.fields = match (whole, prompt, response) {
-            (None, None, None) => Fields::Usual,
-            (Some(text), None, None) => Fields::Text(text),
-            (None, Some(prompt), Some(response)) => Fields::Pair { prompt, response },
+        file.fields = match (whole, prompt, response, messages) {
+            (None, None, None, None) => Fields::Usual,
+            (Some(text), None, None, None) => Fields::Text(text),
+            (None, Some(prompt), Some(response), None) => Fields::Pair { prompt, response },
+            (None, None, None, Some(messages)) => Fields::Messages(messages),
             _ => return Err(DataFileError::Fields),
         };
         Ok(file)
@@ -397,6 +399,7 @@ mod tests {
             "a.jsonl",
             "a/b.parquet,weight=0.25,text=body",
             "a,format=jsonl,prompt=q,response=a",
+            "a.jsonl,messages=turns",
             "a.txt,split=line",
         ] {
             let file: DataFile = text.parse().unwrap();

@@ -13,15 +13,13 @@ fn bytes(document: &Document) -> Result<Encoded, EncodeError> {
     let (prompt, text) = match document {
         Document::Text(text) => ("", text),
         Document::Pair { prompt, response } => (prompt.as_str(), response),
+        Document::Chat(messages) => ("", messages),
     };
     if text.contains('!') {
         return Err("it shouts".into());
     }
     let ids = prompt.bytes().chain(text.bytes()).map(u32::from).chain([0]);
-    Ok(Encoded {
-        ids: ids.collect(),
-        learn_from: prompt.len(),
-    })
+    Ok(Encoded::new(ids.collect(), prompt.len()))
 }
 
 struct Files(tempfile::TempDir);
@@ -403,7 +401,10 @@ fn bad_input_is_named() {
         "{found}"
     );
     assert!(found.ends_with("otherwise: text=NAME"), "{found}");
-    let found = error(jsonl(good).fields(Fields::pair()));
+    let found = error(jsonl(good).fields(Fields::Pair {
+        prompt: "prompt".into(),
+        response: "response".into(),
+    }));
     assert!(
         found.ends_with("otherwise: prompt=NAME,response=NAME"),
         "{found}"
