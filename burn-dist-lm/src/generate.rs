@@ -46,15 +46,10 @@ pub fn answer(
             .iter()
             .map(|prompt| text.encode_prompt(prompt, wrap))
             .collect::<Result<_, _>>()?;
-        let is_end = |id| text.is_end(id);
-        for ids in decode(
-            model,
-            rows,
-            (text.end(), &is_end),
-            decoding,
-            &mut rng,
-            device,
-        )? {
+        let is_end = |id: u32| text.is_end(id);
+        let ends = (text.end(), &is_end);
+        let draws = (&mut rng, &mut |_: usize, _: &[u32]| Ok(()));
+        for ids in decode(model, rows, ends, decoding, draws, device)? {
             answers.push(match wrap {
                 // Its first space is part of the text.
                 Wrap::Nothing => text.decode_exactly(&ids)?,
@@ -72,13 +67,16 @@ pub fn extent(prompt_lens: &[usize], decoding: &Decoding) -> (usize, usize) {
     (prompt_lens.len().min(ROWS), seq)
 }
 
+/// Is told of each row that has a new id, with all new ones of it.
+pub(crate) type Told<'a> = &'a mut dyn FnMut(usize, &[u32]) -> anyhow::Result<()>;
+
 /// Extends every row until an id that ends it; returns the new ids without that one.
 pub(crate) fn decode(
     model: &Llama,
     mut rows: Vec<Vec<u32>>,
     (pad, is_end): (u32, &dyn Fn(u32) -> bool),
     decoding: &Decoding,
-    rng: &mut Rng,
+    (rng, told): (&mut Rng, Told<'_>),
     device: &Device,
 ) -> anyhow::Result<Vec<Vec<u32>>> {
     let prompt_lens: Vec<usize> = rows.iter().map(Vec::len).collect();
@@ -89,10 +87,11 @@ pub(crate) fn decode(
         // Padding would count as length.
         let seq = if model.rope.depends_on_length() { longest } else { seq };
         let next = next_tokens(model, &rows, seq, pad, decoding.temperature, rng, device)?;
-        for ((row, ended), id) in rows.iter_mut().zip(&mut ended).zip(next) {
+        for (number, ((row, ended), id)) in rows.iter_mut().zip(&mut ended).zip(next).enumerate() {
             *ended |= is_end(id);
             if !*ended {
                 row.push(id);
+                told(number, &row[prompt_lens[number]..])?;
             }
         }
         if ended.iter().all(|ended| *ended) {
@@ -264,7 +263,7 @@ mod tests {
                 rows,
                 (63, &|id| id == 63),
                 &decoding,
-                &mut Rng::new(0, 0),
+                (&mut Rng::new(0, 0), &mut |_, _| Ok(())),
                 &Device::flex(),
             )
             .unwrap()

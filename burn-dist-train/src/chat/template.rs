@@ -14,7 +14,7 @@ use super::functions::{self, Day};
 /// What the template is called in messages.
 const NAME: &str = "chat_template";
 /// Steps that a template has, and more of them for each byte of the conversation. A step pays for 64 bytes, too.
-const FUEL: u64 = 1_000_000;
+const FUEL: u64 = 250_000;
 const FUEL_PER_BYTE: u64 = 8;
 
 /// A chat template, compiled.

@@ -109,9 +109,9 @@ fn greedy_text_is_that_of_the_library() {
             max_new_tokens: expected.greedy.len(),
             seed: 0,
         };
-        let ends = (1, &|id| id == 1);
-        let mut rng = Rng::new(0, 0);
-        let found = decode(&model, vec![prompt], ends, &decoding, &mut rng, mesh.device());
+        let ends = (1, &|id: u32| id == 1);
+        let draws = (&mut Rng::new(0, 0), &mut |_: usize, _: &[u32]| Ok(()));
+        let found = decode(&model, vec![prompt], ends, &decoding, draws, mesh.device());
         assert_eq!(found.unwrap(), [expected.greedy], "{case}");
     }
 }
