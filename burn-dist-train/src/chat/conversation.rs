@@ -49,7 +49,7 @@ impl Conversation {
     pub fn push(&mut self, role: &str, content: &str) {
         let content = content.replace(MARKS, "");
         self.bytes += role.len() + content.len();
-        let message = [("role", role), ("content", &content)];
+        let message = [("role", role), ("content", content.as_str())];
         self.messages.push(Value::from_pairs(message));
     }
 

@@ -23,7 +23,7 @@ pub enum ChatError {
     /// The template computes without end, or nearly so.
     #[error(
         "the chat template was stopped: it makes more of a conversation of {bytes} bytes than {fuel} steps or {} MiB",
-        fuel * 64 >> 20
+        (fuel * 64) >> 20
     )]
     Endless {
         /// Bytes of the conversation.

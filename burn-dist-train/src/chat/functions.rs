@@ -82,6 +82,7 @@ impl Day {
         let first = days - (0..month).map(|it| length(year, it)).sum::<u64>() - day;
         let (name, weekday) = (MONTHS[month], WEEKDAYS[((days + 3) % 7) as usize]);
         let twelve = (hour + 11) % 12 + 1;
+        let half = if hour < 12 { "AM" } else { "PM" };
         let mut text = String::new();
         let mut rest = format.chars();
         while let Some(it) = rest.next() {
@@ -102,7 +103,7 @@ impl Day {
                 Some('a') => weekday[..3].to_string(),
                 Some('H') => format!("{hour:02}"),
                 Some('I') => format!("{twelve:02}"),
-                Some('p') => if hour < 12 { "AM" } else { "PM" }.to_string(),
+                Some('p') => half.to_string(),
                 Some('M') => format!("{minute:02}"),
                 Some('S') => format!("{second:02}"),
                 Some('F') => format!("{year}-{:02}-{:02}", month + 1, day + 1),

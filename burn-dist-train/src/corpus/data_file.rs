@@ -25,7 +25,9 @@ pub struct DataFile {
 }
 
 /// The keys after the name of a file.
-const KEYS: [&str; 6] = ["weight", "format", "text", "prompt", "response", "split"];
+const KEYS: [&str; 7] = [
+    "weight", "format", "text", "prompt", "response", "messages", "split",
+];
 
 /// A file whose name and keys cannot be understood.
 #[derive(Clone, PartialEq, Eq, Error)]
@@ -67,7 +69,7 @@ pub enum DataFileError {
         reason: String,
     },
     /// Fields that do not go together.
-    #[error("give text=FIELD, or prompt=FIELD and response=FIELD, or none of them")]
+    #[error("give text=FIELD, or prompt=FIELD and response=FIELD, or messages=FIELD, or none of them")]
     Fields,
 }
 

@@ -362,8 +362,9 @@ fn bad_input_is_named() {
         (
             &format!("{good}{{\"txt\": \"a\", \"n\": 1}}"),
             "a.jsonl:2: missing field `text` (it has `txt`, `n`); each line must be {\"text\": \"...\"} or \
-             {\"prompt\": \"...\", \"response\": \"...\"}; name fields that are called otherwise: text=NAME, or \
-             prompt=NAME,response=NAME",
+             {\"prompt\": \"...\", \"response\": \"...\"} or {\"messages\": [{\"role\": \"...\", \"content\": \
+             \"...\"}, ...]}; name fields that are called otherwise: text=NAME, or prompt=NAME,response=NAME, or \
+             messages=NAME",
         ),
         (
             "{\"text\": 3}",

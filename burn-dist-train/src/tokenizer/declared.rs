@@ -70,7 +70,7 @@ impl Tokens {
                 let bytes = bytes.map_err(|source| JsonError::Read { path, source })?;
                 Some(String::from_utf8_lossy(without_mark(&bytes)).into_owned())
             }
-            false => of_tokenizer.chat_template.and_then(Templates::default),
+            false => of_tokenizer.chat_template.and_then(Templates::usual),
         };
         Ok(Self {
             ends,
@@ -144,7 +144,7 @@ struct NamedTemplate {
 }
 
 impl Templates {
-    fn default(self) -> Option<String> {
+    fn usual(self) -> Option<String> {
         match self {
             Self::One(template) => Some(template),
             Self::Named(all) => {
