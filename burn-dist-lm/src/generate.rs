@@ -40,7 +40,11 @@ pub fn answer(
     let mut rng = Rng::new(decoding.seed, 3);
     let mut answers = Vec::with_capacity(prompts.len());
     // Where positions depend on the length, rows of several lengths would change each other.
-    let together = if model.rope.depends_on_length() { 1 } else { ROWS };
+    let together = if model.rope.depends_on_length() {
+        1
+    } else {
+        ROWS
+    };
     for prompts in prompts.chunks(together) {
         let rows: Vec<Vec<u32>> = prompts
             .iter()
@@ -85,7 +89,11 @@ pub(crate) fn decode(
     for _ in 0..decoding.max_new_tokens {
         let longest = rows.iter().map(Vec::len).max().unwrap_or(0);
         // Padding would count as length.
-        let seq = if model.rope.depends_on_length() { longest } else { seq };
+        let seq = if model.rope.depends_on_length() {
+            longest
+        } else {
+            seq
+        };
         let next = next_tokens(model, &rows, seq, pad, decoding.temperature, rng, device)?;
         for (number, ((row, ended), id)) in rows.iter_mut().zip(&mut ended).zip(next).enumerate() {
             *ended |= is_end(id);

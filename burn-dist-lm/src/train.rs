@@ -80,8 +80,15 @@ impl Model for Llama {
         let (head_dim, tokens) = (config.head_dim(), rows.count() as f64);
         let (dim, layers, options) = (config.dim, config.num_layers, &config.options);
         let (q_dim, kv_dim) = (config.q_dim(), config.kv_dim());
-        let layer = 2 * dim * (q_dim + kv_dim) + 3 * dim * config.hidden_dim;
-        let products = 6.0 * (layers * layer + dim * config.vocab) as f64 * tokens;
+        let attention = 2 * dim * (q_dim + kv_dim);
+        let dense = match options.experts {
+            Some(_) => 0,
+            None => 3 * dim * config.hidden_dim,
+        };
+        let products = 6.0 * (layers * (attention + dense) + dim * config.vocab) as f64 * tokens;
+        let mixture = config.mixture();
+        let mixture = mixture.map_or(0.0, |mixture| mixture.flops(rows.batch, rows.seq));
+        let products = products + layers as f64 * mixture;
         let turning = layers - options.unturned.len();
         let turns = 4.0 * (turning * (q_dim + kv_dim) * head_dim) as f64 * tokens;
         // Twice the keys that a query sees in the mean: up to its own, as far as the window goes.

@@ -586,7 +586,14 @@ fn a_saved_model_answers_alike_on_every_mesh() {
     let alone = ask("1", &["--chat"]);
     // In the terminal, as it is made: the second message with the first in mind, the third without.
     let mut child = Command::new(env!("CARGO_BIN_EXE_burn-dist-lm"))
-        .args(["generate", "--model", text(&model), "--chat", "--max-new-tokens", "4"])
+        .args([
+            "generate",
+            "--model",
+            text(&model),
+            "--chat",
+            "--max-new-tokens",
+            "4",
+        ])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()

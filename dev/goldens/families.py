@@ -64,6 +64,15 @@ CASES = {
     "qwen3-yarn": dict(
         model_type="qwen3", head_dim=8, rope_parameters=YARN | dict(truncate=False, beta_fast=16.0, beta_slow=2.0)
     ),
+    "mixtral": dict(model_type="mixtral", num_local_experts=4, num_experts_per_tok=2),
+    "qwen3-moe": dict(
+        model_type="qwen3_moe",
+        head_dim=8,
+        num_experts=8,
+        num_experts_per_tok=3,
+        moe_intermediate_size=12,
+        norm_topk_prob=True,
+    ),
     "smollm3": dict(model_type="smollm3", num_hidden_layers=3, no_rope_layer_interval=2),
 }
 

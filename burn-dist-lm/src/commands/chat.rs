@@ -44,10 +44,7 @@ pub(super) fn talk(
     }
     loop {
         let mut line = String::new();
-        let read = io::stdin()
-            .lock()
-            .take(LINE_BYTES_MAX)
-            .read_line(&mut line);
+        let read = io::stdin().lock().take(LINE_BYTES_MAX).read_line(&mut line);
         if read.context("cannot read the message")? == 0 {
             return Ok(());
         }

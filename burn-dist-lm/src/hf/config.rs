@@ -11,7 +11,9 @@ use serde::de::{Error, IgnoredAny};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::family::{self, BiasRule, FAMILIES, WindowRule, Written};
-use crate::model::{Biases, LAYERS_MAX, LlamaConfig, Options, RopeConfig, RopeScaling, Window};
+use crate::model::{
+    Biases, Experts, LAYERS_MAX, LlamaConfig, Options, RopeConfig, RopeScaling, Window,
+};
 
 /// The fields of `config.json` that matter here.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -28,9 +30,8 @@ struct HfConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     head_dim: Option<Whole>,
     vocab_size: Whole,
-    /// The defaults are those of Hugging Face's Llama.
-    #[serde(default = "default_eps")]
-    rms_norm_eps: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rms_norm_eps: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     rope_theta: Option<f64>,
     /// It takes the place of `rope_parameters`.
@@ -57,7 +58,11 @@ struct HfConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     use_sliding_window: Option<bool>,
     /// It is not the same whether it is null or not there.
-    #[serde(default, deserialize_with = "there", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "there",
+        skip_serializing_if = "Option::is_none"
+    )]
     sliding_window: Option<Option<Whole>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     max_window_layers: Option<Whole>,
@@ -68,6 +73,21 @@ struct HfConfig {
     no_rope_layers: Option<Vec<u8>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     no_rope_layer_interval: Option<Whole>,
+    /// One family calls it so, the other thus.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    num_local_experts: Option<Whole>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    num_experts: Option<Whole>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    num_experts_per_tok: Option<Whole>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    moe_intermediate_size: Option<Whole>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    norm_topk_prob: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    decoder_sparse_step: Option<Whole>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mlp_only_layers: Option<Vec<usize>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     eos_token_id: Option<Ids>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -142,10 +162,6 @@ const EXACT: f64 = (1u64 << f64::MANTISSA_DIGITS) as f64;
 const FULL: &str = "full_attention";
 const SLIDING: &str = "sliding_attention";
 
-fn default_eps() -> f64 {
-    1e-6
-}
-
 fn default_act() -> String {
     "silu".to_string()
 }
@@ -210,7 +226,10 @@ impl HfConfig {
             return unsupported("mlp_bias", "true".to_string(), "no biases there");
         }
         let of_rope = [&self.rope_scaling, &self.rope_parameters];
-        let of_rope = of_rope.into_iter().flatten().map(|rope| rope.partial_rotary_factor);
+        let of_rope = of_rope
+            .into_iter()
+            .flatten()
+            .map(|rope| rope.partial_rotary_factor);
         let mut partial = of_rope.chain([self.partial_rotary_factor]).flatten();
         if let Some(share) = partial.find(|share| *share != 1.0) {
             let supported = "rotary positions of whole heads";
@@ -234,7 +253,7 @@ impl HfConfig {
             hidden_dim: self.intermediate_size.0,
             vocab: self.vocab_size.0,
             rope: self.rope(path, written)?,
-            norm_eps: self.rms_norm_eps,
+            norm_eps: self.rms_norm_eps.unwrap_or(written.eps),
             // All values come from the checkpoint.
             init_std: 0.02,
             tied: self.tie_word_embeddings.unwrap_or(written.tied),
@@ -259,7 +278,9 @@ impl HfConfig {
         };
         Ok(Options {
             family: written.family,
-            head_dim: head_dim.or(written.head_dim).filter(|width| *width != shared),
+            head_dim: head_dim
+                .or(written.head_dim)
+                .filter(|width| *width != shared),
             biases: match written.biases {
                 BiasRule::Inputs => Biases::Inputs,
                 BiasRule::Said if self.attention_bias => Biases::All,
@@ -268,6 +289,68 @@ impl HfConfig {
             head_norms: written.head_norms,
             window: self.window(path, (written, layers), &unturned)?,
             unturned,
+            experts: match &written.experts {
+                Some(usual) => Some(self.experts(path, written, usual)?),
+                None => None,
+            },
+        })
+    }
+
+    /// The experts of each layer; what the file does not say is as `usual`.
+    fn experts(
+        &self,
+        path: &Path,
+        written: &Written,
+        usual: &Experts,
+    ) -> Result<Experts, FolderError> {
+        let unsupported = |field, found: String, supported| {
+            Err(FolderError::Unsupported {
+                path: path.to_path_buf(),
+                field,
+                found,
+                supported,
+            })
+        };
+        if written.says_norm && self.norm_topk_prob != Some(true) {
+            let found = self
+                .norm_topk_prob
+                .map_or("not there", |_| "false")
+                .to_string();
+            return unsupported(
+                "norm_topk_prob",
+                found,
+                "weights of a token's experts that sum to 1",
+            );
+        }
+        let dense = self
+            .mlp_only_layers
+            .as_ref()
+            .filter(|layers| !layers.is_empty());
+        if let Some(layers) = dense {
+            return unsupported(
+                "mlp_only_layers",
+                format!("{layers:?}"),
+                "experts in all layers",
+            );
+        }
+        if let Some(Whole(step)) = self.decoder_sparse_step.filter(|step| step.0 != 1) {
+            return unsupported(
+                "decoder_sparse_step",
+                step.to_string(),
+                "experts in all layers",
+            );
+        }
+        let number = |whole: Option<Whole>| whole.map(|Whole(number)| number);
+        let one = ("num_experts", number(self.num_experts));
+        let other = ("num_local_experts", number(self.num_local_experts));
+        let hidden_dim = match written.says_norm {
+            true => number(self.moe_intermediate_size).unwrap_or(usual.hidden_dim),
+            false => self.intermediate_size.0,
+        };
+        Ok(Experts {
+            num: alike(path, one, other)?.unwrap_or(usual.num),
+            top_k: number(self.num_experts_per_tok).unwrap_or(usual.top_k),
+            hidden_dim,
         })
     }
 
@@ -283,7 +366,10 @@ impl HfConfig {
         };
         self.each_layer(path, ("no_rope_layers", turned.len()), layers)?;
         let turned = turned.into_iter().take(layers).enumerate();
-        Ok(turned.filter(|(_, turns)| *turns == 0).map(|(layer, _)| layer).collect())
+        Ok(turned
+            .filter(|(_, turns)| *turns == 0)
+            .map(|(layer, _)| layer)
+            .collect())
     }
 
     /// The window, and the layers that have it.
@@ -300,16 +386,21 @@ impl HfConfig {
         let is_used = self.use_sliding_window.unwrap_or(false);
         let from = |first: usize| (first.min(layers)..layers).collect();
         let (keys, otherwise) = match written.windows {
-            WindowRule::All(default) => (keys(Some(default)), from(0)),
+            WindowRule::All(default) => (keys(default), from(0)),
+            WindowRule::AllUsed(default) if is_used => (keys(Some(default)), from(0)),
             WindowRule::From(default) if is_used => {
                 let first = self.max_window_layers.map_or(28, |Whole(first)| first);
                 (keys(Some(default)), from(first))
             }
             WindowRule::Unturned if is_used => (keys(None), unturned.clone()),
-            WindowRule::Never | WindowRule::From(_) | WindowRule::Unturned => return Ok(None),
+            WindowRule::Never
+            | WindowRule::AllUsed(_)
+            | WindowRule::From(_)
+            | WindowRule::Unturned => return Ok(None),
         };
         let listed = self.layer_types.as_ref();
-        let listed = listed.filter(|_| !matches!(written.windows, WindowRule::All(_)));
+        let of_all = matches!(written.windows, WindowRule::All(_) | WindowRule::AllUsed(_));
+        let listed = listed.filter(|_| !of_all);
         let layers = match listed {
             None => otherwise,
             Some(types) => {
@@ -474,8 +565,12 @@ impl HfConfig {
     fn from_llama(config: &LlamaConfig, eos: u32) -> Self {
         let written = family::written(config.options.family);
         let Options {
-            window, unturned, ..
+            window,
+            unturned,
+            experts,
+            ..
         } = &config.options;
+        let experts_as = |is_so: bool| experts.as_ref().filter(|_| is_so);
         let layers = || 0..config.num_layers;
         let window_of_all = matches!(written.windows, WindowRule::All(_));
         let layer_type = |layer| match config.options.window_of(layer) {
@@ -493,7 +588,7 @@ impl HfConfig {
             num_key_value_heads: Some(Whole(config.num_kv_heads)),
             head_dim: Some(Whole(config.head_dim())),
             vocab_size: Whole(config.vocab),
-            rms_norm_eps: config.norm_eps,
+            rms_norm_eps: Some(config.norm_eps),
             rope_theta: Some(config.rope.theta),
             rope_scaling: config.rope.scaling.as_ref().map(HfRope::of),
             rope_parameters: None,
@@ -517,6 +612,13 @@ impl HfConfig {
                 layers().map(turns).collect()
             }),
             no_rope_layer_interval: None,
+            num_local_experts: experts_as(!written.says_norm).map(|it| Whole(it.num)),
+            num_experts: experts_as(written.says_norm).map(|it| Whole(it.num)),
+            num_experts_per_tok: experts.as_ref().map(|it| Whole(it.top_k)),
+            moe_intermediate_size: experts_as(written.says_norm).map(|it| Whole(it.hidden_dim)),
+            norm_topk_prob: written.says_norm.then_some(true),
+            decoder_sparse_step: None,
+            mlp_only_layers: None,
             eos_token_id: Some(Ids(vec![eos])),
             torch_dtype: Some("float32".to_string()),
         }
@@ -526,7 +628,13 @@ impl HfConfig {
 impl HfRope {
     /// What scores grow with, by a factor of lengths.
     fn grown(&self, factor: f64) -> f64 {
-        let grown = |by: f64| if factor <= 1.0 { 1.0 } else { 0.1 * by * factor.ln() + 1.0 };
+        let grown = |by: f64| {
+            if factor <= 1.0 {
+                1.0
+            } else {
+                0.1 * by * factor.ln() + 1.0
+            }
+        };
         match (self.mscale, self.mscale_all_dim) {
             (Some(by), Some(all)) if by != 0.0 && all != 0.0 => grown(by) / grown(all),
             _ => grown(1.0),

@@ -1,6 +1,6 @@
 //! The families that `config.json` names, and what each has where a file says nothing.
 
-use crate::model::Family;
+use crate::model::{Experts, Family};
 
 /// How a family writes its `config.json`: as the configurations of Hugging Face's library have it.
 pub(super) struct Written {
@@ -12,6 +12,7 @@ pub(super) struct Written {
     /// The width of a head where a file names none; what heads share without a number.
     pub(super) head_dim: Option<usize>,
     pub(super) theta: f64,
+    pub(super) eps: f64,
     pub(super) tied: bool,
     /// Which products of attention have biases.
     pub(super) biases: BiasRule,
@@ -20,6 +21,12 @@ pub(super) struct Written {
     pub(super) windows: WindowRule,
     /// True if some layers are without rotary positions.
     pub(super) unturned: bool,
+    /// The experts where a file says nothing of them, for families that have some.
+    pub(super) experts: Option<Experts>,
+    /// True if a file says whether the weights of the experts of a token sum to 1.
+    pub(super) says_norm: bool,
+    /// The names of tensors that only this family has.
+    pub(super) names: &'static str,
 }
 
 /// Where it stands which products of attention have biases.
@@ -39,7 +46,9 @@ pub(super) enum WindowRule {
     /// None has.
     Never,
     /// All have, if `sliding_window` is a number; so many keys without the field.
-    All(usize),
+    All(Option<usize>),
+    /// With `use_sliding_window` all have; so many keys without the field.
+    AllUsed(usize),
     /// With `use_sliding_window`: those of `layer_types`, or from `max_window_layers` on; so many keys without the
     /// field.
     From(usize),
@@ -54,15 +63,19 @@ const LLAMA: Written = Written {
     kv_heads: None,
     head_dim: None,
     theta: 10_000.0,
+    eps: 1e-6,
     tied: false,
     biases: BiasRule::Said,
     head_norms: false,
     windows: WindowRule::Never,
     unturned: false,
+    experts: None,
+    says_norm: false,
+    names: "",
 };
 
 /// The families, Llama first.
-pub(super) const FAMILIES: [Written; 5] = [
+pub(super) const FAMILIES: [Written; 7] = [
     LLAMA,
     Written {
         family: Family::Mistral,
@@ -70,7 +83,7 @@ pub(super) const FAMILIES: [Written; 5] = [
         architecture: "MistralForCausalLM",
         kv_heads: Some(8),
         biases: BiasRule::Never,
-        windows: WindowRule::All(4096),
+        windows: WindowRule::All(Some(4096)),
         ..LLAMA
     },
     Written {
@@ -101,6 +114,39 @@ pub(super) const FAMILIES: [Written; 5] = [
         tied: true,
         windows: WindowRule::Unturned,
         unturned: true,
+        ..LLAMA
+    },
+    Written {
+        family: Family::Mixtral,
+        model_type: "mixtral",
+        architecture: "MixtralForCausalLM",
+        kv_heads: Some(8),
+        theta: 1_000_000.0,
+        eps: 1e-5,
+        biases: BiasRule::Never,
+        windows: WindowRule::All(None),
+        experts: Some(Experts {
+            num: 8,
+            top_k: 2,
+            hidden_dim: 14_336,
+        }),
+        names: include_str!("mixtral.toml"),
+        ..LLAMA
+    },
+    Written {
+        family: Family::Qwen3Moe,
+        model_type: "qwen3_moe",
+        architecture: "Qwen3MoeForCausalLM",
+        kv_heads: Some(4),
+        head_norms: true,
+        windows: WindowRule::AllUsed(4096),
+        experts: Some(Experts {
+            num: 128,
+            top_k: 8,
+            hidden_dim: 768,
+        }),
+        says_norm: true,
+        names: include_str!("qwen3_moe.toml"),
         ..LLAMA
     },
 ];

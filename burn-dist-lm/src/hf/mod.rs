@@ -28,10 +28,9 @@ impl InFolders for Llama {
     }
 
     fn names(config: &LlamaConfig) -> Names {
-        let names = Names::parse(
-            include_str!("names.toml"),
-            &[("head_dim", config.head_dim())],
-        );
+        let own = family::written(config.options.family).names;
+        let text = [include_str!("names.toml"), own].concat();
+        let names = Names::parse(&text, &[("head_dim", config.head_dim())]);
         names.expect("the file of names is right, and heads of pairs have an even width")
     }
 

@@ -489,7 +489,8 @@ fn folders_that_are_no_model_are_named() {
         error()
     );
     set(|config| config["model_type"] = "qwen3_next".into());
-    let expected = "there is no model \"qwen3_next\" here; is qwen3 meant? There are llama, mistral";
+    let expected =
+        "there is no model \"qwen3_next\" here; is qwen3 meant? There are llama, mistral";
     assert!(error().contains(expected), "{}", error());
     set(|config| config["rope_scaling"] = serde_json::json!({"type": "longrope", "factor": 2.0}));
     assert!(error().contains("rope_type is \"longrope\""), "{}", error());

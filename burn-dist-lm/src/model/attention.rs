@@ -74,12 +74,7 @@ impl Attention {
     ///
     /// # Shapes
     /// Input and output: `[b, s, h * e]`, for any number of heads.
-    fn placed(
-        &self,
-        x_bsq: Tensor<3>,
-        norm: &Option<RmsNorm>,
-        positions: &Positions,
-    ) -> Tensor<3> {
+    fn placed(&self, x_bsq: Tensor<3>, norm: &Option<RmsNorm>, positions: &Positions) -> Tensor<3> {
         let [b, s, q] = x_bsq.dims();
         let e = self.head_dim;
         let x_bsq = match norm {

@@ -2,10 +2,12 @@ use burn::nn::{
     Embedding, EmbeddingConfig, Initializer, Linear, LinearConfig, RmsNorm, RmsNormConfig,
 };
 use burn::tensor::Device;
+use burn_dist::nn::mixture::{Capacity, MixtureConfig};
 use burn_dist::trainer::report::count_text;
 
 use super::{
-    Attention, Biases, Block, ConfigError, FeedForward, Llama, Options, RopeConfig, RopeScaling,
+    Attention, Biases, Block, ConfigError, Experts, FeedForward, Llama, Options, RopeConfig,
+    RopeScaling,
 };
 
 /// The most layers of a model: they are objects on the host before any tensor is one on a device. Published models have
@@ -60,6 +62,20 @@ impl LlamaConfig {
         self.num_kv_heads * self.head_dim()
     }
 
+    /// The experts of a layer. Every expert has a slot for each token, so that none is left out.
+    pub fn mixture(&self) -> Option<MixtureConfig> {
+        let experts = self.options.experts.as_ref()?;
+        Some(MixtureConfig {
+            width: self.dim,
+            hidden: experts.hidden_dim,
+            experts: experts.num,
+            top_k: experts.top_k,
+            capacity: Capacity::Dropless,
+            groups: 1,
+            shared: false,
+        })
+    }
+
     /// Number of parameters.
     pub fn num_params(&self) -> usize {
         let parts = self.parts().into_iter();
@@ -82,9 +98,27 @@ impl LlamaConfig {
             (2 * num_layers + 1, "norms", vec![dim]),
             (2 * num_layers, "attention wq, wo", vec![dim, q_dim]),
             (2 * num_layers, "attention wk, wv", vec![dim, kv_dim]),
-            (2 * num_layers, "ffn w1, w3", vec![dim, hidden_dim]),
-            (num_layers, "ffn w2", vec![hidden_dim, dim]),
         ];
+        match &self.options.experts {
+            None => parts.extend([
+                (2 * num_layers, "ffn w1, w3", vec![dim, hidden_dim]),
+                (num_layers, "ffn w2", vec![hidden_dim, dim]),
+            ]),
+            Some(experts) => {
+                let Experts {
+                    num, hidden_dim, ..
+                } = *experts;
+                parts.extend([
+                    (num_layers, "router", vec![dim, num]),
+                    (
+                        2 * num_layers,
+                        "experts gate, up",
+                        vec![num, dim, hidden_dim],
+                    ),
+                    (num_layers, "experts down", vec![num, hidden_dim, dim]),
+                ]);
+            }
+        }
         if self.options.head_norms {
             let of_heads = vec![self.head_dim()];
             parts.push((2 * num_layers, "norms of heads", of_heads));
@@ -157,12 +191,32 @@ impl LlamaConfig {
             ("the vocabulary", self.vocab, VOCAB_MAX),
         ];
         let Options {
-            head_dim, window, ..
+            head_dim,
+            window,
+            experts,
+            ..
         } = &self.options;
         let own_head = head_dim.map(|width| ("the width of a head", width, DIM_MAX));
         let keys = window.as_ref();
         let keys = keys.map(|window| ("the window of keys", window.keys, usize::MAX));
-        let sizes = sizes.into_iter().chain(own_head).chain(keys);
+        let of_experts = experts.as_ref().map(|experts| {
+            let all = experts.num.saturating_mul(experts.hidden_dim);
+            [
+                ("the number of experts", experts.num, HIDDEN_MAX),
+                (
+                    "the number of experts of a token",
+                    experts.top_k,
+                    experts.num,
+                ),
+                ("the width of all experts", all, HIDDEN_MAX),
+            ]
+        });
+        let of_experts = of_experts.into_iter().flatten();
+        let sizes = sizes
+            .into_iter()
+            .chain(own_head)
+            .chain(keys)
+            .chain(of_experts);
         for (what, found, limit) in sizes {
             match found {
                 0 => return Err(ConfigError::Zero { what }),
@@ -199,9 +253,9 @@ impl LlamaConfig {
             });
         }
         let (what, limit) = ("the width of all heads", HIDDEN_MAX);
-        match self.num_heads.saturating_mul(self.head_dim()) {
-            found if found > limit => return Err(ConfigError::TooLarge { what, found, limit }),
-            _ => {}
+        let found = self.num_heads.saturating_mul(self.head_dim());
+        if found > limit {
+            return Err(ConfigError::TooLarge { what, found, limit });
         }
         if !self.head_dim().is_multiple_of(2) {
             return Err(ConfigError::OddHead {
@@ -232,7 +286,10 @@ impl LlamaConfig {
         let norm = || norm_of(self.dim);
         let (q_dim, kv_dim, std) = (self.q_dim(), self.kv_dim(), self.init_std);
         let options = &self.options;
-        let (bias, output_bias) = (options.biases != Biases::None, options.biases == Biases::All);
+        let (bias, output_bias) = (
+            options.biases != Biases::None,
+            options.biases == Biases::All,
+        );
         let head_norm = || options.head_norms.then(|| norm_of(self.head_dim()));
         let layers = (0..self.num_layers)
             .map(|layer| {
@@ -253,11 +310,14 @@ impl LlamaConfig {
                         window: options.window_of(layer),
                     },
                     ffn_norm: norm(),
-                    feed_forward: FeedForward {
+                    feed_forward: options.experts.is_none().then(|| FeedForward {
                         w1: linear(self.dim, self.hidden_dim, self.init_std),
                         w2: linear(self.hidden_dim, self.dim, deep),
                         w3: linear(self.dim, self.hidden_dim, deep),
-                    },
+                    }),
+                    mixture: self
+                        .mixture()
+                        .map(|mixture| mixture.init(2 * self.num_layers, device)),
                 }
             })
             .collect();
@@ -434,8 +494,10 @@ mod tests {
             |config| config.options.head_dim.as_mut().unwrap(),
             |config| &mut config.options.window.as_mut().unwrap().keys,
         ];
-        let numbers: [fn(&mut LlamaConfig) -> &mut f64; 2] =
-            [|config| &mut config.norm_eps, |config| &mut config.rope.theta];
+        let numbers: [fn(&mut LlamaConfig) -> &mut f64; 2] = [
+            |config| &mut config.norm_eps,
+            |config| &mut config.rope.theta,
+        ];
         let refused = |config: &LlamaConfig| {
             matches!(
                 config.validate(),

@@ -23,7 +23,7 @@ pub(crate) use config::LAYERS_MAX;
 pub use config::LlamaConfig;
 pub use error::ConfigError;
 pub use feed_forward::FeedForward;
-pub use options::{Biases, Family, Options, Window};
+pub use options::{Biases, Experts, Family, Options, Window};
 pub use packed::Positions;
 pub use rope::{Rope, RopeConfig, RopeScaling};
 pub use size::Size;

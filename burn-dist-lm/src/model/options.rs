@@ -17,6 +17,10 @@ pub enum Family {
     Qwen3,
     /// SmolLM3: some layers without rotary positions.
     SmolLm3,
+    /// Mixtral: experts.
+    Mixtral,
+    /// The mixtures of Qwen3.
+    Qwen3Moe,
 }
 
 /// What the families of a decoder differ in. The default is Llama.
@@ -34,6 +38,19 @@ pub struct Options {
     pub window: Option<Window>,
     /// The layers without rotary positions.
     pub unturned: BTreeSet<usize>,
+    /// The experts that take the place of each feed-forward layer.
+    pub experts: Option<Experts>,
+}
+
+/// Feed-forward layers side by side, of which a router chooses some for each token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Experts {
+    /// How many there are.
+    pub num: usize,
+    /// How many a token is sent to.
+    pub top_k: usize,
+    /// The width inside each.
+    pub hidden_dim: usize,
 }
 
 /// Which products of attention have biases.
@@ -75,6 +92,7 @@ impl Options {
             head_norms,
             window,
             unturned,
+            experts,
         } = self;
         let layers = |layers: &BTreeSet<usize>| {
             let layers: Vec<String> = layers.iter().map(usize::to_string).collect();
@@ -99,6 +117,12 @@ impl Options {
             (
                 "layers without rotary positions",
                 (!unturned.is_empty()).then(|| layers(unturned)),
+            ),
+            (
+                "experts",
+                experts
+                    .as_ref()
+                    .map(|it| format!("{} of {}, of width {}", it.top_k, it.num, it.hidden_dim)),
             ),
         ];
         let facts = facts.into_iter();

@@ -147,7 +147,10 @@ impl RopeConfig {
 impl RopeScaling {
     /// Its numbers, each with its name and what it has to be above.
     pub(super) fn numbers(&self) -> Vec<(&'static str, f64, f64)> {
-        let (factor, length) = ("the factor of rotary scaling", "the original length of rotary scaling");
+        let (factor, length) = (
+            "the factor of rotary scaling",
+            "the original length of rotary scaling",
+        );
         match *self {
             Self::Linear { factor: by } => vec![(factor, by, 0.0)],
             Self::Dynamic {
@@ -174,7 +177,11 @@ impl RopeScaling {
                 original_max_position,
             } => vec![
                 (factor, by, 0.0),
-                ("the attention_factor of rotary scaling", attention_factor, 0.0),
+                (
+                    "the attention_factor of rotary scaling",
+                    attention_factor,
+                    0.0,
+                ),
                 ("the beta_slow of rotary scaling", beta_slow, 0.0),
                 ("the beta_fast of rotary scaling", beta_fast, beta_slow),
                 (length, original_max_position as f64, 0.0),
@@ -191,7 +198,10 @@ impl fmt::Display for RopeScaling {
             Self::Dynamic {
                 factor,
                 max_position,
-            } => write!(f, "up to {factor} by the length beyond {max_position} tokens"),
+            } => write!(
+                f,
+                "up to {factor} by the length beyond {max_position} tokens"
+            ),
             Self::Llama3 {
                 factor,
                 low_freq_factor,

@@ -100,4 +100,3 @@ impl Size {
 fn swiglu_hidden(dim: usize, multiple_of: usize) -> usize {
     (2 * 4 * dim / 3).next_multiple_of(multiple_of)
 }
-

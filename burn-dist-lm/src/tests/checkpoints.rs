@@ -18,7 +18,9 @@ use burn_dist::trainer::schedule::Schedule;
 use burn_dist::trainer::step::Recipe;
 use burn_dist::trainer::voice::in_one_line;
 
-use crate::model::{Biases, Llama, LlamaConfig, Options, RopeConfig, RopeScaling, Size, Window};
+use crate::model::{
+    Biases, Experts, Llama, LlamaConfig, Options, RopeConfig, RopeScaling, Size, Window,
+};
 use burn_dist::train::rng::Rng;
 use burn_dist::trainer::tokens::{Batch, RandomTokens};
 
@@ -141,6 +143,11 @@ fn another_model_is_named_by_what_differs() {
         keys: 8,
         layers: [0, 1].into(),
     };
+    let experts = Experts {
+        num: 4,
+        top_k: 2,
+        hidden_dim: 8,
+    };
     let with = |change: &dyn Fn(&mut Options)| {
         let mut other = config.clone();
         change(&mut other.options);
@@ -218,7 +225,10 @@ fn another_model_is_named_by_what_differs() {
             },
             "output the embedding instead of a matrix of its own",
         ),
-        (with(&|it| it.head_dim = Some(8)), "width of heads 8 instead of nothing"),
+        (
+            with(&|it| it.head_dim = Some(8)),
+            "width of heads 8 instead of nothing",
+        ),
         (
             with(&|it| it.biases = Biases::Inputs),
             "biases of queries, keys and values instead of nothing",
@@ -235,6 +245,10 @@ fn another_model_is_named_by_what_differs() {
             with(&|it| it.unturned = [1].into()),
             "layers without rotary positions 1 instead of nothing",
         ),
+        (
+            with(&|it| it.experts = Some(experts.clone())),
+            "experts 2 of 4, of width 8 instead of nothing",
+        ),
     ];
     let all = with(&|it| {
         let family = it.family;
@@ -245,13 +259,19 @@ fn another_model_is_named_by_what_differs() {
             head_norms: true,
             window: Some(window.clone()),
             unturned: [1].into(),
+            experts: Some(experts.clone()),
         };
     });
     assert_eq!(others.len(), all.facts().len());
     // What it was begun with, and is not there.
     let begun_with_all = Described::new::<Llama>("tiny", &all);
     let error = begun_with_all.check(&begun, Llama::WORDS).unwrap_err();
-    assert!(error.to_string().contains("width of heads nothing instead of 8"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains("width of heads nothing instead of 8"),
+        "{error}"
+    );
     for (other, expected) in others {
         let error = begun
             .check(&Described::new::<Llama>("S", &other), Llama::WORDS)

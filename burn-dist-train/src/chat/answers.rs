@@ -47,7 +47,10 @@ impl Template {
             };
         }
         let mut spans = Vec::with_capacity(answers.len());
-        let mut left = whole.len().saturating_mul(TIMES_MAX).saturating_add(BYTES_MAX);
+        let mut left = whole
+            .len()
+            .saturating_mul(TIMES_MAX)
+            .saturating_add(BYTES_MAX);
         for message in &answers {
             let with = match message + 1 == num {
                 true => whole.clone(),

@@ -31,7 +31,9 @@ fn raise(message: String) -> Result<Value, Error> {
 /// `json.dumps` of Python, with its options.
 fn to_json(value: &Value, options: Kwargs) -> Result<Value, Error> {
     let style = Style {
-        ascii: options.get::<Option<bool>>("ensure_ascii")?.unwrap_or(false),
+        ascii: options
+            .get::<Option<bool>>("ensure_ascii")?
+            .unwrap_or(false),
         indent: options.get("indent")?,
         separators: options.get("separators")?,
         sort: options.get::<Option<bool>>("sort_keys")?.unwrap_or(false),
@@ -58,11 +60,27 @@ impl Default for Day {
 }
 
 const MONTHS: [&str; 12] = [
-    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October",
-    "November", "December",
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
 ];
 const WEEKDAYS: [&str; 7] = [
-    "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday",
+    "Monday",
+    "Tuesday",
+    "Wednesday",
+    "Thursday",
+    "Friday",
+    "Saturday",
+    "Sunday",
 ];
 
 impl Day {

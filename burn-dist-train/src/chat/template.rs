@@ -95,7 +95,10 @@ impl Template {
         let tokens = self.tokens.iter();
         let tokens = tokens.map(|(name, token)| (name.as_str(), Value::from(token.as_str())));
         let own = [
-            ("messages", Value::from(conversation.messages[..num].to_vec())),
+            (
+                "messages",
+                Value::from(conversation.messages[..num].to_vec()),
+            ),
             ("tools", Value::from(())),
             ("documents", Value::from(())),
             ("add_generation_prompt", Value::from(add_generation_prompt)),
@@ -127,7 +130,9 @@ fn with_filters(source: &str) -> (String, bool) {
         let inside = after.trim_start_matches(['-', '+']);
         let open = &after[..after.len() - inside.len()];
         let word = inside.trim_start();
-        let end = word.find(|it: char| !it.is_ascii_alphabetic()).unwrap_or(word.len());
+        let end = word
+            .find(|it: char| !it.is_ascii_alphabetic())
+            .unwrap_or(word.len());
         let tail = word[end..].trim_start();
         let is_whole = tail.trim_start_matches(['-', '+']).starts_with("%}");
         let written = match &word[..end] {

@@ -25,25 +25,45 @@ fn blocks_take_no_lines_and_python_has_its_methods() {
     assert_eq!(prompt(source).unwrap(), "<s>[USER]\ntext!");
     let source = "{% for name, value in messages[0].items() %}{{ name }}={{ value }};{% endfor %}";
     assert_eq!(prompt(source).unwrap(), "role=user;content=text 0;");
-    assert_eq!(prompt("{{ messages[0].get('name', 'none') }}").unwrap(), "none");
-    assert_eq!(prompt("{{ tools is none }}{{ add_generation_prompt }}").unwrap(), "TrueTrue");
+    assert_eq!(
+        prompt("{{ messages[0].get('name', 'none') }}").unwrap(),
+        "none"
+    );
+    assert_eq!(
+        prompt("{{ tools is none }}{{ add_generation_prompt }}").unwrap(),
+        "TrueTrue"
+    );
 }
 
 /// Each as `json.dumps` of Python 3 writes it.
 #[test]
 fn json_is_that_of_python() {
     for (value, expected) in [
-        ("{'b': 1, 'a': [true, none, 1.0, 0.1]}", r#"{"b": 1, "a": [true, null, 1.0, 0.1]}"#),
-        ("['<é&\\n\\t\"\\\\>', 1e16, 1.5e-7, -0.0]", r#"["<é&\n\t\"\\>", 1e+16, 1.5e-07, -0.0]"#),
+        (
+            "{'b': 1, 'a': [true, none, 1.0, 0.1]}",
+            r#"{"b": 1, "a": [true, null, 1.0, 0.1]}"#,
+        ),
+        (
+            "['<é&\\n\\t\"\\\\>', 1e16, 1.5e-7, -0.0]",
+            r#"["<é&\n\t\"\\>", 1e+16, 1.5e-07, -0.0]"#,
+        ),
         ("[]", "[]"),
         ("123456789012345678", "123456789012345678"),
     ] {
-        assert_eq!(prompt(&format!("{{{{ {value}|tojson }}}}")).unwrap(), expected);
+        assert_eq!(
+            prompt(&format!("{{{{ {value}|tojson }}}}")).unwrap(),
+            expected
+        );
     }
     let indented = prompt("{{ {'a': [1, {}], 'b': []}|tojson(indent=2) }}").unwrap();
-    assert_eq!(indented, "{\n  \"a\": [\n    1,\n    {}\n  ],\n  \"b\": []\n}");
+    assert_eq!(
+        indented,
+        "{\n  \"a\": [\n    1,\n    {}\n  ],\n  \"b\": []\n}"
+    );
     let options = "ensure_ascii=true, separators=[',', ':'], sort_keys=true";
-    let found = prompt(&format!("{{{{ {{'é': '\u{1F980}', 'a': 1}}|tojson({options}) }}}}"));
+    let found = prompt(&format!(
+        "{{{{ {{'é': '\u{1F980}', 'a': 1}}|tojson({options}) }}}}"
+    ));
     assert_eq!(found.unwrap(), r#"{"a":1,"\u00e9":"\ud83e\udd80"}"#);
     assert!(prompt("{{ 1|tojson(nothing=1) }}").is_err());
 }
@@ -58,14 +78,29 @@ fn a_day_is_written_as_python_writes_it() {
     let all = "%d %b %Y, %A %a %B %m %y %j %H:%M:%S %I %p %e %F %T %%";
     // datetime.utcfromtimestamp(seconds).strftime(...)
     for (seconds, expected) in [
-        (0, "01 Jan 1970, Thursday Thu January 01 70 001 00:00:00 12 AM  1 1970-01-01 00:00:00 %"),
-        (1_709_251_199, "29 Feb 2024, Thursday Thu February 02 24 060 23:59:59 11 PM 29 2024-02-29 23:59:59 %"),
-        (4_102_488_000, "01 Jan 2100, Friday Fri January 01 00 001 12:00:00 12 PM  1 2100-01-01 12:00:00 %"),
-        (1_798_761_599, "31 Dec 2026, Thursday Thu December 12 26 365 23:59:59 11 PM 31 2026-12-31 23:59:59 %"),
+        (
+            0,
+            "01 Jan 1970, Thursday Thu January 01 70 001 00:00:00 12 AM  1 1970-01-01 00:00:00 %",
+        ),
+        (
+            1_709_251_199,
+            "29 Feb 2024, Thursday Thu February 02 24 060 23:59:59 11 PM 29 2024-02-29 23:59:59 %",
+        ),
+        (
+            4_102_488_000,
+            "01 Jan 2100, Friday Fri January 01 00 001 12:00:00 12 PM  1 2100-01-01 12:00:00 %",
+        ),
+        (
+            1_798_761_599,
+            "31 Dec 2026, Thursday Thu December 12 26 365 23:59:59 11 PM 31 2026-12-31 23:59:59 %",
+        ),
     ] {
         assert_eq!(written(seconds, all), expected);
     }
-    assert_eq!(prompt("{{ strftime_now('%d %b %Y') }}").unwrap(), "26 Jul 2024");
+    assert_eq!(
+        prompt("{{ strftime_now('%d %b %Y') }}").unwrap(),
+        "26 Jul 2024"
+    );
     let error = prompt("{{ strftime_now('%Q') }}").unwrap_err().to_string();
     assert!(error.contains("strftime_now has no %Q"), "{error}");
 }
@@ -84,7 +119,10 @@ fn templates_that_fail_or_go_on_are_named() {
         "{{ 'x' * 99999999 }}",
     ] {
         let found = prompt(endless).unwrap_err();
-        assert!(matches!(found, ChatError::Endless { .. }), "{endless}: {found}");
+        assert!(
+            matches!(found, ChatError::Endless { .. }),
+            "{endless}: {found}"
+        );
     }
     let recursive = "{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}";
     assert!(prompt(recursive).is_err());
@@ -101,8 +139,16 @@ fn answers_are_marked_or_found_by_what_they_add() {
     for (source, is_marked) in [(marked, true), (plain, false)] {
         let rendered = template(source).with_answers(&talk).unwrap();
         assert_eq!(rendered.is_marked, is_marked);
-        let answers = rendered.answers.iter().map(|range| &rendered.text[range.clone()]);
-        assert_eq!(answers.collect::<Vec<_>>(), ["text 2;", "text 4;"], "{}", rendered.text);
+        let answers = rendered
+            .answers
+            .iter()
+            .map(|range| &rendered.text[range.clone()]);
+        assert_eq!(
+            answers.collect::<Vec<_>>(),
+            ["text 2;", "text 4;"],
+            "{}",
+            rendered.text
+        );
         let none = template(source).with_answers(&chat(&["user"])).unwrap_err();
         assert!(matches!(none, ChatError::NoAnswer), "{none}");
     }
@@ -112,14 +158,19 @@ fn answers_are_marked_or_found_by_what_they_add() {
     assert!(matches!(error, ChatError::Prefix { message: 3 }), "{error}");
     let many = chat(&["assistant"; 2000]);
     let error = template(plain).with_answers(&many).unwrap_err();
-    assert!(matches!(error, ChatError::TooMany { answers: 2000 }), "{error}");
+    assert!(
+        matches!(error, ChatError::TooMany { answers: 2000 }),
+        "{error}"
+    );
 }
 
 #[test]
 fn messages_are_read_as_the_library_reads_them() {
     let read = |json: &str| {
         let conversation = Conversation::parse(json).unwrap();
-        template("{{ messages|tojson }}").prompt(&conversation).unwrap()
+        template("{{ messages|tojson }}")
+            .prompt(&conversation)
+            .unwrap()
     };
     let plain = r#"[{"role": "user", "z": 1, "content": "a", "b": {"d": 1, "c": null}}]"#;
     assert_eq!(read(plain), plain);
@@ -131,10 +182,21 @@ fn messages_are_read_as_the_library_reads_them() {
         read(r#"[{"role":"assistant","content":"a","reasoning":"r"}]"#),
         r#"[{"thinking": "r", "role": "assistant", "content": "a", "reasoning": "r", "reasoning_content": "r"}]"#
     );
-    for wrong in ["{}", "[1]", "[{\"content\": \"a\"}]", "[{\"role\": 1}]", "[", "\"a\""] {
+    for wrong in [
+        "{}",
+        "[1]",
+        "[{\"content\": \"a\"}]",
+        "[{\"role\": 1}]",
+        "[",
+        "\"a\"",
+    ] {
         let error = Conversation::parse(wrong).unwrap_err();
-        assert!(matches!(error, ChatError::Conversation(_)), "{wrong}: {error}");
+        assert!(
+            matches!(error, ChatError::Conversation(_)),
+            "{wrong}: {error}"
+        );
     }
-    let error = Conversation::parse("[{\"role\": \"user\", \"content\": \"\\ufdd0\"}]").unwrap_err();
+    let error =
+        Conversation::parse("[{\"role\": \"user\", \"content\": \"\\ufdd0\"}]").unwrap_err();
     assert!(matches!(error, ChatError::Mark('\u{FDD0}')), "{error}");
 }

@@ -69,7 +69,9 @@ pub enum DataFileError {
         reason: String,
     },
     /// Fields that do not go together.
-    #[error("give text=FIELD, or prompt=FIELD and response=FIELD, or messages=FIELD, or none of them")]
+    #[error(
+        "give text=FIELD, or prompt=FIELD and response=FIELD, or messages=FIELD, or none of them"
+    )]
     Fields,
 }
 

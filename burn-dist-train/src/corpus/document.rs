@@ -70,7 +70,9 @@ impl Encoded {
     /// Returns whether an id is to be learnt.
     pub(super) fn learns(&self, index: usize) -> bool {
         let next = self.learn.partition_point(|range| range.end <= index);
-        self.learn.get(next).is_some_and(|range| range.start <= index)
+        self.learn
+            .get(next)
+            .is_some_and(|range| range.start <= index)
     }
 }
 

@@ -2,8 +2,8 @@
 
 use tokenizers::Encoding;
 
-use super::{Dialogue, TOKENIZERS, Text, Tokens};
 use super::error::TokenizerError;
+use super::{Dialogue, TOKENIZERS, Text, Tokens};
 use crate::chat::{ASSISTANT, ChatError, Conversation, Day, Template, USER};
 use crate::corpus::Encoded;
 use crate::files::caught;
@@ -97,7 +97,9 @@ impl Text {
             let mut to = offsets.partition_point(|(start, _)| *start < answer.end);
             if !rendered.is_marked {
                 // What a template writes after the end is none of the answer.
-                let end = ids[from..to.max(from)].iter().rposition(|id| self.is_end(*id));
+                let end = ids[from..to.max(from)]
+                    .iter()
+                    .rposition(|id| self.is_end(*id));
                 to = end.map_or(to, |end| from + end + 1);
             }
             if from < to {

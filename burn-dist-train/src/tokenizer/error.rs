@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use crate::chat::ChatError;
 use super::declared::{ENDS, TOKENIZER_CONFIG};
+use crate::chat::ChatError;
 use crate::files::{JsonError, shown};
 
 /// A tokenizer that cannot be made, read or used.

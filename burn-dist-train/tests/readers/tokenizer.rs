@@ -76,7 +76,10 @@ fn templates() -> Vec<(&'static str, Content)> {
         ("nested", text(nested)),
         ("brackets", text(format!("{{{{ {}", "[".repeat(1 << 20)))),
         ("doubled", text(doubled.to_string())),
-        ("loops", text("{% for a in range(90000) %}".repeat(8) + &"{% endfor %}".repeat(8))),
+        (
+            "loops",
+            text("{% for a in range(90000) %}".repeat(8) + &"{% endfor %}".repeat(8)),
+        ),
         ("long", text("{{ messages }}".repeat(100_000))),
     ]);
     all

@@ -194,7 +194,9 @@ pub fn save(
             if written_as(member, value.dtype(), export)? != dtype {
                 return Err(StateError::Unsaved {
                     name: member.clone(),
-                    reason: format!("it is of another type than {first}, and one parameter holds both"),
+                    reason: format!(
+                        "it is of another type than {first}, and one parameter holds both"
+                    ),
                 });
             }
             if form == Form::Stacked {

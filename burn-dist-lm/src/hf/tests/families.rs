@@ -15,7 +15,7 @@ use crate::model::{Llama, LlamaConfig};
 use burn_dist::train::rng::Rng;
 
 /// Each with a mesh on which its options are split.
-const CASES: [(&str, &str); 9] = [
+const CASES: [(&str, &str); 11] = [
     ("llama", "fsdp=2,tp=2"),
     ("llama-tied-llama3", "tp=2"),
     ("llama-linear", "fsdp=2"),
@@ -25,6 +25,8 @@ const CASES: [(&str, &str); 9] = [
     ("qwen2-window", "fsdp=2,tp=2"),
     ("qwen3-yarn", "fsdp=2,tp=2"),
     ("smollm3", "fsdp=2,tp=2"),
+    ("mixtral", "fsdp=2,ep=2"),
+    ("qwen3-moe", "ep=2,tp=2"),
 ];
 
 /// Logits may differ by so much.
@@ -54,7 +56,10 @@ impl Expected {
         let ints = |name| words(name).into_iter().map(i32::from_le_bytes);
         Self {
             tokens: ints("tokens").collect(),
-            logits: words("logits").into_iter().map(f32::from_le_bytes).collect(),
+            logits: words("logits")
+                .into_iter()
+                .map(f32::from_le_bytes)
+                .collect(),
             greedy: ints("greedy").map(|id| id as u32).collect(),
         }
     }
@@ -84,7 +89,8 @@ fn logits_are_those_of_the_library_on_every_mesh() {
             assert_eq!(expected.logits.len(), seq * config.vocab);
             // Twice, so that rows are split too.
             let rows = expected.tokens.repeat(2);
-            let tokens = Tensor::<2, Int>::from_data(TensorData::new(rows, [2, seq]), mesh.device());
+            let tokens =
+                Tensor::<2, Int>::from_data(TensorData::new(rows, [2, seq]), mesh.device());
             let logits = model.forward(tokens).into_data();
             let logits: Vec<f32> = logits.iter::<f32>().collect();
             for logits in logits.chunks(seq * config.vocab) {
@@ -134,7 +140,10 @@ fn every_family_leaves_as_it_came() {
         let made = tempfile::tempdir().unwrap();
         save_to_on(made.path(), &model, &config, None, mesh.device()).unwrap();
         assert_eq!(read_config(made.path()).unwrap(), config, "{case}");
-        assert_eq!(json(made.path())["architectures"], json(&from)["architectures"]);
+        assert_eq!(
+            json(made.path())["architectures"],
+            json(&from)["architectures"]
+        );
     }
 }
 
@@ -142,16 +151,32 @@ fn every_family_leaves_as_it_came() {
 #[test]
 fn tensors_of_another_family_are_named() {
     for (case, model_type, expected) in [
-        ("qwen2-window", "llama", "unexpected model.layers.1.self_attn.k_proj.bias, shape [8]"),
-        ("llama", "qwen2", "missing model.layers.0.self_attn.q_proj.bias, shape [16]"),
-        ("qwen3-yarn", "mistral", "unexpected model.layers.0.self_attn.q_norm.weight, shape [8]"),
+        (
+            "qwen2-window",
+            "llama",
+            "unexpected model.layers.1.self_attn.k_proj.bias, shape [8]",
+        ),
+        (
+            "llama",
+            "qwen2",
+            "missing model.layers.0.self_attn.q_proj.bias, shape [16]",
+        ),
+        (
+            "qwen3-yarn",
+            "mistral",
+            "unexpected model.layers.0.self_attn.q_norm.weight, shape [8]",
+        ),
     ] {
         let (from, dir) = (folder(case), tempfile::tempdir().unwrap());
         let config = std::fs::read(from.join("config.json")).unwrap();
         let mut config: serde_json::Value = serde_json::from_slice(&config).unwrap();
         config["model_type"] = model_type.into();
         std::fs::write(dir.path().join("config.json"), config.to_string()).unwrap();
-        std::fs::copy(from.join("model.safetensors"), dir.path().join("model.safetensors")).unwrap();
+        std::fs::copy(
+            from.join("model.safetensors"),
+            dir.path().join("model.safetensors"),
+        )
+        .unwrap();
         let error = super::load_from(dir.path()).unwrap_err().to_string();
         assert!(error.contains(expected), "{case}: {error}");
     }

@@ -24,9 +24,11 @@ fn hash(encoded: &Encoded) -> String {
     let ids = encoded.ids.iter().flat_map(|id| id.to_le_bytes());
     let learn = |index| encoded.learn.iter().any(|range| range.contains(&index));
     let mask = (0..encoded.ids.len()).map(|index| u8::from(learn(index)));
-    let hash = ids.chain(mask).fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3)
-    });
+    let hash = ids
+        .chain(mask)
+        .fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3)
+        });
     format!("{hash:016x}")
 }
 
@@ -56,12 +58,20 @@ fn ids_and_answers_are_those_of_the_library() {
             };
             num += 1;
             if found != expected {
-                wrong.push(format!("{name}, conversation {}: {found}, not {expected}", number + 1));
+                wrong.push(format!(
+                    "{name}, conversation {}: {found}, not {expected}",
+                    number + 1
+                ));
             }
         }
     }
     assert_eq!(num, 13 * 200);
-    assert!(wrong.is_empty(), "{} of {num}:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} of {num}:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }
 
 const PLAIN: &str = "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n\
@@ -85,7 +95,10 @@ fn an_answer_is_learnt_with_its_end() {
     assert_eq!(read(&encoded.ids[learn.end..]), "\n");
     let asked = text.encode_prompt("a b", text.asking()).unwrap();
     assert_eq!(asked, encoded.ids[..learn.start]);
-    assert!(text.description().ends_with("dialogues are in the form of its chat template"));
+    assert!(
+        text.description()
+            .ends_with("dialogues are in the form of its chat template")
+    );
 }
 
 #[test]
@@ -108,10 +121,15 @@ fn a_template_in_which_no_answer_ends_is_not_what_pairs_are_taught_in() {
     };
     let broken = Text::new(tokenizer(&tokens), &broken).unwrap();
     assert!(broken.encode_text("a").is_ok());
-    let error = broken.encode_prompt("a", Wrap::Chat).unwrap_err().to_string();
+    let error = broken
+        .encode_prompt("a", Wrap::Chat)
+        .unwrap_err()
+        .to_string();
     assert!(error.starts_with("the chat template failed: "), "{error}");
     let none = Text::new(tokenizer(&tokens), &declared(&[257], "</s>")).unwrap();
-    let error = none.encode_messages(r#"[{"role":"assistant","content":"a"}]"#).unwrap_err();
+    let error = none
+        .encode_messages(r#"[{"role":"assistant","content":"a"}]"#)
+        .unwrap_err();
     assert!(matches!(error, TokenizerError::NoChat), "{error}");
 }
 
