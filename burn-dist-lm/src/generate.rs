@@ -51,9 +51,9 @@ pub fn answer(
             .map(|prompt| text.encode_prompt(prompt, wrap))
             .collect::<Result<_, _>>()?;
         let is_end = |id: u32| text.is_end(id);
-        let ends = (text.end(), &is_end);
-        let draws = (&mut rng, &mut |_: usize, _: &[u32]| Ok(()));
-        for ids in decode(model, rows, ends, decoding, draws, device)? {
+        let ends: (u32, &dyn Fn(u32) -> bool) = (text.end(), &is_end);
+        let told = &mut |_: usize, _: &[u32]| Ok(());
+        for ids in decode(model, rows, ends, decoding, (&mut rng, told), device)? {
             answers.push(match wrap {
                 // Its first space is part of the text.
                 Wrap::Nothing => text.decode_exactly(&ids)?,

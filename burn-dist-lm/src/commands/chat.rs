@@ -66,7 +66,7 @@ pub(super) fn talk(
             }
             Ok(())
         };
-        let ends = (text.end(), &|id: u32| text.is_end(id));
+        let ends: (u32, &dyn Fn(u32) -> bool) = (text.end(), &|id| text.is_end(id));
         let made = decode(model, rows, ends, decoding, (&mut rng, &mut show), device)?;
         let whole = text.decode_exactly(&made[0])?;
         say!("{}", whole.strip_prefix(&answer).unwrap_or_default());

@@ -244,7 +244,7 @@ proptest! {
         for (source, learnt) in all.iter().zip(learnt) {
             let documents = source.documents(1000).unwrap().map(|document| document.unwrap().1);
             let expected: usize = documents.map(|document| match document {
-                Document::Text(text) => text.len(),
+                Document::Text(text) | Document::Chat(text) => text.len(),
                 Document::Pair { response, .. } => response.len() + 1,
             }).sum();
             prop_assert_eq!(learnt, expected);
@@ -583,7 +583,7 @@ fn a_sample_is_of_all_parts_of_a_source() {
         let sample = source.sample(bytes, 1000).unwrap();
         let number = |document: &Document| match document {
             Document::Text(text) => text.parse().unwrap(),
-            Document::Pair { .. } => unreachable!("it is text"),
+            Document::Pair { .. } | Document::Chat(_) => unreachable!("it is text"),
         };
         sample.iter().map(number).collect()
     };

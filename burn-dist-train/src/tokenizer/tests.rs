@@ -134,7 +134,7 @@ fn a_prompt_is_what_the_model_reads_unless_it_is_to_be_wrapped() {
     for text in [&base, &instruct] {
         let taught = text.encode_example(&example).unwrap();
         let asked = text.encode_prompt("a", text.asking()).unwrap();
-        assert_eq!(taught.ids[..taught.learn_from], asked);
+        assert_eq!(taught.ids[..taught.learn[0].start], asked);
     }
 }
 

@@ -115,9 +115,17 @@ fn greedy_text_is_that_of_the_library() {
             max_new_tokens: expected.greedy.len(),
             seed: 0,
         };
-        let ends = (1, &|id: u32| id == 1);
-        let draws = (&mut Rng::new(0, 0), &mut |_: usize, _: &[u32]| Ok(()));
-        let found = decode(&model, vec![prompt], ends, &decoding, draws, mesh.device());
+        let ends: (u32, &dyn Fn(u32) -> bool) = (1, &|id| id == 1);
+        let mut rng = Rng::new(0, 0);
+        let (rows, told) = (vec![prompt], &mut |_: usize, _: &[u32]| Ok(()));
+        let found = decode(
+            &model,
+            rows,
+            ends,
+            &decoding,
+            (&mut rng, told),
+            mesh.device(),
+        );
         assert_eq!(found.unwrap(), [expected.greedy], "{case}");
     }
 }

@@ -2,9 +2,9 @@ use std::fmt;
 
 use serde::Deserializer as _;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
-use serde_json::value::RawValue;
 
 use super::Reader;
+use super::json::Json;
 use super::lines::Lines;
 use crate::corpus::document::Document;
 use crate::corpus::error::CorpusError;
@@ -176,8 +176,8 @@ fn object(line: &str, names: [Option<&str>; 4]) -> Result<Found, String> {
                 let wanted = self.0.iter().position(|wanted| *wanted == Some(&name));
                 match wanted {
                     Some(MESSAGES) => {
-                        let json: &RawValue = map.next_value()?;
-                        found.values[MESSAGES] = Some(json.get().to_string());
+                        let Json(json) = map.next_value()?;
+                        found.values[MESSAGES] = Some(json);
                     }
                     Some(at) => found.values[at] = Some(map.next_value()?),
                     None => {
