@@ -532,7 +532,7 @@ mod tests {
             |factor| dynamic(factor, 8),
             |length| dynamic(2.0, length as usize),
             |factor| llama3(factor, 1.0, 4.0, 8),
-            |low| llama3(8.0, low, 4.0, 8),
+            |low| llama3(8.0, low, 8.0, 8),
             |high| llama3(8.0, 1.0, high, 8),
             |length| llama3(8.0, 1.0, 4.0, length as usize),
             |factor| yarn(factor, 1.1, 32.0, 8),
