@@ -115,7 +115,7 @@ impl Fields {
 impl fmt::Display for Fields {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Usual => f.write_str("text, or prompt and response, or messages"),
+            Self::Usual => f.write_str("text, or prompt and response"),
             Self::Dialogue => f.write_str("messages, or prompt and response"),
             Self::Messages(messages) => write!(f, "messages={messages}"),
             Self::Text(text) => write!(f, "text={text}"),
