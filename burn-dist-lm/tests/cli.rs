@@ -584,6 +584,11 @@ fn a_saved_model_answers_alike_on_every_mesh() {
         works(&[&asked, more].concat())
     };
     let alone = ask("1", &["--chat"]);
+    fails(
+        &["generate", "--model", text(&model)],
+        1,
+        &["give a --prompt, or --chat to talk"],
+    );
     // In the terminal, as it is made: the second message with the first in mind, the third without.
     let mut child = Command::new(env!("CARGO_BIN_EXE_burn-dist-lm"))
         .args([

@@ -144,7 +144,7 @@ pub struct GenerateArgs {
     #[arg(long, value_name = "DIR")]
     pub model: PathBuf,
     /// The text to go on with, or with --chat or --template, the question to answer; may be repeated.
-    #[arg(long, required_unless_present = "chat")]
+    #[arg(long)]
     pub prompt: Vec<String>,
     /// Ask as a user, in the form of the model's chat template; without one, of Llama 3's instruction-tuned models, or
     /// of those that finetune has made from scratch. Without a prompt, each line of standard input is a message.

@@ -1,6 +1,6 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use burn::module::Module;
 use burn_dist::explanation::Ask;
 use burn_dist::train::chat::Day;
@@ -45,6 +45,9 @@ pub(super) fn run(args: &GenerateArgs) -> anyhow::Result<End> {
     }
 
     let talks = prompts.is_empty();
+    if talks && !args.chat {
+        bail!("there is nothing to go on with: give a --prompt, or --chat to talk");
+    }
     if talks {
         // A conversation grows; it is planned as far as its first answer.
         lens.push(text.encode_prompt("", wrap)?.len() + args.max_new_tokens);

@@ -559,12 +559,12 @@ mod tests {
         let largest = LlamaConfig {
             dim: DIM_MAX,
             num_layers: LAYERS_MAX,
-            num_heads: 1,
-            num_kv_heads: 1,
+            num_heads: HIDDEN_MAX / DIM_MAX,
+            num_kv_heads: HIDDEN_MAX / DIM_MAX,
             hidden_dim: HIDDEN_MAX,
             vocab: VOCAB_MAX,
             options: Options {
-                head_dim: Some(HIDDEN_MAX),
+                head_dim: Some(DIM_MAX),
                 ..Options::default()
             },
             ..base
