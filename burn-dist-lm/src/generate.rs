@@ -52,8 +52,8 @@ pub fn answer(
             .collect::<Result<_, _>>()?;
         let is_end = |id: u32| text.is_end(id);
         let ends: (u32, &dyn Fn(u32) -> bool) = (text.end(), &is_end);
-        let told = &mut |_: usize, _: &[u32]| Ok(());
-        for ids in decode(model, rows, ends, decoding, (&mut rng, told), device)? {
+        let on_ids = &mut |_: usize, _: &[u32]| Ok(());
+        for ids in decode(model, rows, ends, decoding, (&mut rng, on_ids), device)? {
             answers.push(match wrap {
                 // Its first space is part of the text.
                 Wrap::Nothing => text.decode_exactly(&ids)?,
@@ -71,8 +71,8 @@ pub fn extent(prompt_lens: &[usize], decoding: &Decoding) -> (usize, usize) {
     (prompt_lens.len().min(ROWS), seq)
 }
 
-/// Is told of each row that has a new id, with all new ones of it.
-pub(crate) type Told<'a> = &'a mut dyn FnMut(usize, &[u32]) -> anyhow::Result<()>;
+/// Is called for each row that has a new id, with all new ones of it.
+pub(crate) type OnIds<'a> = &'a mut dyn FnMut(usize, &[u32]) -> anyhow::Result<()>;
 
 /// Extends every row until an id that ends it; returns the new ids without that one.
 pub(crate) fn decode(
@@ -80,7 +80,7 @@ pub(crate) fn decode(
     mut rows: Vec<Vec<u32>>,
     (pad, is_end): (u32, &dyn Fn(u32) -> bool),
     decoding: &Decoding,
-    (rng, told): (&mut Rng, Told<'_>),
+    (rng, on_ids): (&mut Rng, OnIds<'_>),
     device: &Device,
 ) -> anyhow::Result<Vec<Vec<u32>>> {
     let prompt_lens: Vec<usize> = rows.iter().map(Vec::len).collect();
@@ -99,7 +99,7 @@ pub(crate) fn decode(
             *ended |= is_end(id);
             if !*ended {
                 row.push(id);
-                told(number, &row[prompt_lens[number]..])?;
+                on_ids(number, &row[prompt_lens[number]..])?;
             }
         }
         if ended.iter().all(|ended| *ended) {

@@ -1,5 +1,7 @@
 //! The program as its user meets it: what it says when it cannot go on, and what it leaves behind.
 
+#[path = "cli/chat.rs"]
+mod chat;
 #[path = "cli/convert.rs"]
 mod convert;
 #[path = "cli/evaluate.rs"]
@@ -12,9 +14,8 @@ mod guide;
 #[path = "cli/planned.rs"]
 mod planned;
 
-use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
 one_thread::one_thread!();
 
@@ -584,35 +585,7 @@ fn a_saved_model_answers_alike_on_every_mesh() {
         works(&[&asked, more].concat())
     };
     let alone = ask("1", &["--chat"]);
-    fails(
-        &["generate", "--model", text(&model)],
-        1,
-        &["give a --prompt, or --chat to talk"],
-    );
-    // In the terminal, as it is made: the second message with the first in mind, the third without.
-    let mut child = Command::new(env!("CARGO_BIN_EXE_burn-dist-lm"))
-        .args([
-            "generate",
-            "--model",
-            text(&model),
-            "--chat",
-            "--max-new-tokens",
-            "4",
-        ])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut stdin = child.stdin.take().unwrap();
-    let question = "What follows 7?\n";
-    write!(stdin, "{question}And 8?\n\n{question}").unwrap();
-    drop(stdin);
-    let output = child.wait_with_output().unwrap();
-    assert!(output.status.success());
-    let said = String::from_utf8(output.stdout).unwrap();
-    let said: Vec<&str> = said.lines().map(str::trim).collect();
-    assert_eq!(said.len(), 3, "{said:?}");
-    assert_eq!([said[0], said[2]], [alone.trim(); 2], "{said:?}");
+    chat::talks(text(&model), alone.trim());
     for mesh in ["fsdp=3", "tp=2", "fsdp=2,tp=2"] {
         assert_eq!(ask(mesh, &["--chat"]), alone, "{mesh}");
     }

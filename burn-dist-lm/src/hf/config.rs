@@ -266,7 +266,7 @@ impl HfConfig {
         Ok(config)
     }
 
-    /// What the family and the file say besides the sizes.
+    /// The options that the family and the file say besides the sizes.
     fn options(&self, path: &Path, written: &Written) -> Result<Options, FolderError> {
         // Beyond any model's, sizes are refused as soon as all are known.
         let layers = self.num_hidden_layers.0.min(LAYERS_MAX);
@@ -626,7 +626,7 @@ impl HfConfig {
 }
 
 impl HfRope {
-    /// What scores grow with, by a factor of lengths.
+    /// The factor of scores, by a factor of lengths.
     fn grown(&self, factor: f64) -> f64 {
         let grown = |by: f64| {
             if factor <= 1.0 {

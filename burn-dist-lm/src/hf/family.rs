@@ -36,7 +36,7 @@ pub(super) enum BiasRule {
     Never,
     /// `attention_bias` says it of all.
     Said,
-    /// Those of queries, keys and values have.
+    /// Products of queries, keys and values have.
     Inputs,
 }
 

@@ -42,7 +42,7 @@ pub struct LlamaConfig {
     pub init_std: f64,
     /// True if the embedding is also the output matrix. The named sizes have one of each.
     pub tied: bool,
-    /// What families differ in.
+    /// The options in which families differ.
     pub options: Options,
 }
 

@@ -1,4 +1,4 @@
-//! What the families of a decoder differ in.
+//! The options in which the families of a decoder differ.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -23,7 +23,7 @@ pub enum Family {
     Qwen3Moe,
 }
 
-/// What the families of a decoder differ in. The default is Llama.
+/// The options in which the families of a decoder differ. The default is Llama.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Options {
     /// The family in whose form the model is written.
@@ -59,9 +59,9 @@ pub enum Biases {
     /// None.
     #[default]
     None,
-    /// Those of queries, keys and values.
+    /// Products of queries, keys and values.
     Inputs,
-    /// These, and that of the output.
+    /// And that of the output.
     All,
 }
 

@@ -119,7 +119,7 @@ impl RopeConfig {
         }
     }
 
-    /// What queries and keys are multiplied with as they are turned.
+    /// The factor of queries and keys as they are turned.
     fn amplitude(&self) -> f64 {
         match self.scaling {
             Some(RopeScaling::Yarn {

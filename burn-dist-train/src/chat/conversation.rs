@@ -1,10 +1,10 @@
-//! What was said, message by message.
+//! The messages of a conversation.
 
 use minijinja::Value;
 use minijinja::value::ValueKind;
 
-use super::answers::MARKS;
 use super::error::ChatError;
+use super::marks::MARKS;
 
 /// The role of who asks.
 pub const USER: &str = "user";

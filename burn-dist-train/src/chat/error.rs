@@ -31,7 +31,7 @@ pub enum ChatError {
         /// The steps that it had.
         fuel: u64,
     },
-    /// What the template makes of a conversation does not begin with what it makes of its first messages.
+    /// The text of a conversation does not begin with that of its first messages.
     #[error(
         "which part of the text is message {message}, an answer, cannot be told: the chat template has no \
          {{% generation %}}, and writes earlier messages otherwise once others follow"

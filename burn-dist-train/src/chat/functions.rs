@@ -1,11 +1,11 @@
-//! What templates call that Jinja does not have, or has otherwise.
+//! Functions and filters of templates that Jinja does not have, or has otherwise.
 
 use minijinja::value::Kwargs;
 use minijinja::{Environment, Error, ErrorKind, Value};
 use minijinja_contrib::pycompat::unknown_method_callback;
 
+use super::marks::marked;
 use super::python_json::{Style, written};
-use super::template::marked;
 
 /// The filter round answers.
 pub(super) const GENERATION: &str = "burn_dist_generation";
@@ -19,7 +19,7 @@ pub(super) fn add(environment: &mut Environment<'static>, day: Day) {
     set_day(environment, day);
 }
 
-/// Tells a template a day.
+/// Sets the day of a template.
 pub(super) fn set_day(environment: &mut Environment<'static>, day: Day) {
     environment.add_function("strftime_now", move |format: String| day.written(&format));
 }
@@ -42,7 +42,7 @@ fn to_json(value: &Value, options: Kwargs) -> Result<Value, Error> {
     written(value, &style).map(Value::from)
 }
 
-/// A day and the time of it, as a template is told it.
+/// A day and the time of it, for templates that ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Day {
     /// Seconds since the beginning of 1970.
@@ -50,7 +50,7 @@ pub struct Day {
 }
 
 impl Default for Day {
-    /// The 26th of July 2024, which templates of Llama 3 take where they are not told one: rows of data do not depend
+    /// The 26th of July 2024, which templates of Llama 3 take where they have no clock: rows of data do not depend
     /// on when they are made.
     fn default() -> Self {
         Self {

@@ -9,13 +9,14 @@ mod answers;
 mod conversation;
 mod error;
 mod functions;
+mod marks;
 mod python_json;
 mod template;
 #[cfg(test)]
 mod tests;
 
-pub use answers::Rendered;
 pub use conversation::{ASSISTANT, Conversation, USER};
 pub use error::ChatError;
 pub use functions::Day;
+pub use marks::Rendered;
 pub use template::Template;

@@ -9,7 +9,7 @@ pub(super) struct Style {
     pub(super) ascii: bool,
     /// Writes each item on a line of its own, so much further in.
     pub(super) indent: Option<usize>,
-    /// What stands between items, and between a key and its value.
+    /// The texts between items, and between a key and its value.
     pub(super) separators: Option<Vec<String>>,
     /// Sorts the keys of objects.
     pub(super) sort: bool,

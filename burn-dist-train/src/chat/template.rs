@@ -6,12 +6,12 @@ use std::sync::Arc;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, ErrorKind, Value};
 
-use super::answers::{MARKS, unmarked};
 use super::conversation::Conversation;
 use super::error::ChatError;
 use super::functions::{self, Day};
+use super::marks::unmarked;
 
-/// What the template is called in messages.
+/// The name of the template in messages.
 const NAME: &str = "chat_template";
 /// Steps that a template has, and more of them for each byte of the conversation. A step pays for 64 bytes, too.
 const FUEL: u64 = 250_000;
@@ -27,8 +27,8 @@ pub struct Template {
 }
 
 impl Template {
-    /// Compiles a template, with the special tokens by the names that a tokenizer has for them; `day` is what it is
-    /// told when it asks for the time.
+    /// Compiles a template, with the special tokens by the names that a tokenizer has for them; `day` is the
+    /// time, when it asks for it.
     ///
     /// # Errors
     /// [`ChatError::Template`].
@@ -54,7 +54,7 @@ impl Template {
         })
     }
 
-    /// Tells it another day.
+    /// Sets another day.
     pub fn set_day(&mut self, day: Day) {
         let mut environment = (*self.environment).clone();
         functions::set_day(&mut environment, day);
@@ -150,10 +150,4 @@ fn with_filters(source: &str) -> (String, bool) {
         }
     }
     (text + rest, has_marks)
-}
-
-/// Puts marks round a part of the text.
-pub(super) fn marked(part: &str) -> String {
-    let [before, after] = MARKS;
-    format!("{before}{part}{after}")
 }

@@ -13,7 +13,7 @@ fn chat(roles: &[&str]) -> Conversation {
     conversation
 }
 
-/// What a template makes of a question.
+/// Returns the text that a template makes of a question.
 fn prompt(source: &str) -> Result<String, ChatError> {
     template(source).prompt(&chat(&["user"]))
 }

@@ -2,44 +2,15 @@
 
 use tokenizers::Encoding;
 
+use super::dialogue::question;
 use super::error::TokenizerError;
-use super::{Dialogue, TOKENIZERS, Text, Tokens};
-use crate::chat::{ASSISTANT, ChatError, Conversation, Day, Template, USER};
+use super::{TOKENIZERS, Text};
+use crate::chat::{ASSISTANT, Conversation, Day, Template};
 use crate::corpus::Encoded;
 use crate::files::caught;
 
-/// The dialogues of models made here, as a template.
-const MARKS: &str = "\
-{%- for message in messages -%}
-  {%- if message.role == 'assistant' -%}
-    {{ '<|assistant|>' }}
-    {%- generation -%}{{ ' ' + message.content + '<|end|>' }}{%- endgeneration -%}
-  {%- else -%}
-    {{ '<|user|> ' + message.content }}
-  {%- endif -%}
-{%- endfor -%}
-{%- if add_generation_prompt -%}{{ '<|assistant|>' }}{%- endif -%}";
-
-/// Returns the chat template of a tokenizer, or why it cannot be used, and its source; none if there is none.
-pub(super) fn template(
-    declared: &Tokens,
-    dialogue: Dialogue,
-) -> Option<(Result<Template, ChatError>, String)> {
-    let own = (dialogue == Dialogue::Marks).then(|| MARKS.to_string());
-    let source = declared.chat_template.clone().or(own)?;
-    let template = Template::new(&source, declared.special.clone(), Day::default());
-    Some((template, source))
-}
-
-/// Returns the conversation in which a user asks this.
-pub(super) fn question(prompt: &str) -> Conversation {
-    let mut conversation = Conversation::default();
-    conversation.push(USER, prompt);
-    conversation
-}
-
 impl Text {
-    /// Has the chat template told this day.
+    /// Sets the day for a chat template that asks for it.
     #[must_use]
     pub fn on(mut self, day: Day) -> Self {
         if let Some((Ok(template), _)) = &mut self.chat {

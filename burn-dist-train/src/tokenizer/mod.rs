@@ -3,6 +3,7 @@
 
 mod chats;
 mod declared;
+mod dialogue;
 mod error;
 
 pub use declared::{CHAT_TEMPLATE, ENDS, Ends, Ids, TOKENIZER_CONFIG, Tokens};
@@ -211,7 +212,7 @@ impl Text {
             Some(false) => (Vec::new(), TOKENIZER_CONFIG),
             None => (before_a_text(&tokenizer).map_err(failed)?, "tokenizer.json"),
         };
-        let chat = chats::template(declared, dialogue);
+        let chat = dialogue::template(declared, dialogue == Dialogue::Marks);
         let mut text = Self {
             tokenizer,
             dialogue,
@@ -308,7 +309,7 @@ impl Text {
     /// [`TokenizerError::NoChat`]; [`TokenizerError::Chat`]; [`TokenizerError::Use`].
     pub fn encode_prompt(&self, prompt: &str, wrap: Wrap<'_>) -> Result<Vec<u32>, TokenizerError> {
         if wrap == Wrap::Chat && self.chat.is_some() && self.dialogue != Dialogue::Marks {
-            return self.encode_asked(&chats::question(prompt));
+            return self.encode_asked(&dialogue::question(prompt));
         }
         let ids = self.ids(&match (wrap, self.dialogue) {
             (Wrap::Nothing, _) => format!("{}{prompt}", self.space()),
@@ -337,7 +338,7 @@ impl Text {
 
     fn encode_pair(&self, prompt: &str, response: &str) -> Result<Encoded, TokenizerError> {
         if self.dialogue == Dialogue::Template {
-            let mut conversation = chats::question(prompt);
+            let mut conversation = dialogue::question(prompt);
             conversation.push(ASSISTANT_ROLE, response);
             return self.encode_conversation(&conversation);
         }

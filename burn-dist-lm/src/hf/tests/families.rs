@@ -37,7 +37,7 @@ fn folder(case: &str) -> PathBuf {
     goldens.join(case)
 }
 
-/// What the library makes of a folder.
+/// The results of the library on a folder.
 struct Expected {
     tokens: Vec<i32>,
     logits: Vec<f32>,
