@@ -32,11 +32,11 @@ impl Pattern {
         is_match.then(|| self.0.iter().zip(names).filter_map(gap).collect())
     }
 
-    /// Returns the path that has `gaps` in its gaps.
+    /// Returns the path that has `gaps` in its gaps; those for which there are none stay.
     pub(super) fn fill(&self, gaps: &[&str]) -> String {
         let mut gaps = gaps.iter();
         let names = self.0.iter().map(|name| match name == GAP {
-            true => gaps.next().copied().unwrap_or_default(),
+            true => gaps.next().copied().unwrap_or(GAP),
             false => name,
         });
         names.collect::<Vec<_>>().join(".")

@@ -144,10 +144,10 @@ pub struct GenerateArgs {
     #[arg(long, value_name = "DIR")]
     pub model: PathBuf,
     /// The text to go on with, or with --chat or --template, the question to answer; may be repeated.
-    #[arg(long, required = true)]
+    #[arg(long)]
     pub prompt: Vec<String>,
-    /// Ask as a user, in the form in which the model was taught to answer: of Llama 3's instruction-tuned models, or of
-    /// those that finetune has made from scratch.
+    /// Ask as a user, in the form of the model's chat template; without one, of Llama 3's instruction-tuned models, or
+    /// of those that finetune has made from scratch. Without a prompt, each line of standard input is a message.
     #[arg(long)]
     pub chat: bool,
     /// Put the prompt into this text, in place of {prompt}; without a text, into "Question: {prompt}\nAnswer:", by

@@ -106,8 +106,8 @@ fn finetune(
         .filter(|left| left.phase == FINETUNE)
         .cloned();
     let (job, data) = (session.job, &args.training.data);
-    let files = sources(&data.data, &Fields::pair())?;
-    let validate = sources(&data.validate, &Fields::pair())?;
+    let files = sources(&data.data, &Fields::Dialogue)?;
+    let validate = sources(&data.validate, &Fields::Dialogue)?;
     let lessons = lessons(args, files, session.mesh.processes())?;
     let text = texts::text(job, true, || lessons.texts())?;
     let device = &session.mesh.inference_device();

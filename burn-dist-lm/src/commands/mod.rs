@@ -1,5 +1,6 @@
 //! The commands.
 
+mod chat;
 mod evaluate;
 mod finetune;
 mod generate;

@@ -1,6 +1,7 @@
-//! A Llama-3-style decoder in plain Burn style: nothing in this folder knows of ranks or meshes.
+//! A decoder in plain Burn style: nothing in this folder knows of ranks or meshes.
 //!
-//! RMSNorm, rotary positions, grouped-query attention, SwiGLU; no biases.
+//! RMSNorm, rotary positions, grouped-query attention and SwiGLU, as Llama has them; [`Options`] are what other families
+//! do otherwise.
 //!
 //! Shape letters: `b` batch, `s` sequence, `t` tokens (`b * s`), `d` model width, `h` query heads, `k` key/value heads,
 //! `n` query heads per key/value head, `e` head width, `f` feed-forward width, `v` vocabulary.
@@ -8,17 +9,24 @@
 mod attention;
 mod block;
 mod config;
+mod error;
 mod feed_forward;
+mod options;
 mod packed;
 mod rope;
+mod size;
 
 pub use attention::Attention;
 pub use block::Block;
 pub use burn_dist::trainer::tokens::Packed;
-pub use config::{ConfigError, LlamaConfig, Size};
+pub(crate) use config::LAYERS_MAX;
+pub use config::LlamaConfig;
+pub use error::ConfigError;
 pub use feed_forward::FeedForward;
+pub use options::{Biases, Experts, Family, Options, Window};
 pub use packed::Positions;
 pub use rope::{Rope, RopeConfig, RopeScaling};
+pub use size::Size;
 
 use burn::module::Module;
 use burn::nn::{Embedding, Linear, RmsNorm};
@@ -41,7 +49,7 @@ pub struct Llama {
     output: Option<Linear>,
     head_dim: usize,
     #[module(skip)]
-    rope: RopeConfig,
+    pub(crate) rope: RopeConfig,
 }
 
 impl Llama {

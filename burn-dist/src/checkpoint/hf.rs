@@ -122,8 +122,9 @@ fn read<M: Module>(
         .iter()
         .zip(named)
         .map(|(parameter, (key, form))| {
-            report
-                .fits(&key)
+            let mut members = form.members(&key, &parameter.shape).into_iter();
+            members
+                .all(|(name, ..)| report.fits(&name))
                 .then(|| parameter.want(key, form, reader.mesh))
         });
     let wants = wants.collect();
@@ -153,8 +154,11 @@ pub fn check(
 pub fn tensors(module: &impl Module, names: &Names) -> Result<Vec<Described>, StateError> {
     let parameters = parameters(module);
     let named = named(&parameters, names)?.into_iter().zip(&parameters);
-    let described = named.map(|((name, form), parameter)| {
-        Described::new(name, parameter.dtype, form.stored_shape(&parameter.shape))
+    let described = named.flat_map(|((name, form), parameter)| {
+        let members = form.members(&name, &parameter.shape).into_iter();
+        members.map(|(name, form, shape)| {
+            Described::new(name, parameter.dtype, form.stored_shape(&shape))
+        })
     });
     Ok(described.collect())
 }
@@ -177,10 +181,28 @@ pub fn save(
 ) -> Result<Option<NonFinite>, StateError> {
     let (on, _) = mesh_with_values(device)?;
     let mut parts = BTreeMap::new();
+    // Tensors that are part of a parameter, by the name of all of these.
+    let mut stacks: BTreeMap<String, String> = BTreeMap::new();
     for (path, value) in values(module) {
         let tensor = names.tensor(&path);
         let (name, form) = tensor.ok_or(StateError::Unnamed { path })?;
-        let dtype = written_as(&name, value.dtype(), export)?;
+        // Of several tensors, all are written alike.
+        let all = form.members(&name, &value.shape());
+        let first = all.first().map_or(&name, |(first, ..)| first);
+        let dtype = written_as(first, value.dtype(), export)?;
+        for (member, ..) in &all {
+            if written_as(member, value.dtype(), export)? != dtype {
+                return Err(StateError::Unsaved {
+                    name: member.clone(),
+                    reason: format!(
+                        "it is of another type than {first}, and one parameter holds both"
+                    ),
+                });
+            }
+            if form == Form::Stacked {
+                stacks.insert(member.clone(), name.clone());
+            }
+        }
         parts.insert(name, (form, dtype, value));
     }
     let each = parts.iter();
@@ -208,10 +230,12 @@ pub fn save(
             })?;
         }
         let half = export.float8.contains(&name).then_some(Half::Bits);
-        if let Some((form, dtype, value)) = parts.remove(&name) {
+        // The others of a stack follow its first.
+        let name = stacks.get(&name).unwrap_or(&name);
+        if let Some((form, dtype, value)) = parts.remove(name) {
             let part = (form, dtype, &value);
             let found = in_all(processes, "write", || {
-                read_and_write(writer.as_mut(), &name, part, half)
+                read_and_write(writer.as_mut(), name, part, half)
             })?;
             non_finite = NonFinite::sum([non_finite, found]);
         }
@@ -244,10 +268,16 @@ fn read_and_write(
     let Some(writer) = writer else {
         return Ok(None);
     };
-    let elements = Elements {
-        shape: &shape,
-        bytes: data.as_bytes(),
-        dtype: of_burn(data.dtype()),
-    };
-    write(writer, name, form, dtype, &elements, half)
+    let members = form.members(name, &shape);
+    let each = data.as_bytes().len() / members.len().max(1);
+    let mut found = Vec::with_capacity(members.len());
+    for (number, (name, form, shape)) in members.iter().enumerate() {
+        let elements = Elements {
+            shape,
+            bytes: &data.as_bytes()[number * each..][..each],
+            dtype: of_burn(data.dtype()),
+        };
+        found.push(write(writer, name, *form, dtype, &elements, half)?);
+    }
+    Ok(NonFinite::sum(found))
 }
