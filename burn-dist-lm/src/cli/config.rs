@@ -20,6 +20,18 @@ pub const SECTIONS: &[Section] = &[
             Key::of("size"),
             Key::named("folder", "model"),
             Key::of("save"),
+            Key::of("save-merged"),
+            Key::of("adapters"),
+        ],
+    ),
+    Section::new(
+        "lora",
+        "Low-rank adapters, trained in place of the weights",
+        &[
+            Key::named("rank", "lora-rank"),
+            Key::named("alpha", "lora-alpha"),
+            Key::named("dropout", "lora-dropout"),
+            Key::named("targets", "lora-targets"),
         ],
     ),
     MESH,
@@ -50,6 +62,8 @@ pub const SECTIONS: &[Section] = &[
     )
     .of_command("generate"),
     CONVERT,
+    // The rest of what `convert` is about.
+    Section::new("convert", "What is converted", &[Key::of("merge")]).of_command("convert"),
     EVALUATE,
     // The rest of what `evaluate` is about.
     Section::new(
@@ -135,6 +149,7 @@ mod tests {
             "accumulate-reduce" => &["step", "microbatch", "window"],
             "chart" => &["a b.svg"],
             "hardware" => &["a100", "h100", "h200"],
+            "lora-targets" => &["all-linear", "q_proj,v_proj", "layers.*.mlp.*"],
             "template" => &["{prompt} = \"?\"\n\tA: "],
             "after" => &["lower", "propagate"],
             "why" => &["%12", "s34"],

@@ -5,11 +5,12 @@ use burn_dist::train::rng::Rng;
 use burn_dist::train::tokenizer::{Text, Wrap};
 use burn_dist::trainer::capacity::{Needs, check_on, check_parameters};
 use burn_dist::trainer::exit::End;
-use burn_dist::trainer::folder::{InFolders, load_reported};
+use burn_dist::trainer::folder::InFolders;
 use burn_dist::trainer::mesh::{Explanation, Mesh};
 use burn_dist::trainer::session::{unverified, warn_of_non_finite};
 use burn_dist::trainer::voice::{note, say, speaks};
 
+use super::adapters::{of_folder, weights};
 use crate::cli::GenerateArgs;
 use crate::generate::{Decoding, answer, extent, next_tokens};
 use crate::model::{Llama, LlamaConfig};
@@ -20,7 +21,9 @@ const REMEDIES: &str = "fewer ranks on it (a smaller --mesh, or more machines), 
                         or a smaller model";
 
 pub(super) fn run(args: &GenerateArgs) -> anyhow::Result<End> {
-    let config = Llama::read_config(&args.model)?;
+    let mut config = Llama::read_config(&args.model)?;
+    let adapters = args.adapters.as_deref();
+    config.adapters = adapters.map(|dir| of_folder(dir, &config)).transpose()?;
     let text = Text::of_model(&args.model, config.vocab)?;
     let wrap = match &args.template {
         Some(template) => Wrap::Template(template),
@@ -54,7 +57,8 @@ pub(super) fn run(args: &GenerateArgs) -> anyhow::Result<End> {
         note!("{}", text.description());
     }
     let model = mesh.parallelize(config.init(mesh.device()))?;
-    let (model, found) = load_reported(model, &config, &args.model, mesh.device())?;
+    let folder = weights(&args.model, &config, adapters);
+    let (model, found) = (folder.load)(model, &folder.path, mesh.device())?;
     warn_of_non_finite(found, &args.model, &mesh)?;
     let model = model.valid();
     for said in answer(

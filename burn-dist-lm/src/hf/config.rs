@@ -191,6 +191,7 @@ impl HfConfig {
             // All values come from the checkpoint.
             init_std: 0.02,
             tied: self.tie_word_embeddings,
+            adapters: None,
         };
         config.validate().map_err(|source| FolderError::Sizes {
             path: path.to_path_buf(),

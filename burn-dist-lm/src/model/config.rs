@@ -5,7 +5,7 @@ use burn::tensor::Device;
 use burn_dist::trainer::report::count_text;
 use thiserror::Error;
 
-use super::{Attention, Block, FeedForward, Llama, RopeConfig, RopeScaling};
+use super::{Adapters, Attention, Block, FeedForward, Llama, RopeConfig, RopeScaling};
 
 /// The named shapes of the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -63,6 +63,7 @@ impl Size {
             norm_eps: 1e-5,
             init_std: 0.02,
             tied: false,
+            adapters: None,
         };
         let published = |dim, layers, heads, hidden_dim| LlamaConfig {
             hidden_dim,
@@ -194,6 +195,8 @@ pub struct LlamaConfig {
     pub init_std: f64,
     /// True if the embedding is also the output matrix. The named sizes have one of each.
     pub tied: bool,
+    /// Low-rank adapters, which alone are trained if there are some.
+    pub adapters: Option<Adapters>,
 }
 
 impl LlamaConfig {
@@ -225,6 +228,7 @@ impl LlamaConfig {
             // Of values that were made once.
             init_std: _,
             tied,
+            adapters,
         } = self;
         let scaling = scaling.as_ref().map_or("none".to_string(), |scaling| {
             let RopeScaling {
@@ -237,7 +241,7 @@ impl LlamaConfig {
                 "{factor} beyond {original_max_position} tokens, from {low_freq_factor} to {high_freq_factor} turns"
             )
         });
-        vec![
+        let mut facts = vec![
             ("width", dim.to_string()),
             ("layers", num_layers.to_string()),
             ("heads", num_heads.to_string()),
@@ -256,7 +260,9 @@ impl LlamaConfig {
                 }
                 .to_string(),
             ),
-        ]
+        ];
+        facts.extend(adapters.iter().flat_map(Adapters::facts));
+        facts
     }
 
     /// Checks that the sizes are those of a model, and fit each other.
@@ -352,6 +358,7 @@ impl LlamaConfig {
                 .init(device)
         };
         let kv_dim = self.num_kv_heads * self.head_dim();
+        let dropout = self.adapters.as_ref().map_or(0.0, |of| of.dropout);
         let layers = (0..self.num_layers)
             .map(|layer| {
                 let deep = self.init_std / (2.0 * (layer + 1) as f64).sqrt();
@@ -365,12 +372,14 @@ impl LlamaConfig {
                         num_heads: self.num_heads,
                         num_kv_heads: self.num_kv_heads,
                         head_dim: self.head_dim(),
+                        dropout,
                     },
                     ffn_norm: norm(),
                     feed_forward: FeedForward {
                         w1: linear(self.dim, self.hidden_dim, self.init_std),
                         w2: linear(self.hidden_dim, self.dim, deep),
                         w3: linear(self.dim, self.hidden_dim, deep),
+                        dropout,
                     },
                 }
             })
@@ -380,13 +389,18 @@ impl LlamaConfig {
             // An output matrix that keeps the scale of what it reads.
             .with_initializer(normal(if self.tied { of_output } else { 1.0 }))
             .init(device);
-        Llama {
+        let model = Llama {
             tok_embeddings,
             layers,
             norm: norm(),
             output: (!self.tied).then(|| linear(self.dim, self.vocab, of_output)),
             head_dim: self.head_dim(),
+            dropout,
             rope: self.rope.clone(),
+        };
+        match &self.adapters {
+            Some(adapters) => adapters.attach(model),
+            None => model,
         }
     }
 

@@ -38,7 +38,7 @@ pub use burn_dist_checkpoint::{Loaded, Region, Request};
 
 use super::StateError;
 use super::checkpointer::{mesh_with_values, processes_of};
-use super::folder::{Elements, Half, Layout, compare, layout, named, write, written_as};
+use super::folder::{Elements, Half, Layout, Part, compare, layout, named, write, written_as};
 use super::opened::LoadOptions;
 use super::parameters::{Value, parameters, values};
 use super::processes::{Processes, in_all};
@@ -50,8 +50,13 @@ use crate::ops::dtype::of_burn;
 use crate::record::local_ranks;
 use crate::record::parts::Parts;
 
+/// The file of adapters, as PEFT names it.
+pub const ADAPTERS: &str = "adapter_model.safetensors";
+
 /// Returns a module with the weights of a folder, each parameter laid out as the module says (`parallelize`), in the
 /// module's own type. Parameters that have no value yet are not initialised first.
+///
+/// What is attached to parameters (factors of LoRA) stays as it is: see [`load_adapters`].
 ///
 /// Each process reads what its ranks hold. Matrices in 8 bits ([`Float8`]) are multiplied with the factors of their
 /// blocks.
@@ -82,6 +87,33 @@ pub fn load_reported<M: Module>(
     matching: Match,
     device: &Device,
 ) -> Result<(M, Loaded), StateError> {
+    load_part(module, folder, (names, Part::Model), matching, device)
+}
+
+/// Returns a module whose LoRA factors, or what else is attached to its parameters, are those of a file
+/// ([`Folder::open_file`]); the parameters themselves stay as they are. `names` are those of the model.
+///
+/// # Communication
+/// As [`load`].
+/// # Errors
+/// As [`load`].
+pub fn load_adapters<M: Module>(
+    module: M,
+    file: &Folder,
+    names: &Names,
+    device: &Device,
+) -> Result<(M, Loaded), StateError> {
+    let names = (&names.lora(), Part::Attached);
+    load_part(module, file, names, Match::Exact, device)
+}
+
+fn load_part<M: Module>(
+    module: M,
+    folder: &Folder,
+    names: (&Names, Part),
+    matching: Match,
+    device: &Device,
+) -> Result<(M, Loaded), StateError> {
     let (on, mesh) = mesh_with_values(device)?;
     let processes = processes_of(&on)?;
     let options = LoadOptions {
@@ -108,24 +140,21 @@ pub fn load_reported<M: Module>(
 fn read<M: Module>(
     module: M,
     folder: &Folder,
-    names: &Names,
+    (names, part): (&Names, Part),
     matching: Match,
     reader: &Reader<'_>,
 ) -> Result<(M, KeyReport), StateError> {
     let parameters = parameters(&module);
-    let named = named(&parameters, names)?;
+    let named = named(&parameters, names, part)?;
     let report = compare(folder, names, &parameters, &named);
     if !report.is_fine(matching) {
         return Err(CheckpointError::Keys(Box::new(report)).into());
     }
-    let wants = parameters
-        .iter()
-        .zip(named)
-        .map(|(parameter, (key, form))| {
-            report
-                .fits(&key)
-                .then(|| parameter.want(key, form, reader.mesh))
-        });
+    let wants = parameters.iter().zip(named).map(|(parameter, tensor)| {
+        let (key, form) = tensor?;
+        let fits = report.fits(&key);
+        fits.then(|| parameter.want(key, form, reader.mesh))
+    });
     let wants = wants.collect();
     let module = restore(module, &parameters, wants, reader)?;
     Ok((module, report))
@@ -142,8 +171,22 @@ pub fn check(
     names: &Names,
 ) -> Result<KeyReport, StateError> {
     let parameters = parameters(module);
-    let named = named(&parameters, names)?;
+    let named = named(&parameters, names, Part::Model)?;
     Ok(compare(folder, names, &parameters, &named))
+}
+
+/// Returns the differences between what is attached to the parameters of a module and the tensors of a file.
+///
+/// # Errors
+/// [`StateError::Unnamed`].
+pub fn check_adapters(
+    module: &impl Module,
+    file: &Folder,
+    names: &Names,
+) -> Result<KeyReport, StateError> {
+    let (parameters, names) = (parameters(module), names.lora());
+    let named = named(&parameters, &names, Part::Attached)?;
+    Ok(compare(file, &names, &parameters, &named))
 }
 
 /// Returns the tensors that a folder with this module has, in the order of its visit and in its own types.
@@ -152,9 +195,11 @@ pub fn check(
 /// [`StateError::Unnamed`].
 pub fn tensors(module: &impl Module, names: &Names) -> Result<Vec<Described>, StateError> {
     let parameters = parameters(module);
-    let named = named(&parameters, names)?.into_iter().zip(&parameters);
-    let described = named.map(|((name, form), parameter)| {
-        Described::new(name, parameter.dtype, form.stored_shape(&parameter.shape))
+    let named = named(&parameters, names, Part::Model)?.into_iter();
+    let described = named.zip(&parameters).filter_map(|(tensor, parameter)| {
+        let (name, form) = tensor?;
+        let shape = form.stored_shape(&parameter.shape);
+        Some(Described::new(name, parameter.dtype, shape))
     });
     Ok(described.collect())
 }
@@ -175,9 +220,43 @@ pub fn save(
     export: &Export,
     device: &Device,
 ) -> Result<Option<NonFinite>, StateError> {
+    save_values(values(module), names, (folder, None), export, device)
+}
+
+/// Writes LoRA's factors, or what else is attached to the parameters of a module, to a folder, as [`save`] writes a
+/// model: to the file [`ADAPTERS`], and `others` beside it. `names` are those of the model.
+///
+/// # Communication
+/// As [`save`].
+/// # Errors
+/// As [`save`].
+pub fn save_adapters(
+    module: &impl Module,
+    names: &Names,
+    folder: &Path,
+    others: Vec<(String, Vec<u8>)>,
+    device: &Device,
+) -> Result<Option<NonFinite>, StateError> {
+    let export = Export {
+        others,
+        ..Export::default()
+    };
+    let mut values = values(module);
+    values.retain(|(_, value)| value.is_attached);
+    save_values(values, &names.lora(), (folder, Some(ADAPTERS)), &export, device)
+}
+
+/// Writes values as a model, or to the one file that is named.
+fn save_values(
+    values: Vec<(String, Value)>,
+    names: &Names,
+    (folder, file): (&Path, Option<&str>),
+    export: &Export,
+    device: &Device,
+) -> Result<Option<NonFinite>, StateError> {
     let (on, _) = mesh_with_values(device)?;
     let mut parts = BTreeMap::new();
-    for (path, value) in values(module) {
+    for (path, value) in values {
         let tensor = names.tensor(&path);
         let (name, form) = tensor.ok_or(StateError::Unnamed { path })?;
         let dtype = written_as(&name, value.dtype(), export)?;
@@ -193,7 +272,10 @@ pub fn save(
     let (mut writer, mut non_finite) = (None, None);
     in_all(processes, "write", || {
         if processes.is_none_or(Processes::leads) {
-            writer = Some(FolderWriter::create(folder, described, export.shard_bytes)?);
+            writer = Some(match file {
+                Some(name) => FolderWriter::create_file(folder, name, described)?,
+                None => FolderWriter::create(folder, described, export.shard_bytes)?,
+            });
         }
         Ok(())
     })?;

@@ -41,6 +41,7 @@ impl Lister {
             kind,
             shape,
             dtype: of_burn(dtype),
+            is_attached: self.path.is_attached(),
             spec: None,
         });
     }
@@ -124,6 +125,8 @@ pub(super) fn take_parameters(module: &impl Module) -> Result<Vec<Keyed>, Unsave
 
 /// The value of a parameter, as records hold it: a tensor of any number of dims and kind.
 pub(super) struct Value {
+    /// True if it is attached to another parameter, as a factor of LoRA is.
+    pub(super) is_attached: bool,
     shape: Vec<usize>,
     dtype: BurnDType,
     device: Device,
@@ -132,9 +135,10 @@ pub(super) struct Value {
 }
 
 impl Value {
-    fn new<const D: usize, K: Basic + 'static>(tensor: Tensor<D, K>) -> Self {
+    fn new<const D: usize, K: Basic + 'static>(tensor: Tensor<D, K>, is_attached: bool) -> Self {
         let on_mesh = on_mesh(tensor.clone()).ok();
         Self {
+            is_attached,
             shape: tensor.dims().to_vec(),
             dtype: tensor.dtype(),
             device: tensor.device(),
@@ -194,7 +198,8 @@ struct Collector {
 
 impl Collector {
     fn push<const D: usize, K: Basic + 'static>(&mut self, tensor: Tensor<D, K>) {
-        self.values.push((self.path.path(), Value::new(tensor)));
+        let value = Value::new(tensor, self.path.is_attached());
+        self.values.push((self.path.path(), value));
     }
 }
 
