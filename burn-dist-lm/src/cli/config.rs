@@ -32,6 +32,7 @@ pub const SECTIONS: &[Section] = &[
             Key::named("alpha", "lora-alpha"),
             Key::named("dropout", "lora-dropout"),
             Key::named("targets", "lora-targets"),
+            Key::of("base-dtype"),
         ],
     ),
     MESH,
@@ -89,7 +90,7 @@ const HELP: &[(&str, &str)] = &[
     ),
     (
         "lr",
-        "The highest learning rate: 2e-3 for tiny, 3e-4 for the others, 2e-5 for a model from a folder",
+        "The highest learning rate: 2e-3 for tiny, 3e-4 for the others, 2e-5 for a model from a folder, 2e-4 for adapters",
     ),
 ];
 
@@ -139,7 +140,7 @@ mod tests {
             ],
             "float8" => &["tensorwise", "rowwise,gather=off", "blockwise128"],
             "schedule" => &["1f1b", "zb-v", "auto", "auto=1000000"],
-            "param-dtype" | "reduce-dtype" => &["f32", "bf16", "f16"],
+            "param-dtype" | "reduce-dtype" | "base-dtype" => &["f32", "bf16", "f16"],
             "context" => &["ring", "gather", "auto"],
             "async-tp" => &["on", "off"],
             "regions" => &["on", "off", "flex"],

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use burn_dist::Float;
 use burn_dist::checkpoint::hf::{ADAPTERS, Folder};
 use burn_dist::trainer::convert::merge;
 use burn_dist::trainer::exit::End;
@@ -23,6 +24,7 @@ pub(super) fn asked(args: &LoraArgs, config: &LlamaConfig) -> anyhow::Result<Opt
         lora_alpha,
         lora_dropout,
         lora_targets,
+        base_dtype,
         adapters,
     } = args;
     let of_folder = adapters.as_deref().map(|dir| of_folder(dir, config));
@@ -37,15 +39,21 @@ pub(super) fn asked(args: &LoraArgs, config: &LlamaConfig) -> anyhow::Result<Opt
                 alpha: lora_alpha.unwrap_or(ALPHA_PER_RANK * *rank as f64),
                 is_rank_stabilized: false,
                 dropout: 0.0,
+                base: Float::F32,
                 matrices: matrices.context("--lora-targets")?,
             }
         }
-        (None, None) if lora_dropout.is_some() => {
-            bail!("--lora-dropout is for adapters: give --lora-rank, or --adapters")
-        }
-        (None, None) => return Ok(None),
+        (None, None) => match (lora_dropout, base_dtype) {
+            (None, None) => return Ok(None),
+            (Some(_), _) => bail!("--lora-dropout is for adapters: give --lora-rank, or --adapters"),
+            (None, Some(_)) => bail!(
+                "--base-dtype is for weights that are not trained, which adapters leave as they are: give --lora-rank, or \
+                 --adapters"
+            ),
+        },
     };
     Ok(Some(Adapters {
+        base: base_dtype.unwrap_or(adapters.base),
         dropout: lora_dropout.unwrap_or(adapters.dropout),
         ..adapters
     }))

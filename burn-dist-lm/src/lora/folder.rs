@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use burn::tensor::Device;
+use burn_dist::Float;
 use burn_dist::checkpoint::NonFinite;
 use burn_dist::checkpoint::hf::{self, ADAPTERS, Folder};
 use burn_dist::trainer::folder::InFolders;
@@ -68,6 +69,7 @@ pub fn read(dir: &Path, config: &LlamaConfig) -> Result<Adapters, AdapterError> 
         alpha: settings.alpha,
         is_rank_stabilized: settings.is_rank_stabilized,
         dropout: settings.dropout,
+        base: Float::F32,
         matrices: matrices.map(|layer| layer.matrix.clone()).collect(),
     })
 }

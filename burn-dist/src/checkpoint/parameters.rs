@@ -57,23 +57,21 @@ impl ModuleVisitor for Lister {
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let (shape, dtype, device) = match param.is_initialized() {
+        let (shape, known, device) = match param.is_initialized() {
             true => {
                 let saved = saved_float(param);
-                (saved.dims().to_vec(), saved.dtype(), saved.device())
+                (saved.dims().to_vec(), Some(saved.dtype()), saved.device())
             }
-            false => {
-                let device = param.lazy_device();
-                let dtype = device.settings().float_dtype.into();
-                (param.lazy_shape().to_vec(), dtype, device)
-            }
+            false => (param.lazy_shape().to_vec(), None, param.lazy_device()),
         };
+        // What is loaded into it would go where its load mapper says, and have the type that it makes.
+        let mut loaded = BurnDType::F32;
         let spec = noting(|| {
-            // What is loaded into it would go where its load mapper says.
             let blank = Tensor::<D>::zeros(shape.clone(), &device);
-            drop(param.clone().transform_for_load(blank, param.id));
+            let made = param.clone().transform_for_load(blank, param.id);
+            loaded = made.base().dtype();
         });
-        self.push(param.id, Kind::Float, shape, dtype);
+        self.push(param.id, Kind::Float, shape, known.unwrap_or(loaded));
         if let Some(found) = self.found.last_mut() {
             found.spec = spec.into_iter().next_back();
         }

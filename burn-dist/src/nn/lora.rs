@@ -98,7 +98,8 @@ fn late(
 /// Applies a linear layer, with the factors of LoRA beside it if its weight has some: `x W + scale * (drop(x) a) b`, and
 /// the bias.
 ///
-/// `dropout` is the share of what the factors see of the input that is dropped, where there is a backward; the base sees
+/// A weight that rests in another type than the input (bf16) is cast to the input's where it is used. `dropout` is the
+/// share of what the factors see of the input that is dropped, where there is a backward; the base sees
 /// all of it.
 ///
 /// # Shapes
@@ -106,11 +107,16 @@ fn late(
 /// # Gradient
 /// Of the input, the factors, and the bias if it has one. A base that is frozen has none.
 pub fn adapted_linear<const D: usize>(layer: &Linear, input: Tensor<D>, dropout: f64) -> Tensor<D> {
-    let Some(adapter) = layer.weight.adapter() else {
-        return layer.forward(input);
+    let (weight, dtype) = (layer.weight.base(), input.dtype());
+    let weight = match weight.dtype().is_float() && weight.dtype() != dtype {
+        true => weight.cast(dtype),
+        false => weight,
     };
     let bias = layer.bias.as_ref().map(Param::val);
-    let of_base = linear(input.clone(), layer.weight.base(), bias);
+    let of_base = linear(input.clone(), weight, bias);
+    let Some(adapter) = layer.weight.adapter() else {
+        return of_base;
+    };
     let seen = match dropout > 0.0 && input.device().is_autodiff() {
         true => {
             let kept = input.random_like(Distribution::Bernoulli(1.0 - dropout));
