@@ -180,11 +180,16 @@ impl Names {
             let own = row.parameter.last().unwrap_or_default();
             let factor = |name, tensor, form| Row {
                 parameter: row.parameter.with_ends(&[], &[own, "lora", name]),
-                tensor: row.tensor.with_ends(&["base_model", "model"], &[tensor, "weight"]),
+                tensor: row
+                    .tensor
+                    .with_ends(&["base_model", "model"], &[tensor, "weight"]),
                 form,
                 line: row.line,
             };
-            [factor("a", "lora_A", Form::Transposed), factor("b", "lora_B", row.form)]
+            [
+                factor("a", "lora_A", Form::Transposed),
+                factor("b", "lora_B", row.form),
+            ]
         });
         Self {
             rows: factors.collect(),

@@ -21,7 +21,11 @@ impl Pattern {
     /// Returns it with these names before its own ones, and others in place of its last.
     pub(super) fn with_ends(&self, before: &[&str], after: &[&str]) -> Self {
         let own = self.0.iter().take(self.0.len() - 1).map(String::as_str);
-        let names = before.iter().copied().chain(own).chain(after.iter().copied());
+        let names = before
+            .iter()
+            .copied()
+            .chain(own)
+            .chain(after.iter().copied());
         Self(names.map(str::to_owned).collect())
     }
 

@@ -45,7 +45,9 @@ pub(super) fn asked(args: &LoraArgs, config: &LlamaConfig) -> anyhow::Result<Opt
         }
         (None, None) => match (lora_dropout, base_dtype) {
             (None, None) => return Ok(None),
-            (Some(_), _) => bail!("--lora-dropout is for adapters: give --lora-rank, or --adapters"),
+            (Some(_), _) => {
+                bail!("--lora-dropout is for adapters: give --lora-rank, or --adapters")
+            }
             (None, Some(_)) => bail!(
                 "--base-dtype is for weights that are not trained, which adapters leave as they are: give --lora-rank, or \
                  --adapters"

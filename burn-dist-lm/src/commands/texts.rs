@@ -118,9 +118,15 @@ pub(super) fn save(
         }
         Some(_) => {
             let merged = model.clone().materialize();
-            ("model", hf::save(&merged, &job.config, text, origin, dir, device)?)
+            (
+                "model",
+                hf::save(&merged, &job.config, text, origin, dir, device)?,
+            )
         }
-        None => ("model", hf::save(model, &job.config, text, origin, dir, device)?),
+        None => (
+            "model",
+            hf::save(model, &job.config, text, origin, dir, device)?,
+        ),
     };
     if let Some(found) = found {
         note!("warning: the {what} in {} has {found}", dir.display());

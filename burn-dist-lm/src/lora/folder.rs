@@ -42,13 +42,17 @@ pub fn read(dir: &Path, config: &LlamaConfig) -> Result<Adapters, AdapterError> 
             continue;
         };
         let Some(layer) = layers.get(layer_name) else {
-            problems.push(format!("unexpected {name}: the base has no linear layer {layer_name}"));
+            problems.push(format!(
+                "unexpected {name}: the base has no linear layer {layer_name}"
+            ));
             continue;
         };
         found.entry(layer_name).or_default()[which] = true;
         let wanted = shapes(layer, settings.rank)[which];
         if shape != wanted {
-            problems.push(format!("{name} has shape {shape:?}, and the base needs {wanted:?}"));
+            problems.push(format!(
+                "{name} has shape {shape:?}, and the base needs {wanted:?}"
+            ));
         }
     }
     for (layer, both) in &found {

@@ -97,7 +97,10 @@ impl FromStr for Targets {
         }
         let is_name = |name: &str| {
             let is_known = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '*');
-            !name.is_empty() && name.split('.').all(|part| !part.is_empty() && part.chars().all(is_known))
+            !name.is_empty()
+                && name
+                    .split('.')
+                    .all(|part| !part.is_empty() && part.chars().all(is_known))
         };
         let names: Vec<&str> = text.split(',').map(str::trim).collect();
         match names.iter().find(|name| !is_name(name)) {

@@ -60,7 +60,8 @@ pub(super) fn compare(
     named: &[Option<(String, Form)>],
 ) -> KeyReport {
     let parameters = parameters.iter().zip(named);
-    let parameters = parameters.filter_map(|(parameter, tensor)| Some((parameter, tensor.as_ref()?)));
+    let parameters =
+        parameters.filter_map(|(parameter, tensor)| Some((parameter, tensor.as_ref()?)));
     let is_float8 = |parameter: &Parameter, name: &str, form: Form| {
         let is_matrix = Float8::of(form, &parameter.shape).is_some();
         folder.is_float8(name) && parameter.dtype.is_float() && is_matrix

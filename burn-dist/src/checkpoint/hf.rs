@@ -243,7 +243,13 @@ pub fn save_adapters(
     };
     let mut values = values(module);
     values.retain(|(_, value)| value.is_attached);
-    save_values(values, &names.lora(), (folder, Some(ADAPTERS)), &export, device)
+    save_values(
+        values,
+        &names.lora(),
+        (folder, Some(ADAPTERS)),
+        &export,
+        device,
+    )
 }
 
 /// Writes values as a model, or to the one file that is named.

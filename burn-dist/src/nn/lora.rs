@@ -71,7 +71,11 @@ impl<F: FnMut(&str) -> bool> Reparameterizer for LateLora<F> {
             let a = move |shape, device: &Device| Tensor::random(shape, uniform, device);
             LoraAdapter {
                 a: late([d_input, self.rank], a, &device),
-                b: late([self.rank, d_output], |shape, device: &Device| Tensor::zeros(shape, device), &device),
+                b: late(
+                    [self.rank, d_output],
+                    |shape, device: &Device| Tensor::zeros(shape, device),
+                    &device,
+                ),
                 scale: self.scale,
             }
         });

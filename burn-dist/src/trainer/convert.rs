@@ -41,11 +41,7 @@ pub fn convert<M: InFolders>(args: &ConvertArgs) -> anyhow::Result<End> {
 ///
 /// # Errors
 /// What cannot be merged, for people.
-pub fn merge(
-    args: &ConvertArgs,
-    adapters: &Folder,
-    scale: f64,
-) -> anyhow::Result<End> {
+pub fn merge(args: &ConvertArgs, adapters: &Folder, scale: f64) -> anyhow::Result<End> {
     check_folder(args)?;
     let (base, origin) = (Folder::open(&args.from)?, Origin::read(&args.from)?);
     let merge = Merge {

@@ -319,7 +319,10 @@ impl<'a, O: Op> Rewrite<'a, O> {
     fn widened(&mut self, from: ValueIndex, to: ValueIndex, visit: u32) {
         let (dtype, is_wider) = {
             let (from, to) = (self.value(from), self.value(to));
-            (from.dtype, to.dtype == DType::F32 && from.dtype.is_float() && from.dtype.size() == 2)
+            (
+                from.dtype,
+                to.dtype == DType::F32 && from.dtype.is_float() && from.dtype.size() == 2,
+            )
         };
         if is_wider && self.of_param.contains_key(&to) {
             self.casts.insert((to, dtype), (visit, from));
