@@ -1,8 +1,6 @@
 //! Texts as the command line names them: the rows made of them, what is held out, and the tokenizer; and the folder
 //! that a model is saved to.
 
-use std::path::Path;
-
 use anyhow::bail;
 use burn::module::Module;
 use burn_dist::layout::Rows;

@@ -35,10 +35,14 @@ const EMPTY: &[&str] = &[
     "trainable_token_indices",
     "alora_invocation_tokens",
     "arrow_config",
+    "use_bdlora",
+    "kasa_config",
+    "monteclora_config",
+    "velora_config",
 ];
 
 /// Starts of adapters that change the base.
-const OTHER_BASES: &[&str] = &["pissa", "olora", "corda", "loftq"];
+const OTHER_BASES: &[&str] = &["pissa", "olora", "corda", "loftq", "lora_ga"];
 
 /// Reads the settings of a folder.
 ///

@@ -12,44 +12,18 @@ use super::StateError;
 use super::parameters::Parameter;
 use crate::mesh::DType;
 
-/// The parameters of a module that a folder holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
-    /// Its own.
-    Model,
-    /// Those that are attached to its own: factors of LoRA.
-    Attached,
-}
-
-impl Part {
-    /// Returns the tensor that holds a parameter; none, if it belongs to the other part and has no name in this one.
-    ///
-    /// # Errors
-    /// [`StateError::Unnamed`].
-    pub(super) fn tensor(
-        self,
-        names: &Names,
-        path: &str,
-        is_attached: bool,
-    ) -> Result<Option<(String, Form)>, StateError> {
-        match names.tensor(path) {
-            None if is_attached == (self == Self::Attached) => Err(StateError::Unnamed {
-                path: path.to_owned(),
-            }),
-            tensor => Ok(tensor),
-        }
-    }
-}
-
-/// Returns the tensors that hold the parameters of a part.
+/// Returns the tensors that hold parameters.
 pub(super) fn named(
     parameters: &[Parameter],
     names: &Names,
-    part: Part,
-) -> Result<Vec<Option<(String, Form)>>, StateError> {
-    let each = parameters.iter();
-    each.map(|parameter| part.tensor(names, &parameter.path, parameter.is_attached))
-        .collect()
+) -> Result<Vec<(String, Form)>, StateError> {
+    let each = parameters.iter().map(|parameter| {
+        let tensor = names.tensor(&parameter.path);
+        tensor.ok_or_else(|| StateError::Unnamed {
+            path: parameter.path.clone(),
+        })
+    });
+    each.collect()
 }
 
 /// Returns the differences between the parameters of a module and the tensors of a folder that hold them.
@@ -57,16 +31,14 @@ pub(super) fn compare(
     folder: &Folder,
     names: &Names,
     parameters: &[Parameter],
-    named: &[Option<(String, Form)>],
+    named: &[(String, Form)],
 ) -> KeyReport {
-    let parameters = parameters.iter().zip(named);
-    let parameters =
-        parameters.filter_map(|(parameter, tensor)| Some((parameter, tensor.as_ref()?)));
     let is_float8 = |parameter: &Parameter, name: &str, form: Form| {
         let is_matrix = Float8::of(form, &parameter.shape).is_some();
         folder.is_float8(name) && parameter.dtype.is_float() && is_matrix
     };
-    let wanted = parameters.clone().map(|(parameter, (name, form))| {
+    let wanted = parameters.iter().zip(named);
+    let wanted = wanted.map(|(parameter, (name, form))| {
         let found = folder.tensor(name).and_then(|(dtype, _)| dtype);
         let is_kind = found.is_some_and(|found| are_one_kind(found, parameter.dtype))
             || is_float8(parameter, name, *form);
@@ -79,7 +51,7 @@ pub(super) fn compare(
     });
     let mut report = folder.compare(wanted);
     report.unexpected.retain(|name| !names.is_ignored(name));
-    for (parameter, (name, form)) in parameters {
+    for (parameter, (name, form)) in parameters.iter().zip(named) {
         if !is_float8(parameter, name, *form) {
             continue;
         }

@@ -38,9 +38,9 @@ pub use burn_dist_checkpoint::{Loaded, Region, Request};
 
 use super::StateError;
 use super::checkpointer::{mesh_with_values, processes_of};
-use super::folder::{Elements, Half, Layout, Part, compare, layout, named, write, written_as};
+use super::folder::{Elements, Half, Layout, compare, layout, named, write, written_as};
 use super::opened::LoadOptions;
-use super::parameters::{Value, parameters, values};
+use super::parameters::{Parameter, Value, listed, values};
 use super::processes::{Processes, in_all};
 use super::read::{Reader, Source};
 use super::restore::restore;
@@ -52,6 +52,41 @@ use crate::record::parts::Parts;
 
 /// The file of adapters, as PEFT names it.
 pub const ADAPTERS: &str = "adapter_model.safetensors";
+
+/// The parameters of a module that a folder holds.
+#[derive(Clone, Copy)]
+enum Part {
+    /// Its own, and of what is attached to them what has a name.
+    Model,
+    /// Those that are attached to its own: factors of LoRA.
+    Attached,
+}
+
+/// All parameters of a module, and which of them are of a part.
+struct Split {
+    all: Vec<Parameter>,
+    is_own: Vec<bool>,
+}
+
+impl Split {
+    fn of(module: &impl Module, names: &Names, part: Part) -> Self {
+        let (all, are_attached) = listed(module);
+        let is_own = all.iter().zip(are_attached);
+        let is_own = is_own.map(|(parameter, is_attached)| match part {
+            Part::Model => !is_attached || names.tensor(&parameter.path).is_some(),
+            Part::Attached => is_attached,
+        });
+        let is_own = is_own.collect();
+        Self { all, is_own }
+    }
+
+    /// Returns those of the part.
+    fn own(&self) -> Vec<Parameter> {
+        let all = self.all.iter().zip(&self.is_own);
+        let own = all.filter(|(_, is_own)| **is_own);
+        own.map(|(parameter, _)| parameter.clone()).collect()
+    }
+}
 
 /// Returns a module with the weights of a folder, each parameter laid out as the module says (`parallelize`), in the
 /// module's own type. Parameters that have no value yet are not initialised first.
@@ -144,19 +179,22 @@ fn read<M: Module>(
     matching: Match,
     reader: &Reader<'_>,
 ) -> Result<(M, KeyReport), StateError> {
-    let parameters = parameters(&module);
-    let named = named(&parameters, names, part)?;
-    let report = compare(folder, names, &parameters, &named);
+    let split = Split::of(&module, names, part);
+    let own = split.own();
+    let named = named(&own, names)?;
+    let report = compare(folder, names, &own, &named);
     if !report.is_fine(matching) {
         return Err(CheckpointError::Keys(Box::new(report)).into());
     }
-    let wants = parameters.iter().zip(named).map(|(parameter, tensor)| {
-        let (key, form) = tensor?;
+    let mut named = named.into_iter();
+    let wants = split.all.iter().zip(&split.is_own);
+    let wants = wants.map(|(parameter, is_own)| {
+        let (key, form) = is_own.then(|| named.next())??;
         let fits = report.fits(&key);
         fits.then(|| parameter.want(key, form, reader.mesh))
     });
     let wants = wants.collect();
-    let module = restore(module, &parameters, wants, reader)?;
+    let module = restore(module, &split.all, wants, reader)?;
     Ok((module, report))
 }
 
@@ -170,23 +208,9 @@ pub fn check(
     folder: &Folder,
     names: &Names,
 ) -> Result<KeyReport, StateError> {
-    let parameters = parameters(module);
-    let named = named(&parameters, names, Part::Model)?;
+    let parameters = Split::of(module, names, Part::Model).own();
+    let named = named(&parameters, names)?;
     Ok(compare(folder, names, &parameters, &named))
-}
-
-/// Returns the differences between what is attached to the parameters of a module and the tensors of a file.
-///
-/// # Errors
-/// [`StateError::Unnamed`].
-pub fn check_adapters(
-    module: &impl Module,
-    file: &Folder,
-    names: &Names,
-) -> Result<KeyReport, StateError> {
-    let (parameters, names) = (parameters(module), names.lora());
-    let named = named(&parameters, &names, Part::Attached)?;
-    Ok(compare(file, &names, &parameters, &named))
 }
 
 /// Returns the tensors that a folder with this module has, in the order of its visit and in its own types.
@@ -194,12 +218,10 @@ pub fn check_adapters(
 /// # Errors
 /// [`StateError::Unnamed`].
 pub fn tensors(module: &impl Module, names: &Names) -> Result<Vec<Described>, StateError> {
-    let parameters = parameters(module);
-    let named = named(&parameters, names, Part::Model)?.into_iter();
-    let described = named.zip(&parameters).filter_map(|(tensor, parameter)| {
-        let (name, form) = tensor?;
-        let shape = form.stored_shape(&parameter.shape);
-        Some(Described::new(name, parameter.dtype, shape))
+    let parameters = Split::of(module, names, Part::Model).own();
+    let named = named(&parameters, names)?.into_iter().zip(&parameters);
+    let described = named.map(|((name, form), parameter)| {
+        Described::new(name, parameter.dtype, form.stored_shape(&parameter.shape))
     });
     Ok(described.collect())
 }

@@ -23,8 +23,6 @@ pub(super) struct Parameter {
     pub kind: Kind,
     pub shape: Vec<usize>,
     pub dtype: DType,
-    /// True if it is attached to another parameter, as a factor of LoRA is.
-    pub is_attached: bool,
     /// The spec that `parallelize` has installed on it.
     pub spec: Option<ParamSpec>,
 }

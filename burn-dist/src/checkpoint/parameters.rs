@@ -20,17 +20,24 @@ use crate::record::noting;
 
 /// Lists the parameters of a module, in the order of its visit. Those that have no value yet get none.
 pub(super) fn parameters(module: &impl Module) -> Vec<Parameter> {
+    listed(module).0
+}
+
+/// Does the same as [`parameters`]; returns also of each whether it is attached to another one, as a factor of LoRA is.
+pub(super) fn listed(module: &impl Module) -> (Vec<Parameter>, Vec<bool>) {
     let mut lister = Lister {
         path: ModulePath::default(),
         found: Vec::new(),
+        are_attached: Vec::new(),
     };
     module.visit(&mut lister);
-    lister.found
+    (lister.found, lister.are_attached)
 }
 
 struct Lister {
     path: ModulePath,
     found: Vec<Parameter>,
+    are_attached: Vec<bool>,
 }
 
 impl Lister {
@@ -41,9 +48,9 @@ impl Lister {
             kind,
             shape,
             dtype: of_burn(dtype),
-            is_attached: self.path.is_attached(),
             spec: None,
         });
+        self.are_attached.push(self.path.is_attached());
     }
 }
 
