@@ -358,7 +358,8 @@ fn rows() -> Batch {
 fn elements_at_rest(config: &LlamaConfig) -> (usize, usize) {
     let rank = 4;
     // Over tp a layer is split by its outputs or, where it writes to the residual, by its inputs.
-    let factors = Layers::of(config).iter().map(|(name, layer)| {
+    let layers = Layers::of(config);
+    let factors = layers.iter().map(|(name, layer)| {
         let (a, b) = (layer.inputs * rank, rank * layer.outputs);
         match name {
             _ if name.ends_with("lm_head") => 0,
