@@ -26,14 +26,14 @@ pub struct Merge<'a> {
 
 impl Merge<'_> {
     /// Writes the base with `w + scale * (b @ a)` in place of every matrix `m.weight` whose factors are
-    /// `base_model.model.m.lora_A.weight` and `lora_B`: in f32, rounded once to the type of the matrix. One tensor is in
-    /// memory at a time.
+    /// `base_model.model.m.lora_A.weight` and `lora_B`: in f32, rounded once to the type of the matrix. One tensor is
+    /// in memory at a time.
     ///
     /// Which tensors the adapters have is not compared with the base: who knows the model does that.
     ///
     /// # Errors
-    /// [`ConvertError::DType`] for a tensor of the base that is none of floats of 16 to 64 bits, [`ConvertError::Floats`],
-    /// [`ConvertError::Range`]; [`ConvertError::Checkpoint`], also if a factor has another shape than its matrix.
+    /// [`ConvertError::DType`] for a tensor of the base that is none of floats of 16 to 64 bits,
+    /// [`ConvertError::Floats`], [`ConvertError::Range`]; [`ConvertError::Checkpoint`], also if a factor has another shape than its matrix.
     ///
     /// # Source
     /// `peft/tuners/lora/layer.py`, `Linear.merge`. Differs: the sum is not rounded to 16 bits before it is added.

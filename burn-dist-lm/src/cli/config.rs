@@ -90,7 +90,8 @@ const HELP: &[(&str, &str)] = &[
     ),
     (
         "lr",
-        "The highest learning rate: 2e-3 for tiny, 3e-4 for the others, 2e-5 for a model from a folder, 2e-4 for adapters",
+        "The highest learning rate: 2e-3 for tiny, 3e-4 for the others, 2e-5 for a model from a folder, 2e-4 for \
+         adapters",
     ),
 ];
 

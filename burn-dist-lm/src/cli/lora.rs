@@ -24,8 +24,8 @@ pub struct LoraArgs {
     /// or names and patterns such as q_proj,v_proj or layers.*.mlp.up_proj.
     #[arg(long, value_name = "LAYERS", requires = "lora_rank")]
     pub lora_targets: Option<Targets>,
-    /// The type in which the matrices of the layers rest that are not trained, f32, bf16 or f16: bf16 is half the memory,
-    /// and with --param-dtype bf16 no other is made.
+    /// The type in which the matrices of the layers rest that are not trained, f32, bf16 or f16: bf16 is half the
+    /// memory, and with --param-dtype bf16 no other is made.
     #[arg(long, value_name = "TYPE")]
     pub base_dtype: Option<Float>,
     /// A folder with adapter_model.safetensors and adapter_config.json, as PEFT lays it out, of adapters for the model

@@ -49,8 +49,8 @@ pub(super) fn asked(args: &LoraArgs, config: &LlamaConfig) -> anyhow::Result<Opt
                 bail!("--lora-dropout is for adapters: give --lora-rank, or --adapters")
             }
             (None, Some(_)) => bail!(
-                "--base-dtype is for weights that are not trained, which adapters leave as they are: give --lora-rank, or \
-                 --adapters"
+                "--base-dtype is for weights that are not trained, which adapters leave as they are: give --lora-rank, \
+                 or --adapters"
             ),
         },
     };

@@ -91,8 +91,8 @@ pub(super) fn text(
     }
 }
 
-/// Writes the model to the folder of `--save`, if there is one: its adapters alone, if it has some and they are not to be
-/// merged.
+/// Writes the model to the folder of `--save`, if there is one: its adapters alone, if it has some and they are not to
+/// be merged.
 ///
 /// # Communication
 /// All processes read all parameters, and learn how it ended.

@@ -22,8 +22,8 @@ const ENDS: [&str; 2] = [".lora_A.weight", ".lora_B.weight"];
 /// Reads which adapters a folder has for a model of these sizes: the layers are those of its tensors.
 ///
 /// # Errors
-/// [`AdapterError::Json`] and [`AdapterError::Unsupported`] of its configuration; [`AdapterError::OtherBase`] with every
-/// tensor that does not fit; [`AdapterError::File`].
+/// [`AdapterError::Json`] and [`AdapterError::Unsupported`] of its configuration; [`AdapterError::OtherBase`] with
+/// every tensor that does not fit; [`AdapterError::File`].
 pub fn read(dir: &Path, config: &LlamaConfig) -> Result<Adapters, AdapterError> {
     let settings = config::read(dir)?;
     let file = Folder::open_file(dir, ADAPTERS)?;
@@ -83,8 +83,8 @@ fn shapes(layer: &Layer, rank: usize) -> [[usize; 2]; 2] {
     [[rank, layer.inputs], [layer.outputs, rank]]
 }
 
-/// Replaces the factors of a model, which [`read`] has found in the folder, by the folder's. Each process reads what its
-/// ranks hold.
+/// Replaces the factors of a model, which [`read`] has found in the folder, by the folder's. Each process reads what
+/// its ranks hold.
 ///
 /// # Communication
 /// All processes call it, and wait until all have read.
@@ -101,8 +101,8 @@ pub fn load(
     Ok((model, loaded.non_finite))
 }
 
-/// Writes the factors of a model, which has these adapters, into a folder, for PEFT to load onto the model of the folder
-/// `base`.
+/// Writes the factors of a model, which has these adapters, into a folder, for PEFT to load onto the model of the
+/// folder `base`.
 ///
 /// # Communication
 /// All processes call it, and all learn how it ended; the first one writes, and returns which values are not finite.

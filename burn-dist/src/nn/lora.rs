@@ -1,7 +1,7 @@
 //! Low-rank adapters beside linear layers: made late, and multiplied with the input instead of with each other.
 //!
-//! The factors are Burn's: a [`LoraAdapter`] in the `Param` of the weight. Burn composes `base + scale * (a @ b)` wherever
-//! the weight is read, which makes a matrix, and a gradient, as large as the base. [`adapted_linear`] never does:
+//! The factors are Burn's: a [`LoraAdapter`] in the `Param` of the weight. Burn composes `base + scale * (a @ b)`
+//! wherever the weight is read, which makes a matrix, and a gradient, as large as the base. [`adapted_linear`] never does:
 //! `x W + scale * (x a) b`, of which the base has no gradient at all, so none of it is computed or reduced.
 
 use burn_core::module::{LoraAdapter, Module, ModuleVisitor, Param, ParamId, Reparameterizer};
@@ -99,8 +99,8 @@ fn late(
     Param::uninitialized(ParamId::new(), make, device.clone(), true, shape.into())
 }
 
-/// Applies a linear layer, with the factors of LoRA beside it if its weight has some: `x W + scale * (drop(x) a) b`, and
-/// the bias.
+/// Applies a linear layer, with the factors of LoRA beside it if its weight has some: `x W + scale * (drop(x) a) b`,
+/// and the bias.
 ///
 /// A weight that rests in another type than the input (bf16) is cast to the input's where it is used. `dropout` is the
 /// share of what the factors see of the input that is dropped, where there is a backward; the base sees
