@@ -49,7 +49,7 @@ pub struct FolderWriter {
 /// The names of the files of tensors.
 #[derive(Clone, Copy)]
 enum Naming<'a> {
-    /// Those of a model, in files of up to so many bytes.
+    /// The names of a model, in files of up to so many bytes.
     Model(Option<u64>),
     /// One file of this name.
     Own(&'a str),

@@ -20,7 +20,7 @@ pub enum Targets {
     /// All layers but the one that makes the logits.
     #[default]
     AllLinear,
-    /// Those that one of these names.
+    /// Layers that one of these names.
     Named(Vec<String>),
 }
 

@@ -24,7 +24,7 @@ use safetensors::SafeTensors;
 use super::*;
 use crate::model::{Adapters, Llama, LlamaConfig};
 
-/// What `tests/peft/make.py` has made.
+/// The path of a file that `tests/peft/make.py` has made.
 fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/peft")
@@ -373,7 +373,7 @@ fn elements_at_rest(config: &LlamaConfig) -> (usize, usize) {
     ((config.num_params() - norms) / 4 + norms / 2, factors)
 }
 
-/// What no base may have: a gradient that is reduced, and states.
+/// A base has no gradient that is reduced, and no states.
 #[test]
 fn a_step_reduces_and_keeps_states_of_factors_alone() {
     let config = adapted(LlamaConfig::test(), Float::F32);

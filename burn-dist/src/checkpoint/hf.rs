@@ -58,7 +58,7 @@ pub const ADAPTERS: &str = "adapter_model.safetensors";
 enum Part {
     /// Its own, and of what is attached to them what has a name.
     Model,
-    /// Those that are attached to its own: factors of LoRA.
+    /// Parameters that are attached to its own: factors of LoRA.
     Attached,
 }
 
@@ -91,7 +91,7 @@ impl Split {
 /// Returns a module with the weights of a folder, each parameter laid out as the module says (`parallelize`), in the
 /// module's own type. Parameters that have no value yet are not initialised first.
 ///
-/// What is attached to parameters (factors of LoRA) stays as it is: see [`load_adapters`].
+/// Parameters that are attached to others (factors of LoRA) stay as they are: see [`load_adapters`].
 ///
 /// Each process reads what its ranks hold. Matrices in 8 bits ([`Float8`]) are multiplied with the factors of their
 /// blocks.
