@@ -77,6 +77,10 @@ impl Model for Llama {
     /// `torchtitan/models/llama3/model/args.py`, `get_nparams_and_flops`: 6 flops for each token and weight of a
     /// matrix, and `12 x layers x heads x width x tokens` for attention.
     fn flops(config: &LlamaConfig, rows: &Batch) -> Option<f64> {
+        // With adapters most matrices have no gradient; what has some depends on which of them have factors.
+        if config.adapters.is_some() {
+            return None;
+        }
         let (head_dim, tokens) = (config.head_dim(), rows.count() as f64);
         let (dim, layers, options) = (config.dim, config.num_layers, &config.options);
         let (q_dim, kv_dim) = (config.q_dim(), config.kv_dim());

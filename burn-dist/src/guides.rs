@@ -44,6 +44,8 @@ pub mod gpu_results {}
 pub mod limits {}
 #[doc = burn_dist_macros::guide!("guide/llama.md")]
 pub mod llama {}
+#[doc = burn_dist_macros::guide!("guide/lora.md")]
+pub mod lora {}
 #[doc = burn_dist_macros::guide!("guide/memory.md")]
 pub mod memory {}
 #[doc = burn_dist_macros::guide!("guide/metrics.md")]

@@ -160,6 +160,45 @@ impl Names {
         self.ignored.iter().any(fits)
     }
 
+    /// Returns the names of LoRA's factors of linear layers, as PEFT writes them: of a matrix `w` that the tensor
+    /// `m.weight` holds turned, `w.lora.a` is `base_model.model.m.lora_A.weight`, and `w.lora.b` is its `lora_B`, whose
+    /// rows are in the order of those of the tensor.
+    ///
+    /// ```
+    /// use burn_dist_checkpoint::hf::{Form, Names};
+    /// let names = Names::parse(r#""up.*.weight" = "model.*.up_proj.weight, transposed""#, &[])?.lora();
+    /// let (tensor, form) = names.tensor("up.3.weight.lora.b").expect("it has a row");
+    /// assert_eq!(tensor, "base_model.model.model.3.up_proj.lora_B.weight");
+    /// assert_eq!(form, Form::Transposed);
+    /// assert_eq!(names.tensor("up.3.weight"), None);
+    /// # Ok::<(), burn_dist_checkpoint::hf::NamesError>(())
+    /// ```
+    ///
+    /// # Source
+    /// `peft/utils/save_and_load.py`, `get_peft_model_state_dict`.
+    pub fn lora(&self) -> Self {
+        let is_linear = |row: &&Row| row.form != Form::Same && row.tensor.last() == Some("weight");
+        let factors = self.rows.iter().filter(is_linear).flat_map(|row| {
+            let own = row.parameter.last().unwrap_or_default();
+            let factor = |name, tensor, form| Row {
+                parameter: row.parameter.with_ends(&[], &[own, "lora", name]),
+                tensor: row
+                    .tensor
+                    .with_ends(&["base_model", "model"], &[tensor, "weight"]),
+                form,
+                line: row.line,
+            };
+            [
+                factor("a", "lora_A", Form::Transposed),
+                factor("b", "lora_B", row.form),
+            ]
+        });
+        Self {
+            rows: factors.collect(),
+            ignored: Vec::new(),
+        }
+    }
+
     /// Adds the rows of a table; points outside of quotes make tables of their own.
     fn add(
         &mut self,

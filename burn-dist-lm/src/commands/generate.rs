@@ -8,11 +8,12 @@ use burn_dist::train::rng::Rng;
 use burn_dist::train::tokenizer::{Text, Wrap};
 use burn_dist::trainer::capacity::{Needs, check_on, check_parameters};
 use burn_dist::trainer::exit::End;
-use burn_dist::trainer::folder::{InFolders, load_reported};
+use burn_dist::trainer::folder::InFolders;
 use burn_dist::trainer::mesh::{Explanation, Mesh};
 use burn_dist::trainer::session::{unverified, warn_of_non_finite};
 use burn_dist::trainer::voice::{note, say, speaks};
 
+use super::adapters::{of_folder, weights};
 use super::chat;
 use crate::cli::GenerateArgs;
 use crate::generate::{Decoding, answer, extent, next_tokens};
@@ -24,7 +25,9 @@ const REMEDIES: &str = "fewer ranks on it (a smaller --mesh, or more machines), 
                         or a smaller model";
 
 pub(super) fn run(args: &GenerateArgs) -> anyhow::Result<End> {
-    let config = Llama::read_config(&args.model)?;
+    let mut config = Llama::read_config(&args.model)?;
+    let adapters = args.adapters.as_deref();
+    config.adapters = adapters.map(|dir| of_folder(dir, &config)).transpose()?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let day = Day::at(now.map_or(0, |since| since.as_secs()));
     let text = Text::of_model(&args.model, config.vocab)?.on(day);
@@ -72,7 +75,8 @@ pub(super) fn run(args: &GenerateArgs) -> anyhow::Result<End> {
         note!("{}", text.description());
     }
     let model = mesh.parallelize(config.init(mesh.device()))?;
-    let (model, found) = load_reported(model, &config, &args.model, mesh.device())?;
+    let folder = weights(&args.model, &config, adapters);
+    let (model, found) = (folder.load)(model, &folder.path, mesh.device())?;
     warn_of_non_finite(found, &args.model, &mesh)?;
     let (model, device) = (model.valid(), mesh.inference_device());
     if talks {

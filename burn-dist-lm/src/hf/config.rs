@@ -258,6 +258,7 @@ impl HfConfig {
             init_std: 0.02,
             tied: self.tie_word_embeddings.unwrap_or(written.tied),
             options: self.options(path, written)?,
+            adapters: None,
         };
         config.validate().map_err(|source| FolderError::Sizes {
             path: path.to_path_buf(),

@@ -2,7 +2,7 @@ use burn::module::Module;
 use burn::nn::{Linear, RmsNorm};
 use burn::tensor::Tensor;
 use burn_dist::Parallelize;
-use burn_dist::nn::{AttentionOptions, grouped_attention};
+use burn_dist::nn::{AttentionOptions, adapted_linear, grouped_attention};
 
 use super::Positions;
 
@@ -34,6 +34,8 @@ pub struct Attention {
     /// How many keys a query sees at most; all without a number.
     #[module(skip)]
     pub(super) window: Option<usize>,
+    /// The share of their input that adapters do not see in training.
+    pub(super) dropout: f64,
 }
 
 impl Attention {
@@ -48,9 +50,10 @@ impl Attention {
 
         // One matrix of all tokens: a batch of small ones would cost a gradient matrix for each sequence.
         let x_td = x_bsd.reshape([b * s, d]);
-        let q_bsq = self.wq.forward(x_td.clone()).reshape([b, s, h * e]);
-        let k_bsk = self.wk.forward(x_td.clone()).reshape([b, s, k * e]);
-        let v_bsk = self.wv.forward(x_td).reshape([b, s, k * e]);
+        let linear = |layer, x_td| adapted_linear(layer, x_td, self.dropout);
+        let q_bsq = linear(&self.wq, x_td.clone()).reshape([b, s, h * e]);
+        let k_bsk = linear(&self.wk, x_td.clone()).reshape([b, s, k * e]);
+        let v_bsk = linear(&self.wv, x_td).reshape([b, s, k * e]);
 
         let q_bsq = self.placed(q_bsq, &self.q_norm, positions);
         let k_bsk = self.placed(k_bsk, &self.k_norm, positions);
@@ -67,7 +70,7 @@ impl Attention {
         };
         let out_bknse = grouped_attention(q_bknse, k_bkse, v_bkse, options);
         let out_tq = out_bknse.permute([0, 3, 1, 2, 4]).reshape([b * s, h * e]);
-        self.wo.forward(out_tq).reshape([b, s, d])
+        linear(&self.wo, out_tq).reshape([b, s, d])
     }
 
     /// Normalises each head, and turns it by its position, where this layer does so.

@@ -6,8 +6,8 @@ use burn_dist::nn::mixture::{Capacity, MixtureConfig};
 use burn_dist::trainer::report::count_text;
 
 use super::{
-    Attention, Biases, Block, ConfigError, Experts, FeedForward, Llama, Options, RopeConfig,
-    RopeScaling,
+    Adapters, Attention, Biases, Block, ConfigError, Experts, FeedForward, Llama, Options,
+    RopeConfig, RopeScaling,
 };
 
 /// The most layers of a model: they are objects on the host before any tensor is one on a device. Published models have
@@ -44,6 +44,8 @@ pub struct LlamaConfig {
     pub tied: bool,
     /// The options in which families differ.
     pub options: Options,
+    /// Low-rank adapters, which alone are trained if there are some.
+    pub adapters: Option<Adapters>,
 }
 
 impl LlamaConfig {
@@ -151,6 +153,7 @@ impl LlamaConfig {
             init_std: _,
             tied,
             options,
+            adapters,
         } = self;
         let scaling = scaling.as_ref();
         let scaling = scaling.map_or("none".to_string(), RopeScaling::to_string);
@@ -174,7 +177,11 @@ impl LlamaConfig {
                 .to_string(),
             ),
         ];
-        own.into_iter().chain(options.facts()).collect()
+        let adapters = adapters.iter().flat_map(Adapters::facts);
+        own.into_iter()
+            .chain(options.facts())
+            .chain(adapters)
+            .collect()
     }
 
     /// Checks that the sizes are those of a model, and fit each other.
@@ -291,6 +298,7 @@ impl LlamaConfig {
             options.biases == Biases::All,
         );
         let head_norm = || options.head_norms.then(|| norm_of(self.head_dim()));
+        let dropout = self.adapters.as_ref().map_or(0.0, |of| of.dropout);
         let layers = (0..self.num_layers)
             .map(|layer| {
                 let deep = self.init_std / (2.0 * (layer + 1) as f64).sqrt();
@@ -308,12 +316,14 @@ impl LlamaConfig {
                         head_dim: self.head_dim(),
                         turns: !options.unturned.contains(&layer),
                         window: options.window_of(layer),
+                        dropout,
                     },
                     ffn_norm: norm(),
                     feed_forward: options.experts.is_none().then(|| FeedForward {
                         w1: linear(self.dim, self.hidden_dim, self.init_std),
                         w2: linear(self.hidden_dim, self.dim, deep),
                         w3: linear(self.dim, self.hidden_dim, deep),
+                        dropout,
                     }),
                     mixture: self
                         .mixture()
@@ -326,13 +336,18 @@ impl LlamaConfig {
             // An output matrix that keeps the scale of what it reads.
             .with_initializer(normal(if self.tied { of_output } else { 1.0 }))
             .init(device);
-        Llama {
+        let model = Llama {
             tok_embeddings,
             layers,
             norm: norm(),
             output: (!self.tied).then(|| linear(self.dim, self.vocab, of_output)),
             head_dim: self.head_dim(),
+            dropout,
             rope: self.rope.clone(),
+        };
+        match &self.adapters {
+            Some(adapters) => adapters.attach(model),
+            None => model,
         }
     }
 

@@ -6,6 +6,7 @@
 //! Shape letters: `b` batch, `s` sequence, `t` tokens (`b * s`), `d` model width, `h` query heads, `k` key/value heads,
 //! `n` query heads per key/value head, `e` head width, `f` feed-forward width, `v` vocabulary.
 
+mod adapters;
 mod attention;
 mod block;
 mod config;
@@ -16,6 +17,7 @@ mod packed;
 mod rope;
 mod size;
 
+pub use adapters::Adapters;
 pub use attention::Attention;
 pub use block::Block;
 pub use burn_dist::trainer::tokens::Packed;
@@ -32,6 +34,7 @@ use burn::module::Module;
 use burn::nn::{Embedding, Linear, RmsNorm};
 use burn::tensor::{Device, Int, Tensor};
 use burn_dist::Parallelize;
+use burn_dist::nn::adapted_linear;
 
 /// The whole decoder, from token ids to logits.
 #[derive(Module, Debug, Parallelize)]
@@ -48,6 +51,8 @@ pub struct Llama {
     #[parallel(vocab, last)]
     output: Option<Linear>,
     head_dim: usize,
+    /// The share of their input that adapters do not see in training.
+    dropout: f64,
     #[module(skip)]
     pub(crate) rope: RopeConfig,
 }
@@ -92,7 +97,7 @@ impl Llama {
         let [b, s, d] = hidden_bsd.dims();
         let hidden_td = hidden_bsd.reshape([b * s, d]);
         let logits_tv = match &self.output {
-            Some(output) => output.forward(hidden_td),
+            Some(output) => adapted_linear(output, hidden_td, self.dropout),
             None => hidden_td.matmul(self.tok_embeddings.weight.val().transpose()),
         };
         let [_, v] = logits_tv.dims();

@@ -58,6 +58,7 @@ impl Size {
             norm_eps: 1e-5,
             init_std: 0.02,
             tied: false,
+            adapters: None,
             options: Options::default(),
         };
         let published = |dim, layers, heads, hidden_dim| LlamaConfig {
