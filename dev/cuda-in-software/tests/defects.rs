@@ -14,6 +14,9 @@ use std::ffi::c_void;
 use std::process::{Command, ExitCode};
 use std::ptr::null_mut;
 
+#[path = "defects/nccl.rs"]
+mod nccl;
+
 /// A program, with a defect or without.
 type Program = fn(bool) -> Done;
 
@@ -183,6 +186,26 @@ const DEFECTS: &[(&str, &str, Program)] = &[
         "memory of a device that may not be reached",
         "of Device(1), which device 0 may not reach",
         no_peer_access,
+    ),
+    (
+        "devices that gather different counts",
+        "what the members bring does not fit",
+        nccl::unlike,
+    ),
+    (
+        "room for one device's part of what is gathered",
+        "writes bytes 0 to 511 of the 256 bytes",
+        nccl::short,
+    ),
+    (
+        "a device that reads what is gathered too soon",
+        "which ncclAllGather of stream",
+        nccl::read_too_soon,
+    ),
+    (
+        "a device that writes again what is gathered",
+        "ncclAllGather",
+        nccl::written_too_soon,
     ),
 ];
 
