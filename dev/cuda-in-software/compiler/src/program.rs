@@ -173,7 +173,9 @@ fn object(text: &str, defined: &[String]) -> io::Result<Result<PathBuf, String>>
     if path.exists() {
         return Ok(Ok(path));
     }
-    let (source, made) = (path.with_extension("cpp"), unique(&folder, "object"));
+    // Of two that compile one text at a time, each has files of its own until it is done.
+    let made = unique(&folder, "object");
+    let source = made.with_extension("cpp");
     fs::write(&source, text)?;
     let done = Command::new(compiler())
         .args(FLAGS)
@@ -184,8 +186,10 @@ fn object(text: &str, defined: &[String]) -> io::Result<Result<PathBuf, String>>
         .args([&made, &source])
         .output()?;
     if !done.status.success() {
+        fs::remove_file(&source)?;
         return Ok(Err(String::from_utf8_lossy(&done.stderr).into_owned()));
     }
+    fs::rename(&source, path.with_extension("cpp"))?;
     fs::rename(&made, &path)?;
     Ok(Ok(path))
 }
