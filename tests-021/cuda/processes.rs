@@ -3,7 +3,6 @@
 
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use super::{losses, two_gpus};
 
@@ -11,14 +10,12 @@ use super::{losses, two_gpus};
 struct Ended {
     succeeded: bool,
     said: String,
-    after: Duration,
 }
 
 /// Runs processes of a program below, which find each other over TCP; and variables for all of them.
 fn run(program: &str, processes: usize, variables: &[(&str, &str)]) -> Vec<Ended> {
     let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
     let port = free.expect("a port").port().to_string();
-    let begun = Instant::now();
     let start = |rank: usize| {
         let mut command = Command::new(std::env::current_exe().expect("a test knows where it is"));
         command
@@ -49,7 +46,6 @@ fn run(program: &str, processes: usize, variables: &[(&str, &str)]) -> Vec<Ended
             Ended {
                 succeeded: output.status.success(),
                 said: format!("{out}{error}"),
-                after: begun.elapsed(),
             }
         });
         ended.collect()
