@@ -88,7 +88,9 @@ fn a_transformer_trains() {
 #[ignore = "needs an NVIDIA GPU of compute capability below 7.0, as `cargo xtask cuda` has one"]
 fn a_gpu_that_is_too_old_is_refused() {
     let mesh = DeviceMesh::builder().axis("dp", 2);
-    let error = mesh.devices(&[CudaDevice::new(0), CudaDevice::new(0)]).build();
+    let error = mesh
+        .devices(&[CudaDevice::new(0), CudaDevice::new(0)])
+        .build();
     let error = error.expect_err("a GPU that is too old").to_string();
     assert!(
         error.contains("compute capability is 6.1") && error.contains("need 7.0"),

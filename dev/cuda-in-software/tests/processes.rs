@@ -17,8 +17,10 @@ const COUNT: usize = 300;
 /// How often each collective runs.
 const ROUNDS: usize = 5;
 
+type Program = fn(&Member);
+
 /// What a member does.
-const PROGRAMS: &[(&str, fn(&Member))] = &[
+const PROGRAMS: &[(&str, Program)] = &[
     ("collectives", collectives),
     ("a member that is killed", killed),
 ];
@@ -213,16 +215,15 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let num = devices();
-    let done = PROGRAMS.iter().map(|(name, _)| {
-        // Between processes or within one, there is a member for each GPU.
+    let mut all_well = true;
+    for (name, _) in PROGRAMS {
+        // Alone, a member has nobody to be killed.
         let went_well = num < 2 && name.contains("killed") || run(name, num);
-        println!(
-            "{num} processes, {name}: {}",
-            if went_well { "ok" } else { "failed" }
-        );
-        went_well
-    });
-    match done.fold(true, |all, one| all && one) {
+        let how = if went_well { "ok" } else { "failed" };
+        println!("{num} processes, {name}: {how}");
+        all_well &= went_well;
+    }
+    match all_well {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
     }
