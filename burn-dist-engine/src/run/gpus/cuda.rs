@@ -145,11 +145,11 @@ pub(crate) fn crossed<B: BackendIr>(handle: B::Handle, to: StreamId) -> Result<B
     if !is_cuda::<B>() {
         return Ok(handle);
     }
-    let other = |_| "a tensor is not CubeCL's; this is a bug in burn-dist".to_string();
-    let tensor: Tensor = downcast(handle).map_err(|_: B::Handle| other(()))?;
+    let other = || "a tensor is not CubeCL's; this is a bug in burn-dist".to_string();
+    let tensor: Tensor = downcast(handle).map_err(|_: B::Handle| other())?;
     let from = tensor.handle.stream;
     if from == to || tensor.meta.shape().num_elements() == 0 {
-        return downcast(tensor).map_err(|_: Tensor| other(()));
+        return downcast(tensor).map_err(|_: Tensor| other());
     }
     let dtype = tensor.dtype;
     let mut bits = tensor.clone();
@@ -163,7 +163,7 @@ pub(crate) fn crossed<B: BackendIr>(handle: B::Handle, to: StreamId) -> Result<B
     copy.dtype = dtype;
     let waited = from.executes(|| copy.client.get_resource(copy.handle.clone()));
     waited.map_err(|error| format!("{error:?}"))?;
-    downcast(copy).map_err(|_: Tensor| other(()))
+    downcast(copy).map_err(|_: Tensor| other())
 }
 
 /// The tensors of a device.
