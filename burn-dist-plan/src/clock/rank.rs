@@ -195,20 +195,12 @@ impl Builder<'_, '_> {
     fn task<O>(&mut self, index: usize, task: &Task<O>) {
         match task {
             Task::Collective(task) => {
-                self.start(index, task, None);
+                self.start(index, task);
                 self.finish(index, &[task.to]);
             }
             Task::Launch { tasks, .. } => {
-                let mut started: Vec<(&CollectiveTask, u64)> = Vec::new();
                 for task in tasks {
-                    let mut known = started.iter_mut();
-                    let known =
-                        known.find(|(of, _)| of.kind() == task.kind() && of.group == task.group);
-                    self.start(index, task, known.as_ref().map(|(_, bytes)| *bytes));
-                    match known {
-                        Some((_, bytes)) => *bytes += task.bytes(),
-                        None => started.push((task, task.bytes())),
-                    }
+                    self.start(index, task);
                 }
             }
             Task::Finish { to, .. } => self.finish(index, to),
@@ -238,20 +230,14 @@ impl Builder<'_, '_> {
         }
     }
 
-    /// Starts a collective; of those that start together, one that comes after others of its group has what these took
-    /// `before` it, and adds its bytes to that.
-    fn start(&mut self, index: usize, task: &CollectiveTask, before: Option<u64>) {
+    fn start(&mut self, index: usize, task: &CollectiveTask) {
         let (lane, on) = self.lanes.of(&task.group);
         let (kind, bytes) = (task.kind(), task.bytes());
-        let together = |bytes: u64| self.hardware.communication_ns(kind, on, bytes);
-        let (ns, host_ns) = match before {
-            None => (together(bytes), self.hardware.launch_ns()),
-            Some(before) => (together(before + bytes) - together(before), 0.0),
-        };
+        let ns = self.hardware.communication_ns(kind, on, bytes);
         self.calls.insert(task.to, self.out.groups.len());
         self.out.groups.push(task.group.clone());
         let action = Action::Start {
-            host_ns: whole(host_ns),
+            host_ns: whole(self.hardware.launch_ns()),
             call: Call {
                 lane,
                 members: Vec::new(),

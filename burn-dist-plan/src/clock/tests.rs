@@ -545,31 +545,6 @@ fn a_chain_reads_and_writes_once_what_is_used_outside() {
     );
 }
 
-/// Calls of one group that start together have one latency, and the host hands them out as one; others have their own.
-#[test]
-fn calls_that_start_together_have_one_latency() {
-    let mut hardware = simple();
-    hardware.host.collective_us = 0.1;
-    let times = |units: [&str; 2]| {
-        let mut b = Builder::new("fsdp=2");
-        let x = b.data(&[4, 4]);
-        let weights =
-            units.map(|unit| b.param(Builder::spec(&format!("{unit}.w"), &[4, 4], Some(unit))));
-        let y = weights.iter().fold(x, |x, w| b.linear(x, *w));
-        b.read(y);
-        let plan = plan(&b.window, &b.mesh, &options(&b.mesh)).expect("a plan");
-        let found = clock(&b, &plan, &hardware);
-        let entries = found.ranks[0].entries.iter();
-        let gathers = entries.filter(|entry| entry.name == "all_gather");
-        gathers
-            .map(|entry| entry.end_ns - entry.start_ns)
-            .collect::<Vec<_>>()
-    };
-    // Half of 64 bytes, and a step of the ring.
-    assert_eq!(times(["one", "one"]), [42, 32]);
-    assert_eq!(times(["one", "other"]), [42, 42]);
-}
-
 /// A gather in front of each layer, by hand: the second one is hidden behind the first layer.
 #[test]
 fn a_gather_ahead_of_its_use_is_hidden() {
