@@ -90,11 +90,11 @@ fn what_kernels_do_not_compute_stays_an_operation() {
     let is_root = |typed: &Typed| matches!(typed.instruction, Instruction::Unary(Unary::Sqrt, _));
     let without_roots = RegionKernels {
         name: "without roots",
-        compute: |formula| {
+        compute: Some(|formula| {
             let mut instructions = formula.instructions.iter();
             !instructions
                 .any(|typed| matches!(typed.instruction, Instruction::Unary(Unary::Sqrt, _)))
-        },
+        }),
     };
     for (kernels, regions, roots) in [(RegionKernels::ALL, 1, 0), (without_roots, 2, 1)] {
         let options = PlanOptions {
