@@ -794,3 +794,72 @@ fn parameters_stay_where_they_are_split() {
     let text = propagated(&b);
     assert!(text.contains("linear(s2, s0)  f32 [-, {tp}]"), "{text}");
 }
+
+/// Functions of data that a mark has laid out follow that, where nothing else decides: they are no batch.
+#[test]
+fn what_is_made_of_data_follows_the_data() {
+    let mut b = Builder::new("dp=2,tp=2");
+    let x = b.data(&[4, 6]);
+    let columns = split(&b, &[4, 6], 1, "tp");
+    let seen = b.mark(Mark::Redistribute(Arc::new(columns)), x);
+    let y = b.exp(x);
+    b.survive(seen);
+    b.survive(y);
+    let text = propagated(&b);
+    assert!(text.contains("exp(s0)  f32 [-, {tp}]"), "{text}");
+}
+
+/// Terms of a new parameter are made where that rests, also where all that they are made of is whole.
+#[test]
+fn an_update_is_made_where_its_parameter_rests() {
+    let mut b = Builder::new("fsdp=2");
+    let w = b.param(Builder::spec("w", &[4, 6], None));
+    let mask = b.placed(&[4, 6], Layout::replicated(&[4, 6]));
+    let scaled = b.op(Kind::Scale(0), &[mask], &[4, 6]);
+    let new = b.pair(Kind::Sub, w, scaled);
+    b.survive(new);
+    let text = propagated(&b);
+    let made = text.lines().find(|line| line.contains("scale("));
+    assert!(made.is_some_and(|line| line.contains("{fsdp*}")), "{text}");
+}
+
+/// Elementwise work on terms of gradients is done where parameters of their shape rest, and at rest.
+#[test]
+fn squares_of_gradients_rest() {
+    let mut b = Builder::new("fsdp=2");
+    let w = b.param(Builder::spec("w", &[6, 6], None));
+    let x = b.data(&[4, 6]);
+    let y = b.linear(x, w);
+    let ones = b.ones_for(y);
+    let g = b.pair(Kind::Mul, ones, y);
+    let (_, gw) = b.linear_backward(x, w, g);
+    let squares = b.pair(Kind::Mul, gw, gw);
+    b.survive(squares);
+    b.survive(w);
+    let text = propagated(&b);
+    let made = text.lines().rfind(|line| line.contains("mul("));
+    assert!(made.is_some_and(|line| line.contains("{fsdp*}")), "{text}");
+}
+
+/// Terms over a data axis are added up everywhere, though the activation is split along it that they are the gradient
+/// of.
+#[test]
+fn terms_over_data_axes_are_added_up_everywhere() {
+    let mut b = Builder::new("dp=2");
+    let mut spec = Builder::spec("w", &[6, 8], None);
+    spec.layout = split(&b, &[6, 8], 1, "dp");
+    let w = b.param(spec);
+    let rows = split(&b, &[4, 6], 0, "dp");
+    let x = b.placed(&[4, 6], rows);
+    let y = b.linear(x, w);
+    let columns = split(&b, &[4, 8], 1, "dp");
+    let y = b.mark(Mark::Redistribute(Arc::new(columns)), y);
+    let ones = b.ones_for(y);
+    let g = b.pair(Kind::Mul, ones, y);
+    let (gx, _) = b.linear_backward(x, w, g);
+    let slope = b.exp(gx);
+    b.survive(slope);
+    let text = propagated(&b);
+    assert!(text.contains("all_reduce over dp"), "{text}");
+    assert!(!text.contains("reduce_scatter over dp"), "{text}");
+}

@@ -6,6 +6,7 @@
 mod builder;
 mod field;
 mod interpret;
+mod join;
 mod pointwise;
 mod ring;
 
@@ -36,6 +37,8 @@ pub(crate) enum Kind {
     Exp,
     /// Multiplies with the scalar of a slot, which is its number and two.
     Scale(u64),
+    /// Multiplies with itself so many times, each of them an instruction.
+    Power(u32),
     /// `[.., m, k] x [.., k, n]`.
     Matmul,
     /// Swaps the last two dims.
@@ -65,7 +68,7 @@ pub(crate) enum Kind {
         rows: Range<usize>,
         base: bool,
     },
-    /// One behind the other along a dim.
+    /// One behind the other along a dim: each rank puts together what falls into its part.
     Concat(usize),
     Cast,
     /// `x` of `(like, x)`, of one shape: that is all that is read of `like`.
@@ -174,6 +177,7 @@ impl Op for Toy {
             Kind::Mul => "mul",
             Kind::Exp => "exp",
             Kind::Scale(_) => "scale",
+            Kind::Power(_) => "power",
             Kind::Matmul => "matmul",
             Kind::Transpose => "transpose",
             Kind::SumDim(_) => "sum_dim",
@@ -247,7 +251,9 @@ impl Op for Toy {
         match &self.kind {
             Kind::Add | Kind::Sub => elementwise().joint_linear(&[0, 1]).build(),
             Kind::Mul | Kind::Scale(_) => elementwise().linear().build(),
-            Kind::Exp | Kind::Cast | Kind::Unary(_) | Kind::Binary(_) => elementwise().build(),
+            Kind::Exp | Kind::Cast | Kind::Power(_) | Kind::Unary(_) | Kind::Binary(_) => {
+                elementwise().build()
+            }
             Kind::Like => elementwise().shape_only(0).build(),
             Kind::Matmul => RuleBuilder::notation(&shapes, "... i k, ... k j -> ... i j")
                 .broadcast()
@@ -294,8 +300,9 @@ impl Op for Toy {
             Kind::Concat(dim) => {
                 let names = dims_but(ndim, *dim, Name::Whole);
                 let all: Vec<usize> = (0..self.inputs.len()).collect();
-                RuleBuilder::named(&shapes, vec![names.clone(); all.len()], vec![names])
+                RuleBuilder::named(&shapes, vec![names; all.len()], vec![dims(ndim)])
                     .joint_linear(&all)
+                    .lowering(Lowering::Special)
                     .build()
             }
             Kind::Slice(dim, _) => {
@@ -348,6 +355,10 @@ impl Op for Toy {
                 Kind::SumAt { .. } => Some((Indexing::Write, 0)),
                 _ => None,
             },
+            joins: match self.kind {
+                Kind::Concat(dim) => Some(dim),
+                _ => None,
+            },
             layer: match self.kind {
                 Kind::Linear => Some(Layer::Linear),
                 Kind::Lookup { .. } => Some(Layer::Lookup),
@@ -376,6 +387,7 @@ impl Op for Toy {
                 | Kind::Concat(_) => FloatClass::Move,
                 Kind::Add | Kind::Sub | Kind::Mul | Kind::Scale(_) => FloatClass::Follow,
                 Kind::Exp
+                | Kind::Power(_)
                 | Kind::Unary(_)
                 | Kind::Binary(_)
                 | Kind::MaxDim(_)
@@ -414,6 +426,11 @@ impl Op for Toy {
             && let Some(split) = view.split(&rule.inputs[1].dims, 0)
         {
             return ring::lower(self, view, &split.axes().collect::<Vec<_>>(), steps);
+        }
+        if let (Kind::Concat(dim), OpRule::Factors(rule)) = (&self.kind, view.rule)
+            && let Some(split) = view.split(&rule.outputs[0].dims, *dim)
+        {
+            return join::lower(self, view, (*dim, split), steps);
         }
         let mut local = self.clone();
         for (index, input) in local.inputs.iter_mut().enumerate() {

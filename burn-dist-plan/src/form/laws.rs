@@ -6,7 +6,7 @@ use super::{law, parse, print};
 use crate::planner::Planner;
 use crate::tests::pipelines::{Model, Norm};
 use crate::tests::{MESHES, random_program, three_layers};
-use crate::toy::{Builder, Toy, nodes_of, options};
+use crate::toy::{Builder, Kind, Toy, nodes_of, options};
 use crate::{Float, PlanOptions, Policy, Precision, Regions, ScheduleKind};
 
 /// Checks the [law](law::check) of a window of the toy language. Returns the texts.
@@ -49,6 +49,29 @@ proptest! {
         };
         check(&b, &options, mesh);
     }
+}
+
+/// A parameter of which the update of another one is made, in another shape, is of that update in 16 bits too, be its
+/// cast the first value that is added to the window.
+#[test]
+fn what_an_update_is_made_of_may_be_a_cast() {
+    let mut b = Builder::new("fsdp=2");
+    let rates = b.param(Builder::spec("rates", &[16], Some("unit")));
+    let w = b.param(Builder::spec("w", &[4, 4], Some("unit")));
+    let x = b.data(&[4, 4]);
+    let y = b.linear(x, w);
+    let ones = b.ones_for(y);
+    let g = b.pair(Kind::Mul, ones, y);
+    let (_, gw) = b.linear_backward(x, w, g);
+    let rates = b.reshape(rates, &[4, 4]);
+    let step = b.pair(Kind::Mul, rates, gw);
+    let new = b.pair(Kind::Sub, w, step);
+    b.survive(new);
+    let b = b.under(Policy {
+        precision: Precision::new(Float::BF16),
+        ..Policy::default()
+    });
+    check(&b, &options(&b.mesh), "rates of all elements");
 }
 
 #[test]

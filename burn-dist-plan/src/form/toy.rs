@@ -5,7 +5,8 @@ use crate::toy::{Astray, Kind, Toy, Value};
 
 form!(struct Toy { "" out, " and " also or None, " = " kind, " " inputs });
 form!(enum Kind {
-    "add" => Add, "sub" => Sub, "mul" => Mul, "exp" => Exp, "scale" => Scale(" " slot), "matmul" => Matmul,
+    "add" => Add, "sub" => Sub, "mul" => Mul, "exp" => Exp, "scale" => Scale(" " slot),
+    "power" => Power(" " times), "matmul" => Matmul,
     "transpose" => Transpose, "sum_dim" => SumDim(" " dim), "sum" => Sum, "reshape" => Reshape, "expand" => Expand,
     "slice" => Slice(" dim " dim, " from " range), "linear" => Linear, "linear_x" => LinearX, "linear_w" => LinearW,
     "lookup" => Lookup { " of " size, " rows " rows },

@@ -465,6 +465,46 @@ fn a_backward_goes_one_way() {
     }
 }
 
+/// A stage sends the values that it makes again for a later one, which makes of them what every stage may make.
+#[test]
+fn what_is_made_again_is_sent_where_it_is_used() {
+    let model = Model::new("pp=2", ScheduleKind::OneFOneB, 1, 1);
+    let mut b = Builder::new("pp=2");
+    let weights = [(0, 0), (0, 0), (1, 1), (1, 1), (2, 1)].map(|(unit, stage)| {
+        let unit = format!("unit{unit}");
+        let mut spec = Builder::spec(&format!("{unit}.weight"), &[4, 4], Some(&unit));
+        spec.stage = model.stage(&b, stage);
+        b.param(spec)
+    });
+    let mut x = b.data(&[4, 4]);
+    let saved = weights.map(|w| {
+        let h = b.linear(x, w);
+        let before = std::mem::replace(&mut x, b.exp(h));
+        (before, h)
+    });
+    let ones = b.ones_for(x);
+    let mut g = b.pair(Kind::Mul, ones, x);
+    let mut gradients = [g; 5];
+    for layer in (0..5).rev() {
+        let (x, h) = saved[layer];
+        let gh = b.pair(Kind::Mul, g, h);
+        g = b.op(Kind::LinearX, &[weights[layer], gh], &[4, 4]);
+        if layer == 3 {
+            // Of forward values alone: the first of the backward to use what the first stage makes again.
+            let slope = b.transpose(saved[2].0);
+            g = b.matmul(g, slope);
+        }
+        gradients[layer] = b.op(Kind::LinearW, &[x, gh], &[4, 4]);
+    }
+    descend(&mut b, &weights, gradients);
+    let b = b.under(Policy {
+        checkpoint: ActivationCheckpoint::Full,
+        ..Policy::default()
+    });
+    check(&b, &options(&b.mesh), "a slope of an earlier stage");
+    assert_eq!(counts(&b, &Kind::Exp), [4, 4], "some are made again");
+}
+
 /// A norm of all gradients, and what is scaled by it, is made of what every stage has made, in any schedule.
 #[test]
 fn norms_of_gradients_are_those_of_one_device() {

@@ -2,7 +2,7 @@
 //! of all ranks do.
 
 use super::pipelines::Model;
-use super::{MESHES, three_layers};
+use super::{MESHES, check, three_layers};
 use crate::facts::flow::{ends, is_collective, work};
 use crate::ir::{Op, Task};
 use crate::mesh::MeshShape;
@@ -105,6 +105,29 @@ fn what_is_made_again_is_no_work_of_the_model() {
         // What is between the two layers of a unit is made again, but for the last unit's.
         let times = flops("none") / (18.0 * product);
         assert_eq!(flops("full"), times * 20.0 * product, "`{mesh}`");
+    }
+}
+
+/// Rows that are too few to be split, and are joined to more, are made by the ranks whose part of these they are.
+#[test]
+fn what_is_joined_is_made_by_whom_it_falls_to() {
+    for (mesh, ranks) in [("dp=2", 2), ("dp=2,tp=2", 4)] {
+        let mut b = Builder::new(mesh);
+        let rows = [(); 2].map(|()| {
+            let (x, w) = (b.data(&[1, 4]), b.op(Kind::Random, &[], &[4, 4]));
+            b.linear(x, w)
+        });
+        let joined = b.op(Kind::Concat(0), &rows, &[2, 4]);
+        let y = b.exp(joined);
+        b.read(y);
+        check(&b, &options(&b.mesh), mesh);
+        let plan = planned(&b);
+        let work = &plan.redundancy;
+        // Two products of a row, over again on ranks along tp alone.
+        let products = (2 * 2 * 4 * 4) as f64;
+        assert_eq!(work.model_flops, products, "{mesh}: {work}");
+        assert_eq!(executed(&plan), f64::from(ranks / 2) * products, "{mesh}");
+        assert_eq!(work.hardware_flops, executed(&plan), "{mesh}: {work}");
     }
 }
 

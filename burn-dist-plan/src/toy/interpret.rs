@@ -309,6 +309,7 @@ pub(super) fn run(op: &Toy, inputs: &[Array], stream: &mut u64) -> Array {
             }
             out
         }
+        (Kind::Power(times), [a]) => a.map(|x| (0..*times).fold(x, |power, _| power * x % PRIME)),
         (Kind::Scale(slot), [a]) => a.map(|x| x * field::scalar(*slot)),
         (Kind::Cast | Kind::Mark(_), [a]) | (Kind::Like, [_, a]) => a.clone(),
         (Kind::Meet, [x, y]) => x.matmul(&y.transposed().matmul(y, &square(y)), shape),

@@ -17,6 +17,10 @@ pub(super) fn pointwise(op: &Toy) -> Option<Pointwise> {
         Kind::Binary(of) => binary(*of),
         Kind::Exp => unary(Unary::Exp),
         Kind::Unary(of) => unary(*of),
+        // Each time, of the one before and the operand.
+        Kind::Power(times) => (0..*times)
+            .map(|before| Instruction::Binary(Binary::Mul, before, 0))
+            .collect(),
         Kind::Scale(slot) => {
             scalars.push(ScalarOf::Slot(*slot));
             vec![

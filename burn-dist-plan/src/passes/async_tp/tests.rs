@@ -6,7 +6,9 @@ use crate::ir::{Mark, TensorIndex};
 use crate::layout::Layout;
 use crate::mesh::{Links, Nodes};
 use crate::plan::Plan;
+use crate::planner::Planner;
 use crate::policy::Policy;
+use crate::rule::{FactorRule, Held, OpRule};
 use crate::toy::{Builder, Kind, Toy, options, planned, whole};
 use crate::{PlanOptions, plan, text_after};
 
@@ -210,6 +212,59 @@ fn what_takes_more_time_in_chunks_stays_whole() {
         let plan = plan(&b.window, &b.mesh, &options).expect("a plan");
         let whys: Vec<_> = plan.overlaps.iter().map(|overlap| overlap.whole).collect();
         assert_eq!(whys, [Some("in chunks it would take longer")], "{links}");
+    }
+}
+
+/// A product that takes as long as it takes to start is there no sooner after the transfer if it is of one chunk alone.
+#[test]
+fn products_that_are_slow_to_start_stay_whole() {
+    let of = |flops_besides: u64| {
+        let b = gathered(2, 8);
+        let options = PlanOptions {
+            links: "tp:latency_us=1000,gbps=0.001".parse().expect("links"),
+            device_costs: Some(DeviceCosts {
+                per_node: 8,
+                flops_besides,
+                ..Hardware::preset("h100").expect("a preset").device_costs()
+            }),
+            ..options(&b.mesh)
+        };
+        let plan = plan(&b.window, &b.mesh, &options).expect("a plan");
+        plan.overlaps[0].whole
+    };
+    assert_eq!(of(1 << 40), Some("in chunks it would take longer"));
+}
+
+/// Operations whose results depend on which rows they have are not cut.
+#[test]
+fn rows_that_are_held_together_are_not_cut() {
+    type Edit = fn(&mut FactorRule);
+    let cases: [(Edit, bool); 4] = [
+        (|_| {}, true),
+        (|rows| rows.block = 2, false),
+        (|rows| rows.held = Held::Spaced, false),
+        (|rows| rows.held = Held::Range, false),
+    ];
+    for (edit, is_cut) in cases {
+        let b = gathered(2, 8).under(Policy {
+            async_tp: AsyncTp::On,
+            ..Policy::default()
+        });
+        let options = options(&b.mesh);
+        let mut planner = Planner::new(&b.window, &b.mesh, &options);
+        planner.run(Some("hierarchy")).expect("a pass");
+        for step in &mut planner.state.programs[0].steps {
+            if let ProgramStep::Local(step) = step
+                && let OpRule::Factors(rule) = Arc::make_mut(&mut step.rule)
+            {
+                let rows = rule.inputs[0].dims[0].expect("rows have a factor");
+                edit(&mut rule.factors[usize::from(rows)]);
+            }
+        }
+        let report = pass(&mut planner.state, &planner.context).expect("a pass");
+        let whole = report.overlaps[0].whole;
+        let otherwise = "an operation in between does not work on a part of its rows";
+        assert_eq!(whole, (!is_cut).then_some(otherwise));
     }
 }
 

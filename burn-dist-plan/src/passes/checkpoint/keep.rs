@@ -316,6 +316,52 @@ mod tests {
         })
     }
 
+    /// Law: what is kept is what saves the most per byte of all that fits, and so on with what is left to save.
+    #[test]
+    fn what_saves_the_most_is_kept_until_nothing_fits() {
+        let b = step("");
+        let options = options(&b.mesh);
+        let mut planner = Planner::new(&b.window, &b.mesh, &options);
+        planner.run(Some("propagate")).expect("a program");
+        let state = planner.state;
+        let program = state.program();
+        let flow = Flow::new(program, &state.facts, &b.mesh);
+        let visits = super::super::visits::visits(program, &flow);
+        let steps = program.steps.iter().zip(&flow.ends);
+        let works = steps.map(|(step, ends)| work(step, ends, program, &b.mesh));
+        let works: Vec<f64> = works.collect();
+        let found = || {
+            let mut sections = sections(&visits);
+            for section in &mut sections {
+                section.find(program, &flow, &visits);
+            }
+            sections
+        };
+        let bytes = 8 * 4 * 4;
+        for slots in 0..12 {
+            let (mut filled, mut expected) = (found(), found());
+            let mut within: Vec<&mut Section> = filled.iter_mut().collect();
+            fill(slots * bytes, program, &flow, &works, &mut within);
+            let mut budget = slots * bytes;
+            loop {
+                let mut best: Option<(usize, Offer)> = None;
+                for (index, section) in expected.iter().enumerate() {
+                    for offer in offers_of(section, program, &flow, &works) {
+                        let better = |(_, best): &(usize, Offer)| offer.density > best.density;
+                        if offer.bytes <= budget && best.as_ref().is_none_or(better) {
+                            best = Some((index, offer));
+                        }
+                    }
+                }
+                let Some((index, offer)) = best else { break };
+                budget -= offer.bytes;
+                expected[index].kept.insert(offer.slot);
+            }
+            let kept = |of: &[Section]| of.iter().map(|of| of.kept.clone()).collect::<Vec<_>>();
+            assert_eq!(kept(&filled), kept(&expected), "{slots} slots");
+        }
+    }
+
     /// Law: what keeping a slot saves is the work that is no longer made again.
     #[test]
     fn savings_are_the_work_that_is_made_no_more() {

@@ -214,10 +214,8 @@ impl<'a, O: Op> Search<'a, O> {
             let Some((x, true)) = self.view(turned) else {
                 continue;
             };
-            if self.known.is_of_parameter(x)
-                || self.known.is_backward(x)
-                || !self.is_gradient(gradient)
-            {
+            // No parameter: what is turned is a view of `x`.
+            if self.known.is_backward(x) || !self.is_gradient(gradient) {
                 continue;
             }
             let Some((out, parts)) = self.summed(index, out) else {

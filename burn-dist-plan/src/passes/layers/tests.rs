@@ -241,7 +241,7 @@ fn every_form_computes_in_float8() {
 }
 
 /// Products that look like layers and are none: of two parameters, a table that is a head too, products of two
-/// activations, a weight's gradient that is needed before it is summed.
+/// activations or of two gradients, a weight's gradient that is needed before it is summed.
 #[test]
 fn what_is_no_layer_stays_a_product() {
     let mut b = Builder::new("");
@@ -273,6 +273,46 @@ fn what_is_no_layer_stays_a_product() {
         "{found:?}"
     );
     assert_eq!(found.iter().filter(|op| *op == "matmul").count(), 6);
+
+    // Of a weight that two parameters make, `W + A B`: the gradient of `B` is `A^T g`.
+    let mut b = Builder::new("");
+    let [w, down, up] = [("w", [4, 4]), ("down", [4, 2]), ("up", [2, 4])]
+        .map(|(path, shape)| b.param(Builder::spec(path, &shape, None)));
+    let x = b.data(&[3, 4]);
+    let more = b.matmul(down, up);
+    let merged = b.pair(Kind::Add, w, more);
+    let y = b.matmul(x, merged);
+    let ones = b.ones_for(y);
+    let g = b.pair(Kind::Mul, ones, y);
+    let x_turned = b.transpose(x);
+    let of_merged = b.matmul(x_turned, g);
+    let down_turned = b.transpose(down);
+    let of_up = b.matmul(down_turned, of_merged);
+    let new = b.pair(Kind::Sub, up, of_up);
+    b.survive(new);
+    let found = operations(&b);
+    assert!(
+        found.iter().all(|op| !op.starts_with("linear")),
+        "{found:?}"
+    );
+
+    // What takes its place is made of a gradient with itself.
+    let mut b = Builder::new("");
+    let w = b.param(Builder::spec("w", &[4, 4], None));
+    let x = b.data(&[3, 4]);
+    let y = b.matmul(x, w);
+    let ones = b.ones_for(y);
+    let g = b.pair(Kind::Mul, ones, y);
+    let turned = b.transpose(g);
+    let squares = b.matmul(turned, g);
+    let new = b.pair(Kind::Sub, w, squares);
+    b.survive(new);
+    let found = operations(&b);
+    let count = |name: &str| found.iter().filter(|op| *op == name).count();
+    assert_eq!(
+        [count("linear"), count("matmul"), count("linear_w")],
+        [1, 1, 0]
+    );
 
     // The gradient of a batch of weights is read: it is needed as it is.
     let mut b = Builder::new("");

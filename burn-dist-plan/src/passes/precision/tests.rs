@@ -38,6 +38,31 @@ fn a_type_that_the_backend_lacks_is_named() {
     assert!(plan(window(f16)).is_ok());
 }
 
+/// Parameters that are computed with as they were recorded make an activation: in f32, whatever it is combined with.
+#[test]
+fn what_is_made_of_parameters_as_recorded_counts() {
+    let mut b = Builder::new("");
+    let w = b.param(Builder::spec("w", &[4, 4], Some("unit")));
+    let [keys, values] = ["keys", "values"].map(|path| {
+        let spec = Builder::spec(path, &[4, 4], Some("unit"));
+        b.param(spec)
+    });
+    let x = b.data(&[4, 4]);
+    let y = b.linear(x, w);
+    let met = b.op(Kind::Meet, &[keys, values], &[4, 4]);
+    let sum = b.pair(Kind::Add, y, met);
+    let z = b.exp(sum);
+    b.survive(z);
+    let b = b.under(Policy {
+        precision: Precision::new(Float::BF16),
+        ..Policy::default()
+    });
+    let text = text_after(&b.window, &b.mesh, &toy::options(&b.mesh), "precision").expect("a pass");
+    let is_sum = |line: &&str| line.contains(" = add(");
+    let line = text.lines().find(is_sum).expect("a sum");
+    assert!(line.contains("f32") && !line.contains("bf16"), "{text}");
+}
+
 /// A unit's output is cast where another unit uses it; the gradient of its weight is no output, and an activation is
 /// none because a loss of its shape is read.
 #[test]

@@ -318,6 +318,28 @@ fn sums_along_one_dim_after_the_other_are_one() {
     assert_eq!(gradient(&[0, 1], true), (2, 1));
 }
 
+/// Instructions are in one region as long as it may have more, and so are tensors: one more begins the next.
+#[test]
+fn regions_have_an_end() {
+    let regions = |kinds: &[Kind]| {
+        let mut b = Builder::new("");
+        let mut x = weight(&mut b, &SHAPE);
+        for kind in kinds {
+            x = one(&mut b, kind.clone(), &[x]);
+        }
+        b.survive(x);
+        check(&b, &options(&b.mesh), "powers of powers");
+        let plan = plan(&b.window, &b.mesh, &in_regions(&b)).expect("a plan");
+        plan.fused.expect("there are regions").regions
+    };
+    let powers = |times: [u32; 3]| regions(&times.map(Kind::Power));
+    assert_eq!(powers([100, 100, 56]), 1);
+    assert_eq!(powers([100, 100, 57]), 2);
+    // Each operation has a result, the first an operand that is there before, and the last might have one.
+    assert_eq!(regions(&[const { Kind::Exp }; 30]), 1);
+    assert_eq!(regions(&[const { Kind::Exp }; 31]), 2);
+}
+
 /// All results of an update take the place of what they are made of, or of the gradient: the rank holds no more than it
 /// did before.
 #[test]
@@ -458,6 +480,38 @@ fn a_backward_keeps_little_of_its_forward() {
     };
     assert_eq!(gate(false), [(2, 1), (3, 2)]);
     assert_eq!(gate(true), [(2, 2), (4, 2)]);
+}
+
+/// A backward makes values again of what is there: of one that is kept, whatever that is made of.
+#[test]
+fn what_is_kept_is_not_made_again() {
+    let mut b = Builder::new("");
+    let w = weight(&mut b, &[4, 4]);
+    let x = b.data(&SHAPE);
+    let gate = b.linear(x, w);
+    let kept = unary(&mut b, Unary::Sigmoid, gate);
+    let again = b.exp(kept);
+    let y = b.pair(Kind::Add, kept, again);
+    let g = b.linear(y, w);
+    let first_use = b.linear(kept, w);
+    let g_gate = mul(&mut b, g, again);
+    for of in [g_gate, kept] {
+        let used = b.linear(of, w);
+        b.survive(used);
+    }
+    b.survive(first_use);
+    check(&b, &options(&b.mesh), "a kept value");
+    let plan = plan(&b.window, &b.mesh, &in_regions(&b)).expect("a plan");
+    let tasks = plan.ranks[0].tasks.iter();
+    let regions = tasks.filter_map(|task| match task {
+        Task::Region(task) => {
+            let instructions = task.region.formula.instructions.len();
+            Some((task.inputs.len(), instructions, task.outputs.len()))
+        }
+        _ => None,
+    });
+    // The second one has no use for the gate.
+    assert_eq!(regions.collect::<Vec<_>>(), [(1, 3, 2), (2, 2, 1)]);
 }
 
 /// A value that is reshaped between two operations is in one region with both, whatever becomes of its rows where these

@@ -13,6 +13,8 @@ use crate::rule::{FactorKind, FactorRule, RuleBuilder, Shapes};
 
 const SIZE: usize = 64;
 const MATMUL: &str = "i k, k j -> i j";
+/// Every row of one operand meets every row of the other, in blocks that go round.
+const MEET: &str = "q -, k - -> q -";
 
 /// Returns a square operand: the layouts in which it exists, `shared` before them if others use it too, `pinned` if it
 /// is a parameter that a style splits so, or `free` before the one that it takes where nothing else decides.
@@ -55,6 +57,7 @@ fn view(rule: &str, operands: &[&str], mesh: &MeshShape) -> OpView {
         "add" => RuleBuilder::uniform(&tensors, "...")
             .elementwise()
             .joint_linear(&[0, 1]),
+        MEET => RuleBuilder::notation(&tensors, MEET).along('k', 'q'),
         rule => RuleBuilder::notation(&tensors, rule)
             .contract(ReduceOp::Sum)
             .linear(),
@@ -223,6 +226,35 @@ fn a_product_is_split_as_its_operands_are() {
                 "[-, -], [-, {tp}] -> [-, {tp}]: 8715",
                 "[{tp}, -], [-, -] -> [{tp}, -]: 8715, 1 moved",
                 "[-, -], [-, -] -> [-, -]: 17430, 1 moved",
+            ],
+        ),
+    ];
+    check(cases, |_, _| {});
+}
+
+/// Blocks go round all other ranks, behind the work on those that are there.
+#[test]
+fn rows_that_meet_go_round_or_are_gathered() {
+    let split = ["[{cp}, -]", "[{cp}, -]"];
+    let cases: &[Case] = &[
+        (
+            ("cp=2", ""),
+            MEET,
+            split,
+            &[
+                "[{cp}, -], [-, -] -> [{cp}, -]: 8715",
+                "[{cp}, -], [{cp}, -] -> [{cp}, -]: 8722",
+                "[-, -], [-, -] -> [-, -]: 17430",
+            ],
+        ),
+        (
+            ("cp=4", ""),
+            MEET,
+            split,
+            &[
+                "[{cp}, -], [-, -] -> [{cp}, -]: 12805",
+                "[{cp}, -], [{cp}, -] -> [{cp}, -]: 12817",
+                "[-, -], [-, -] -> [-, -]: 25622",
             ],
         ),
     ];
