@@ -104,7 +104,7 @@ impl<'a> Sizes<'a> {
         result.saturating_mul(self.inner)
     }
 
-    /// Returns whether elements are found in the same way whatever rows are beside them, and however matrices lie.
+    /// Returns whether elements are the same sums whatever rows are beside them, and however matrices lie.
     pub fn is_divisible(&self) -> bool {
         let (least, most) = (self.rows.min(self.columns), self.rows.max(self.columns));
         let is_in_tiles = self.inner <= ONE_BLOCK || most > TILE;
@@ -332,7 +332,7 @@ mod tests {
 
     use super::*;
 
-    /// Flex's way: a call for each matrix of the batch.
+    /// The calls of Flex: one for each matrix of the batch.
     fn one_by_one(call: &Call<'_>) -> Vec<Vec<f32>> {
         let len = call.sizes.rows * call.sizes.columns;
         let each = (0..call.sizes.count()).map(|index| {
