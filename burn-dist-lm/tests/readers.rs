@@ -8,6 +8,7 @@ mod hostile_json;
 use std::path::Path;
 
 use burn_dist::trainer::folder::{InFolders, Origin};
+use burn_dist_lm::lora;
 use burn_dist_lm::model::Llama;
 use hostile::Content::{Link, Sparse};
 use hostile::{Content, Reader, USUAL};
@@ -18,6 +19,16 @@ const BESIDE: u64 = 56;
 
 fn read_config(folder: &Path) -> Result<(), String> {
     Llama::read_config(folder)
+        .map(drop)
+        .map_err(|error| error.to_string())
+}
+
+fn read_adapters(folder: &Path) -> Result<(), String> {
+    let tensors = include_bytes!("peft/adapters/adapter_model.safetensors");
+    std::fs::write(folder.join("adapter_model.safetensors"), tensors).unwrap();
+    let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peft/base");
+    let config = Llama::read_config(&base).expect("sizes of the base");
+    lora::read(folder, &config)
         .map(drop)
         .map_err(|error| error.to_string())
 }
@@ -44,6 +55,15 @@ const READERS: &[Reader] = &[
         },
         hostile: usual,
         read: read_config,
+        factor: USUAL,
+    },
+    Reader {
+        name: "adapter_config.json",
+        sources: &["lora/config.rs"],
+        file: "adapter_config.json",
+        good: || include_bytes!("peft/adapters/adapter_config.json").to_vec(),
+        hostile: usual,
+        read: read_adapters,
         factor: USUAL,
     },
     Reader {
