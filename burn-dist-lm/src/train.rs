@@ -87,6 +87,13 @@ impl Model for Llama {
         Some(products + turns + attention)
     }
 
+    fn cut(config: &LlamaConfig, units: usize) -> Option<LlamaConfig> {
+        Some(LlamaConfig {
+            num_layers: units,
+            ..config.clone()
+        })
+    }
+
     fn facts(config: &LlamaConfig) -> Vec<(&'static str, String)> {
         config.facts()
     }
