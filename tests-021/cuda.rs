@@ -18,6 +18,8 @@ mod linalg;
 mod net;
 #[path = "ops/nn.rs"]
 mod nn;
+#[path = "cuda/processes.rs"]
+mod processes;
 #[path = "ops/reduce.rs"]
 mod reduce;
 #[path = "devices/suite.rs"]
@@ -79,6 +81,21 @@ fn a_run_goes_on_from_a_checkpoint() {
 fn a_transformer_trains() {
     device();
     suite::training::<Cuda>(&["", "fsdp=2", "tp=2", "fsdp=2,tp=2", "dp=2,fsdp=2"], 5);
+}
+
+/// A GPU whose kernels do not get their parameters by value is refused where the mesh is built.
+#[test]
+#[ignore = "needs an NVIDIA GPU of compute capability below 7.0, as `cargo xtask cuda` has one"]
+fn a_gpu_that_is_too_old_is_refused() {
+    let mesh = DeviceMesh::builder().axis("dp", 2);
+    let error = mesh
+        .devices(&[CudaDevice::new(0), CudaDevice::new(0)])
+        .build();
+    let error = error.expect_err("a GPU that is too old").to_string();
+    assert!(
+        error.contains("compute capability is 6.1") && error.contains("need 7.0"),
+        "{error}"
+    );
 }
 
 /// A mesh of two ranks, each on a GPU of its own.

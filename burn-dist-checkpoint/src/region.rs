@@ -179,6 +179,38 @@ impl Region {
         (0..runs.count).map(move |index| runs.get(index))
     }
 
+    /// Returns what of the box is in each of `num` parts that follow each other, of `each` elements: the number of the
+    /// part, and the box in it, in the order of the elements of this box.
+    ///
+    /// # Errors
+    /// [`RegionError::TooLarge`].
+    pub fn by_parts(&self, num: usize, each: usize) -> Result<Vec<(usize, Region)>, RegionError> {
+        if self.numel() == 0 {
+            return Ok(Vec::new());
+        }
+        let product = |at: &usize| self.grid[..*at].iter().product::<usize>() == num;
+        if let Some(at) = (0..=self.grid.len()).find(product) {
+            let dims = |range: Range<usize>| {
+                let of = |list: &[usize]| list[range.clone()].to_vec();
+                Self::new(of(&self.grid), of(&self.start), of(&self.extent))
+            };
+            let (which, within) = (dims(0..at)?, dims(at..self.grid.len())?);
+            let numbers = which.ranges().flatten();
+            return Ok(numbers.map(|number| (number, within.clone())).collect());
+        }
+        let mut parts = Vec::new();
+        for range in self.ranges() {
+            let mut from = range.start;
+            while from < range.end {
+                let (number, first) = (from / each, from / each * each);
+                let to = range.end.min(first + each);
+                parts.push((number, Self::range(each, from - first..to - first)?));
+                from = to;
+            }
+        }
+        Ok(parts)
+    }
+
     /// Returns part `index` of `parts` along the first dim that has that many, such that it is contiguous in the box:
     /// the part, and which elements of the box it is.
     pub(crate) fn part(&self, parts: usize, index: usize) -> (Region, Range<usize>) {

@@ -10,6 +10,9 @@
 
 use std::any::Any;
 
+use burn_backend::tensor::FloatTensor;
+use burn_backend::{Backend, Shape, TensorMetadata};
+
 #[cfg(burn_021)]
 mod v021;
 #[cfg(not(burn_021))]
@@ -27,4 +30,12 @@ pub(crate) fn downcast<S: 'static, T: 'static>(value: S) -> Result<T, S> {
         Some(found) => Ok(found.take().expect("put in above")),
         None => Err(value.take().expect("put in above, not taken")),
     }
+}
+
+/// Adds a bias to rows, as a linear layer does.
+pub(crate) fn with_bias<B: Backend>(rows: FloatTensor<B>, bias: FloatTensor<B>) -> FloatTensor<B> {
+    let (size, ndim) = (bias.shape()[0], rows.shape().num_dims());
+    let sizes = std::iter::repeat_n(1, ndim - 1).chain([size]);
+    let bias = B::float_reshape(bias, Shape::from(sizes.collect::<Vec<usize>>()));
+    B::float_add(rows, bias)
 }

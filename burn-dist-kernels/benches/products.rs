@@ -3,33 +3,46 @@
 //!
 //! `cargo bench -p burn-dist-kernels --bench products`; the last line is JSON.
 
+use std::mem::MaybeUninit;
 use std::time::Instant;
 
-use gemm::Parallelism;
+use burn_dist_kernels::product::{Matrices, Sizes, product, sum_of_products};
 
-/// A product, or a batch of them.
+/// A batch of products.
 struct Shape {
     name: &'static str,
     batch: usize,
     rows: usize,
     inner: usize,
     columns: usize,
-    /// Whether the left factor lies in memory by columns.
+    /// Whether left matrices lie in memory by columns.
     left_turned: bool,
-    /// Whether the right one does.
+    /// Whether right ones do.
     right_turned: bool,
+    /// Whether there is one right matrix.
+    shares_right: bool,
+    /// Whether the result is the sum of all products.
+    sums: bool,
 }
 
-/// The products of a linear layer: forward `x W`, gradient of `x` `g W^T`, gradient of `W` `x^T g`.
-fn linear(name: [&'static str; 3], rows: usize, inner: usize, columns: usize) -> [Shape; 3] {
+/// The products of a linear layer: forward `x W`, gradient of `x` `g W^T`, gradient of `W` `x^T g`; `rows` of each of a
+/// batch.
+fn linear(
+    name: [&'static str; 3],
+    [batch, rows]: [usize; 2],
+    inner: usize,
+    columns: usize,
+) -> [Shape; 3] {
     let of = |name, [rows, inner, columns]: [usize; 3], left_turned, right_turned| Shape {
         name,
-        batch: 1,
+        batch,
         rows,
         inner,
         columns,
         left_turned,
         right_turned,
+        shares_right: !left_turned,
+        sums: left_turned,
     };
     [
         of(name[0], [rows, inner, columns], false, false),
@@ -43,14 +56,14 @@ fn linear(name: [&'static str; 3], rows: usize, inner: usize, columns: usize) ->
 fn shapes() -> Vec<Shape> {
     let mut shapes = Vec::new();
     for shape in [
-        linear(["S q", "S q dx", "S q dW"], 2048, 256, 256),
-        linear(["S up", "S up dx", "S up dW"], 2048, 256, 768),
-        linear(["S down", "S down dx", "S down dW"], 2048, 768, 256),
-        linear(["S head", "S head dx", "S head dW"], 2048, 256, 2048),
-        linear(["M q", "M q dx", "M q dW"], 2048, 512, 512),
-        linear(["M up", "M up dx", "M up dW"], 2048, 512, 1536),
-        linear(["M down", "M down dx", "M down dW"], 2048, 1536, 512),
-        linear(["M head", "M head dx", "M head dW"], 2048, 512, 8192),
+        linear(["S q", "S q dx", "S q dW"], [8, 256], 256, 256),
+        linear(["S up", "S up dx", "S up dW"], [8, 256], 256, 768),
+        linear(["S down", "S down dx", "S down dW"], [8, 256], 768, 256),
+        linear(["S head", "S head dx", "S head dW"], [8, 256], 256, 2048),
+        linear(["M q", "M q dx", "M q dW"], [4, 512], 512, 512),
+        linear(["M up", "M up dx", "M up dW"], [4, 512], 512, 1536),
+        linear(["M down", "M down dx", "M down dW"], [4, 512], 1536, 512),
+        linear(["M head", "M head dx", "M head dW"], [4, 512], 512, 8192),
     ] {
         shapes.extend(shape);
     }
@@ -69,103 +82,70 @@ fn shapes() -> Vec<Shape> {
             columns,
             left_turned: false,
             right_turned: name.ends_with("scores"),
+            shares_right: false,
+            sums: false,
         });
     }
     shapes
 }
 
-fn product(shape: &Shape, out: &mut [f32], left: &[f32], right: &[f32], parallelism: Parallelism) {
+/// GFLOP/s of the best of several rounds.
+fn rate(shape: &Shape) -> f64 {
+    let number = |i: usize| (i * 7919 % 2003) as f32 / 1000.0 - 1.0;
+    let numbers = |len: usize| (0..len).map(number).collect::<Vec<f32>>();
     let Shape {
+        batch,
         rows,
         inner,
         columns,
         ..
     } = *shape;
-    let (left_row, left_column) = if shape.left_turned {
-        (1, rows)
-    } else {
-        (inner, 1)
-    };
-    let (right_row, right_column) = if shape.right_turned {
-        (1, inner)
-    } else {
-        (columns, 1)
-    };
-    assert!(
-        out.len() >= rows * columns && left.len() >= rows * inner && right.len() >= inner * columns
+    let rights = if shape.shares_right { 1 } else { batch };
+    let (left, right) = (
+        numbers(batch * rows * inner),
+        numbers(rights * inner * columns),
     );
-    // SAFETY: every element lies inside, as just checked, and `out` is borrowed mutably.
-    unsafe {
-        gemm::gemm(
-            rows,
-            columns,
-            inner,
-            out.as_mut_ptr(),
-            1,
-            columns as isize,
-            false,
-            left.as_ptr(),
-            left_column as isize,
-            left_row as isize,
-            right.as_ptr(),
-            right_column as isize,
-            right_row as isize,
-            0.0,
-            1.0,
-            false,
-            false,
-            false,
-            parallelism,
-        );
-    }
-}
-
-/// GFLOP/s of the best of several rounds.
-fn rate(shape: &Shape, threads: usize) -> f64 {
-    use rayon::prelude::*;
-    let number = |i: usize| (i * 7919 % 2003) as f32 / 1000.0 - 1.0;
-    let left: Vec<f32> = (0..shape.batch * shape.rows * shape.inner)
-        .map(number)
-        .collect();
-    let right: Vec<f32> = (0..shape.batch * shape.inner * shape.columns)
-        .map(number)
-        .collect();
-    let mut out = vec![0f32; shape.batch * shape.rows * shape.columns];
-    let flops = 2 * shape.batch * shape.rows * shape.inner * shape.columns;
+    let results = if shape.sums { 1 } else { batch };
+    let mut out = vec![MaybeUninit::new(0f32); results * rows * columns];
+    let sizes = Sizes {
+        batch: &[batch],
+        rows,
+        inner,
+        columns,
+    };
+    let turn = |is_turned, [rows, columns]: [usize; 2]| match is_turned {
+        true => (1, rows as isize),
+        false => (columns as isize, 1),
+    };
+    let (left_rows, left_columns) = turn(shape.left_turned, [rows, inner]);
+    let (right_rows, right_columns) = turn(shape.right_turned, [inner, columns]);
+    let left = Matrices {
+        values: &left,
+        offset: 0,
+        batch: &[(rows * inner) as isize],
+        rows: left_rows,
+        columns: left_columns,
+    };
+    let right = Matrices {
+        values: &right,
+        offset: 0,
+        batch: &[(if shape.shares_right {
+            0
+        } else {
+            inner * columns
+        }) as isize],
+        rows: right_rows,
+        columns: right_columns,
+    };
+    let flops = 2 * batch * rows * inner * columns;
     let times = (400_000_000 / flops).clamp(3, 2000);
     let mut best = f64::INFINITY;
     for _ in 0..5 {
         let start = Instant::now();
         for _ in 0..times {
-            match shape.batch {
-                1 => {
-                    let parallelism = match threads {
-                        1 => Parallelism::None,
-                        _ => Parallelism::Rayon(threads),
-                    };
-                    product(shape, &mut out, &left, &right, parallelism);
-                }
-                _ => {
-                    let each = shape.rows * shape.columns;
-                    let of = |index: usize, out: &mut [f32]| {
-                        let left = &left[index * shape.rows * shape.inner..];
-                        let right = &right[index * shape.inner * shape.columns..];
-                        product(shape, out, left, right, Parallelism::None);
-                    };
-                    match threads {
-                        1 => out
-                            .chunks_exact_mut(each)
-                            .enumerate()
-                            .for_each(|(index, out)| of(index, out)),
-                        _ => {
-                            let at_once = shape.batch.div_ceil(4 * threads);
-                            out.par_chunks_exact_mut(each)
-                                .enumerate()
-                                .with_min_len(at_once)
-                                .for_each(|(index, out)| of(index, out));
-                        }
-                    }
-                }
+            match shape.sums {
+                true => sum_of_products(sizes, left, right, &mut out),
+                false => product(sizes, left, right, &mut out),
             }
         }
         best = best.min(start.elapsed().as_secs_f64());
@@ -187,6 +167,8 @@ fn main() {
         columns: 1024,
         left_turned: false,
         right_turned: false,
+        shares_right: true,
+        sums: false,
     };
     let mut lines = Vec::new();
     for threads in [1, 2] {
@@ -195,11 +177,11 @@ fn main() {
             .build()
             .expect("a pool");
         pool.install(|| {
-            let peak = rate(&peak_shape, threads);
+            let peak = rate(&peak_shape);
             println!("{threads} threads: 1024^3 {peak:.1} GFLOP/s");
             lines.push(format!("\"peak {threads}\": {peak:.1}"));
             for shape in shapes() {
-                let rate = rate(&shape, threads);
+                let rate = rate(&shape);
                 println!(
                     "  {:<12} {}x[{}, {}] [{}, {}]: {rate:.1} GFLOP/s, {:.2} of it",
                     shape.name,

@@ -39,20 +39,21 @@ pub fn answer(
 ) -> anyhow::Result<Vec<String>> {
     let mut rng = Rng::new(decoding.seed, 3);
     let mut answers = Vec::with_capacity(prompts.len());
-    for prompts in prompts.chunks(ROWS) {
+    // Where positions depend on the length, rows of several lengths would change each other.
+    let together = if model.rope.depends_on_length() {
+        1
+    } else {
+        ROWS
+    };
+    for prompts in prompts.chunks(together) {
         let rows: Vec<Vec<u32>> = prompts
             .iter()
             .map(|prompt| text.encode_prompt(prompt, wrap))
             .collect::<Result<_, _>>()?;
-        let is_end = |id| text.is_end(id);
-        for ids in decode(
-            model,
-            rows,
-            (text.end(), &is_end),
-            decoding,
-            &mut rng,
-            device,
-        )? {
+        let is_end = |id: u32| text.is_end(id);
+        let ends: (u32, &dyn Fn(u32) -> bool) = (text.end(), &is_end);
+        let on_ids = &mut |_: usize, _: &[u32]| Ok(());
+        for ids in decode(model, rows, ends, decoding, (&mut rng, on_ids), device)? {
             answers.push(match wrap {
                 // Its first space is part of the text.
                 Wrap::Nothing => text.decode_exactly(&ids)?,
@@ -70,24 +71,35 @@ pub fn extent(prompt_lens: &[usize], decoding: &Decoding) -> (usize, usize) {
     (prompt_lens.len().min(ROWS), seq)
 }
 
+/// Is called for each row that has a new id, with all new ones of it.
+pub(crate) type OnIds<'a> = &'a mut dyn FnMut(usize, &[u32]) -> anyhow::Result<()>;
+
 /// Extends every row until an id that ends it; returns the new ids without that one.
-fn decode(
+pub(crate) fn decode(
     model: &Llama,
     mut rows: Vec<Vec<u32>>,
     (pad, is_end): (u32, &dyn Fn(u32) -> bool),
     decoding: &Decoding,
-    rng: &mut Rng,
+    (rng, on_ids): (&mut Rng, OnIds<'_>),
     device: &Device,
 ) -> anyhow::Result<Vec<Vec<u32>>> {
     let prompt_lens: Vec<usize> = rows.iter().map(Vec::len).collect();
     let (_, seq) = extent(&prompt_lens, decoding);
     let mut ended = vec![false; rows.len()];
     for _ in 0..decoding.max_new_tokens {
+        let longest = rows.iter().map(Vec::len).max().unwrap_or(0);
+        // Padding would count as length.
+        let seq = if model.rope.depends_on_length() {
+            longest
+        } else {
+            seq
+        };
         let next = next_tokens(model, &rows, seq, pad, decoding.temperature, rng, device)?;
-        for ((row, ended), id) in rows.iter_mut().zip(&mut ended).zip(next) {
+        for (number, ((row, ended), id)) in rows.iter_mut().zip(&mut ended).zip(next).enumerate() {
             *ended |= is_end(id);
             if !*ended {
                 row.push(id);
+                on_ids(number, &row[prompt_lens[number]..])?;
             }
         }
         if ended.iter().all(|ended| *ended) {
@@ -218,7 +230,7 @@ pub fn ask<'a>(
     let mut max_new_tokens = 1;
     for example in questions {
         let encoded = text.encode_example(example)?;
-        max_new_tokens = max_new_tokens.max(encoded.ids.len() - encoded.learn_from);
+        max_new_tokens = max_new_tokens.max(encoded.num_learnt());
     }
     let decoding = Decoding {
         temperature: 0.0,
@@ -259,7 +271,7 @@ mod tests {
                 rows,
                 (63, &|id| id == 63),
                 &decoding,
-                &mut Rng::new(0, 0),
+                (&mut Rng::new(0, 0), &mut |_, _| Ok(())),
                 &Device::flex(),
             )
             .unwrap()

@@ -77,13 +77,33 @@ impl Model for Llama {
     /// `torchtitan/models/llama3/model/args.py`, `get_nparams_and_flops`: 6 flops for each token and weight of a
     /// matrix, and `12 x layers x heads x width x tokens` for attention.
     fn flops(config: &LlamaConfig, rows: &Batch) -> Option<f64> {
+        // With adapters most matrices have no gradient; what has some depends on which of them have factors.
+        if config.adapters.is_some() {
+            return None;
+        }
         let (head_dim, tokens) = (config.head_dim(), rows.count() as f64);
-        let (dim, layers) = (config.dim, config.num_layers);
-        let kv_dim = head_dim * config.num_kv_heads;
-        let layer = 2 * dim * dim + 2 * dim * kv_dim + 3 * dim * config.hidden_dim;
-        let products = 6.0 * (layers * layer + dim * config.vocab) as f64 * tokens;
-        let turns = 4.0 * (layers * (dim + kv_dim) * head_dim) as f64 * tokens;
-        let attention = 6.0 * (layers * dim) as f64 * (rows.seq + 1) as f64 * tokens;
+        let (dim, layers, options) = (config.dim, config.num_layers, &config.options);
+        let (q_dim, kv_dim) = (config.q_dim(), config.kv_dim());
+        let attention = 2 * dim * (q_dim + kv_dim);
+        let dense = match options.experts {
+            Some(_) => 0,
+            None => 3 * dim * config.hidden_dim,
+        };
+        let products = 6.0 * (layers * (attention + dense) + dim * config.vocab) as f64 * tokens;
+        let mixture = config.mixture();
+        let mixture = mixture.map_or(0.0, |mixture| mixture.flops(rows.batch, rows.seq));
+        let products = products + layers as f64 * mixture;
+        let turning = layers - options.unturned.len();
+        let turns = 4.0 * (turning * (q_dim + kv_dim) * head_dim) as f64 * tokens;
+        // Twice the keys that a query sees in the mean: up to its own, as far as the window goes.
+        let keys = |layer| {
+            let (seq, hidden) = match options.window_of(layer) {
+                Some(window) if window < rows.seq => (rows.seq as f64, (rows.seq - window) as f64),
+                _ => (rows.seq as f64, 0.0),
+            };
+            seq + 1.0 - hidden * (hidden + 1.0) / seq
+        };
+        let attention = 6.0 * q_dim as f64 * (0..layers).map(keys).sum::<f64>() * tokens;
         Some(products + turns + attention)
     }
 

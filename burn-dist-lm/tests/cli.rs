@@ -1,5 +1,7 @@
 //! The program as its user meets it: what it says when it cannot go on, and what it leaves behind.
 
+#[path = "cli/chat.rs"]
+mod chat;
 #[path = "cli/convert.rs"]
 mod convert;
 #[path = "cli/evaluate.rs"]
@@ -583,6 +585,7 @@ fn a_saved_model_answers_alike_on_every_mesh() {
         works(&[&asked, more].concat())
     };
     let alone = ask("1", &["--chat"]);
+    chat::talks(text(&model), alone.trim());
     for mesh in ["fsdp=3", "tp=2", "fsdp=2,tp=2"] {
         assert_eq!(ask(mesh, &["--chat"]), alone, "{mesh}");
     }

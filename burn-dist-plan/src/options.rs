@@ -58,15 +58,15 @@ pub struct PlanOptions {
 pub struct RegionKernels {
     /// Their name, for messages.
     pub name: &'static str,
-    /// Returns whether they compute a formula.
-    pub compute: fn(&Formula) -> bool,
+    /// Returns whether they compute a formula; `None` if they compute every one.
+    pub compute: Option<fn(&Formula) -> bool>,
 }
 
 impl RegionKernels {
     /// Kernels for every formula that there is.
     pub const ALL: Self = Self {
         name: "all",
-        compute: |_| true,
+        compute: None,
     };
 }
 

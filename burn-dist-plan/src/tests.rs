@@ -795,8 +795,7 @@ fn parameters_stay_where_they_are_split() {
     assert!(text.contains("linear(s2, s0)  f32 [-, {tp}]"), "{text}");
 }
 
-/// What is made of data that was laid out by a mark follows that, where nothing else decides; so it is laid out as no
-/// batch.
+/// Functions of data that a mark has laid out follow that, where nothing else decides: they are no batch.
 #[test]
 fn what_is_made_of_data_follows_the_data() {
     let mut b = Builder::new("dp=2,tp=2");
@@ -810,7 +809,7 @@ fn what_is_made_of_data_follows_the_data() {
     assert!(text.contains("exp(s0)  f32 [-, {tp}]"), "{text}");
 }
 
-/// What leads to a new parameter is made where that rests, also where all that it is made of is whole.
+/// Terms of a new parameter are made where that rests, also where all that they are made of is whole.
 #[test]
 fn an_update_is_made_where_its_parameter_rests() {
     let mut b = Builder::new("fsdp=2");

@@ -6,6 +6,9 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "tokenizers")]
+#[cfg_attr(docsrs, doc(cfg(feature = "tokenizers")))]
+pub mod chat;
 pub mod config;
 pub mod corpus;
 pub mod files;

@@ -81,10 +81,7 @@ fn peak(file_bytes: u64, shuffle_bytes: u64, rows: usize) -> usize {
         };
         // As many bytes to a token as tokenizers have.
         let ids = text.as_bytes().chunks(4).map(|bytes| u32::from(bytes[0]));
-        Ok(Encoded {
-            ids: ids.collect(),
-            learn_from: 0,
-        })
+        Ok(Encoded::new(ids.collect(), 0))
     };
     let policy = Policy {
         shuffle_bytes,

@@ -374,7 +374,15 @@ fn every_place_that_reads_a_file_belongs_to_a_reader() {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     // Parquet's bytes come from a source.
     // What a process has left of a file is opened to be locked, and not read. Tokenizers have readers of their own.
-    hostile::check_sources(&src, READERS, &["files/whole.rs", "tokenizer/mod.rs"]);
+    hostile::check_sources(
+        &src,
+        READERS,
+        &[
+            "files/whole.rs",
+            "tokenizer/declared.rs",
+            "tokenizer/mod.rs",
+        ],
+    );
 }
 
 /// The way back over what is blank is read in blocks.

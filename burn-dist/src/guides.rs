@@ -14,6 +14,8 @@ pub mod backends {}
 pub mod burn_021 {}
 #[doc = burn_dist_macros::guide!("checkpoint-format.md")]
 pub mod checkpoint_format {}
+#[doc = burn_dist_macros::guide!("guide/chats.md")]
+pub mod chats {}
 #[doc = burn_dist_macros::guide!("guide/checkpoints.md")]
 pub mod checkpoints {}
 #[doc = burn_dist_macros::guide!("guide/clusters.md")]
@@ -42,6 +44,8 @@ pub mod gpu_results {}
 pub mod limits {}
 #[doc = burn_dist_macros::guide!("guide/llama.md")]
 pub mod llama {}
+#[doc = burn_dist_macros::guide!("guide/lora.md")]
+pub mod lora {}
 #[doc = burn_dist_macros::guide!("guide/memory.md")]
 pub mod memory {}
 #[doc = burn_dist_macros::guide!("guide/metrics.md")]

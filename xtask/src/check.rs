@@ -9,9 +9,9 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use crate::features;
-use crate::kernels;
 use crate::unpatched;
 use crate::workspace::{self, run};
+use crate::{cuda, kernels};
 
 /// A step of the check.
 pub(crate) struct Step {
@@ -115,6 +115,12 @@ pub(crate) const STEPS: &[Step] = &[
         what: "kernels in CUDA, compiled and emulated; needs Python's pip, a C++ compiler, and PyPI once",
         is_beside: true,
         run: || kernels::kernels(&[]),
+    },
+    Step {
+        name: "cuda",
+        what: "CUDA in software, by its own tests; needs GCC 12 or later",
+        is_beside: true,
+        run: || cuda::cuda(&[]),
     },
     Step {
         name: "vulkan",

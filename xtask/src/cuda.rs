@@ -10,6 +10,7 @@ use crate::workspace::{self, run};
 
 /// The libraries, and the names that programs look for.
 const LIBRARIES: &[(&str, &str)] = &[
+    ("libcublasLt.so", "libcublasLt.so.13"),
     ("libcuda.so", "libcuda.so.1"),
     ("libnccl.so", "libnccl.so.2"),
     ("libnvrtc.so", "libnvrtc.so.13"),
@@ -18,19 +19,26 @@ const LIBRARIES: &[(&str, &str)] = &[
 /// The variable that says which checks the driver leaves out.
 const UNCHECKED: &str = "CUDA_IN_SOFTWARE_UNCHECKED";
 
-/// How many GPUs, and the orders of work that each is tried with.
-const MACHINES: &[(&str, &[&str])] = &[("1", &["0", "1"]), ("2", &["2", "3"])];
+/// How many GPUs, and the orders of work that each is tried with: half of the orders turn threads and blocks round.
+const MACHINES: &[(&str, &[u32])] = &[("1", &[0, 1]), ("2", &[2, 3]), ("8", &[4])];
 
-/// Runs the tests of the folder itself, with `gpu` those of burn-dist's own functions, and with `burn` those of Burn's
-/// backend, whose names may follow.
+/// Orders of work that `seeds` tries with 2 and with 8 GPUs.
+const SEEDS: u32 = 20;
+
+/// Runs the tests of the folder itself, with `seeds` in many orders, with `gpu` those of burn-dist's own functions, with
+/// `float8` those of its kernels, and with `burn` those of Burn's backend, whose names may follow.
 pub(crate) fn cuda(arguments: &[String]) -> Result<(), String> {
     let target = workspace::target().join("cuda-in-software");
     let libraries = build(&target)?;
     match arguments.split_first() {
         None => own(&target, &libraries),
+        Some((word, [])) if word == "seeds" => seeds(&target, &libraries),
         Some((word, [])) if word == "gpu" => gpu(&libraries),
+        Some((word, [])) if word == "float8" => float8(&libraries),
         Some((word, arguments)) if word == "burn" => burn(&libraries, arguments),
-        Some((word, _)) => Err(format!("{word}: neither `gpu` nor `burn`")),
+        Some((word, _)) => Err(format!(
+            "{word}: none of `seeds`, `gpu`, `float8` and `burn`"
+        )),
     }
 }
 
@@ -44,7 +52,12 @@ fn cargo(target: &Path) -> Command {
 
 /// Builds the libraries and returns the folder in which they have NVIDIA's names.
 fn build(target: &Path) -> Result<PathBuf, String> {
-    let packages = ["software-cuda", "software-nccl", "software-nvrtc"];
+    let packages = [
+        "software-cublaslt",
+        "software-cuda",
+        "software-nccl",
+        "software-nvrtc",
+    ];
     let packages = packages.iter().flat_map(|package| ["-p", package]);
     run(cargo(target).args(["build", "--locked"]).args(packages))?;
     let folder = target.join("lib");
@@ -61,16 +74,41 @@ fn build(target: &Path) -> Result<PathBuf, String> {
 
 /// Runs the folder's own tests, on each machine and in each order.
 fn own(target: &Path, libraries: &Path) -> Result<(), String> {
-    run(cargo(target).args(["test", "--locked", "-p", "software-nvrtc"]))?;
+    let parts = ["software-cublaslt", "software-cuda", "software-nvrtc"];
+    let parts = parts.iter().flat_map(|package| ["-p", package]);
+    run(cargo(target).args(["test", "--locked"]).args(parts))?;
     for (devices, seeds) in MACHINES {
         for seed in *seeds {
-            println!("CUDA in software: {devices} GPUs, seed {seed}");
-            let mut test = cargo(target);
-            test.args(["test", "--locked", "-p", "cuda-in-software"]);
-            run(machine(&mut test, libraries, devices).env("CUDA_IN_SOFTWARE_SEED", seed))?;
+            on(target, libraries, devices, *seed, &[])?;
         }
     }
     Ok(())
+}
+
+/// Runs what works, on several GPUs and between processes, in many orders.
+fn seeds(target: &Path, libraries: &Path) -> Result<(), String> {
+    for devices in ["2", "8"] {
+        for seed in 0..SEEDS {
+            let tests = ["--test", "works", "--test", "processes"];
+            on(target, libraries, devices, seed, &tests)?;
+        }
+    }
+    Ok(())
+}
+
+fn on(
+    target: &Path,
+    libraries: &Path,
+    devices: &str,
+    seed: u32,
+    tests: &[&str],
+) -> Result<(), String> {
+    println!("CUDA in software: {devices} GPUs, seed {seed}");
+    let mut test = cargo(target);
+    test.args(["test", "--locked", "-p", "cuda-in-software"]);
+    test.args(tests)
+        .env("CUDA_IN_SOFTWARE_SEED", seed.to_string());
+    run(machine(&mut test, libraries, devices))
 }
 
 /// Runs the tests of burn-dist-gpu that want a driver, NCCL and two GPUs.
@@ -81,17 +119,48 @@ fn gpu(libraries: &Path) -> Result<(), String> {
     run(machine(&mut test, libraries, "2"))
 }
 
-/// Runs the tests of `Dist<Cuda>` on Burn 0.21, whose CubeCL hands CUDA's compiler texts, on one GPU: those of several
-/// wait on a GPU for words by a kernel that CubeCL gives its parameters only from compute capability 7.0 on.
-fn burn(libraries: &Path, arguments: &[String]) -> Result<(), String> {
-    let mut test = workspace::cargo();
-    test.args(["test", "-p", "promises-021", "--features", "cuda"]);
-    test.args(["--test", "cuda", "--", "--ignored", "--skip", "gpu"]);
-    // What CubeCL 0.10 does itself, see the folder's README.
-    if env::var_os(UNCHECKED).is_none() {
-        test.env(UNCHECKED, "unwritten,order");
+/// Runs the tests of float8's kernels on Burn 0.21's CubeCL, and of products by cuBLASLt on a GPU that has them.
+fn float8(libraries: &Path) -> Result<(), String> {
+    let of_cublaslt = "engines_compute_the_reference::cublaslt";
+    for (capability, tests) in [
+        ("7.0", vec!["--skip", of_cublaslt]),
+        ("8.9", vec![of_cublaslt]),
+    ] {
+        let mut test = workspace::cargo();
+        test.args(["test", "-p", "burn-dist-cubecl-021", "--features", "cuda"]);
+        test.args(["--test", "cuda_float8", "--", "--ignored"]);
+        test.args(tests);
+        test.env(CAPABILITY, capability);
+        run(unchecked(machine(&mut test, libraries, "1"), "unwritten"))?;
     }
-    run(machine(&mut test, libraries, "1").args(arguments))
+    Ok(())
+}
+
+/// Runs the tests of `Dist<Cuda>` on Burn 0.21, whose CubeCL hands CUDA's compiler texts.
+fn burn(libraries: &Path, arguments: &[String]) -> Result<(), String> {
+    const OLD: &str = "a_gpu_that_is_too_old_is_refused";
+    let test = |rest: &[&str]| {
+        let mut test = workspace::cargo();
+        test.args(["test", "-p", "promises-021", "--features", "cuda"]);
+        test.args(["--test", "cuda", "--", "--ignored"]).args(rest);
+        unchecked(machine(&mut test, libraries, "2"), "unwritten");
+        test
+    };
+    if arguments.is_empty() {
+        run(test(&[OLD]).env(CAPABILITY, "6.1"))?;
+    }
+    run(test(&["--skip", OLD]).args(arguments))
+}
+
+/// The variable that says what a GPU can do.
+const CAPABILITY: &str = "CUDA_IN_SOFTWARE_CAPABILITY";
+
+/// Leaves checks out, unless the caller says which: of what CubeCL 0.10 does itself, see the folder's README.
+fn unchecked<'a>(program: &'a mut Command, checks: &str) -> &'a mut Command {
+    match env::var_os(UNCHECKED) {
+        Some(_) => program,
+        None => program.env(UNCHECKED, checks),
+    }
 }
 
 /// Sets what a program needs to find the libraries, and what they are to be.

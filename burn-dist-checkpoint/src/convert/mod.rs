@@ -6,6 +6,7 @@ mod detect;
 mod error;
 mod floats;
 mod kind;
+mod merge;
 mod run;
 mod sink;
 mod source;
@@ -15,6 +16,7 @@ mod tests;
 pub use error::ConvertError;
 pub use floats::convert as convert_floats;
 pub use kind::Kind;
+pub use merge::Merge;
 
 use crate::hf::Names;
 use crate::storage::{Disk, Storage};

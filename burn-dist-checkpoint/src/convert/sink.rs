@@ -129,7 +129,7 @@ fn folder(
             None => Some((entry.key.clone(), Form::Same)),
             Some(names) => names.tensor(&entry.key),
         };
-        let Some((name, form)) = row else {
+        let Some((name, form)) = row.filter(|(_, form)| *form != Form::Stacked) else {
             unknown.push(entry.key.clone());
             continue;
         };

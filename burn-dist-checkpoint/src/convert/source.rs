@@ -181,7 +181,8 @@ fn folder(folder: Folder, names: Option<&Names>) -> Result<Source, ConvertError>
             Some(names) if names.is_ignored(name) => continue,
             Some(names) => names.parameter(name),
         };
-        let Some((key, form)) = row else {
+        // What is stacked of several tensors is read by the model alone.
+        let Some((key, form)) = row.filter(|(_, form)| *form != Form::Stacked) else {
             unknown.push(name.to_owned());
             continue;
         };

@@ -30,10 +30,13 @@ impl FolderWriter {
             let (tensor, missing) = (tensor.name.clone(), self.left);
             return Err(self.problem(SINGLE, FolderProblem::Incomplete { tensor, missing }));
         }
-        let superfluous = self.superfluous();
-        let last = match self.files.len() {
-            1 => SINGLE,
-            _ => self.write_index()?,
+        let superfluous = match self.is_model {
+            true => self.superfluous(),
+            false => Vec::new(),
+        };
+        let last = match self.files.as_slice() {
+            [(only, _)] => only.clone(),
+            _ => self.write_index()?.to_owned(),
         };
         self.sync_dir()?;
         for name in std::mem::take(&mut self.others) {
@@ -48,11 +51,11 @@ impl FolderWriter {
         self.sync_dir()?;
         // Whatever a failed rename has done: what it may have made visible stays.
         self.rubbish.clear();
-        self.take_name(last)?;
+        self.take_name(&last)?;
         self.sync_dir()?;
         // What of an earlier model would be read instead, or with it, goes first.
         for name in [SINGLE, INDEX] {
-            if name != last && self.found.contains(name) {
+            if self.is_model && name != last && self.found.contains(name) {
                 self.remove(name)?;
                 self.sync_dir()?;
             }

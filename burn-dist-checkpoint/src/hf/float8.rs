@@ -53,7 +53,7 @@ impl Float8 {
     pub fn factor_of(&self, element: usize) -> usize {
         let (row, column) = match self.form {
             Form::Same => (element / self.outputs, element % self.outputs),
-            Form::Transposed | Form::Rotary { .. } => {
+            Form::Transposed | Form::Rotary { .. } | Form::Stacked => {
                 let (input, output) = (element / self.outputs, element % self.outputs);
                 (self.form.row(output), input)
             }

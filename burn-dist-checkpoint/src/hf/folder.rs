@@ -105,14 +105,7 @@ impl Folder {
         storage: &dyn Storage,
         path: impl Into<PathBuf>,
     ) -> Result<Self, CheckpointError> {
-        let path = path.into();
-        let mut folder = Self {
-            tensors: Tensors {
-                files: Vec::new(),
-                tensors: BTreeMap::new(),
-            },
-            path,
-        };
+        let mut folder = Self::empty(path.into());
         match storage.open_linked(&folder.path.join(SINGLE)) {
             Ok(_) => folder.add(storage, SINGLE)?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => folder.add_all(storage)?,
@@ -121,6 +114,24 @@ impl Folder {
             }
         }
         Ok(folder)
+    }
+
+    /// Opens one file of tensors in a folder, of any name: `adapter_model.safetensors`.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Folder`] and [`CheckpointError::Io`].
+    pub fn open_file(path: impl Into<PathBuf>, name: &str) -> Result<Self, CheckpointError> {
+        let mut folder = Self::empty(path.into());
+        folder.add(&Disk, name)?;
+        Ok(folder)
+    }
+
+    fn empty(path: PathBuf) -> Self {
+        let tensors = Tensors {
+            files: Vec::new(),
+            tensors: BTreeMap::new(),
+        };
+        Self { path, tensors }
     }
 
     /// Returns its path.

@@ -16,8 +16,8 @@ const IGNORED: &str = "ignored";
 ///
 /// The text form is TOML: a row for each kind of parameter, with the path of the parameter, the name of the tensor, and
 /// the [`Form`] if it is not `same`. `*` stands for any one name between points, in the same order on both sides. The
-/// width of rotary heads is a number, or a name for one that is passed when the text is read. `ignored` lists tensors
-/// that are no parameters.
+/// width of rotary heads is a number, or a name for one that is passed when the text is read. Stacked tensors have one
+/// `*` more than their parameter, for the number of each. `ignored` lists tensors that are no parameters.
 ///
 /// ```
 /// use burn_dist_checkpoint::hf::{Form, Names};
@@ -76,13 +76,15 @@ pub enum NamesProblem {
     #[error("`{0}` is no path: it is made of names with points between, and `*` is a whole name")]
     Path(String),
     /// A form that there is not.
-    #[error("there is no form `{0}`: write same, transposed, or rotary(64) with an even number")]
+    #[error(
+        "there is no form `{0}`: write same, transposed, stacked, or rotary(64) with an even number"
+    )]
     Form(String),
     /// The name of a width that was not passed.
     #[error("the width `{0}` was not given, or is not even")]
     Width(String),
-    /// Not as many gaps on both sides.
-    #[error("`{parameter}` and `{tensor}` have not as many `*`")]
+    /// Not as many gaps on both sides; stacked tensors have one more.
+    #[error("`{parameter}` and `{tensor}` have not as many `*`, or for stacked tensors one more")]
     Gaps {
         /// One side.
         parameter: String,
@@ -156,6 +158,45 @@ impl Names {
     pub fn is_ignored(&self, tensor: &str) -> bool {
         let fits = |pattern: &Pattern| pattern.gaps(tensor).is_some();
         self.ignored.iter().any(fits)
+    }
+
+    /// Returns the names of LoRA's factors of linear layers, as PEFT writes them: of a matrix `w` that the tensor
+    /// `m.weight` holds turned, `w.lora.a` is `base_model.model.m.lora_A.weight`, and `w.lora.b` is its `lora_B`, whose
+    /// rows are in the order of those of the tensor.
+    ///
+    /// ```
+    /// use burn_dist_checkpoint::hf::{Form, Names};
+    /// let names = Names::parse(r#""up.*.weight" = "model.*.up_proj.weight, transposed""#, &[])?.lora();
+    /// let (tensor, form) = names.tensor("up.3.weight.lora.b").expect("it has a row");
+    /// assert_eq!(tensor, "base_model.model.model.3.up_proj.lora_B.weight");
+    /// assert_eq!(form, Form::Transposed);
+    /// assert_eq!(names.tensor("up.3.weight"), None);
+    /// # Ok::<(), burn_dist_checkpoint::hf::NamesError>(())
+    /// ```
+    ///
+    /// # Source
+    /// `peft/utils/save_and_load.py`, `get_peft_model_state_dict`.
+    pub fn lora(&self) -> Self {
+        let is_linear = |row: &&Row| row.form != Form::Same && row.tensor.last() == Some("weight");
+        let factors = self.rows.iter().filter(is_linear).flat_map(|row| {
+            let own = row.parameter.last().unwrap_or_default();
+            let factor = |name, tensor, form| Row {
+                parameter: row.parameter.with_ends(&[], &[own, "lora", name]),
+                tensor: row
+                    .tensor
+                    .with_ends(&["base_model", "model"], &[tensor, "weight"]),
+                form,
+                line: row.line,
+            };
+            [
+                factor("a", "lora_A", Form::Transposed),
+                factor("b", "lora_B", row.form),
+            ]
+        });
+        Self {
+            rows: factors.collect(),
+            ignored: Vec::new(),
+        }
     }
 
     /// Adds the rows of a table; points outside of quotes make tables of their own.
@@ -235,7 +276,8 @@ fn row(
     let (tensor, form) = value.split_once(',').unwrap_or((value, "same"));
     let form = form_of(form.trim(), widths)?;
     let (parameter, tensor) = (pattern(parameter)?, pattern(tensor.trim())?);
-    if parameter.num_gaps() != tensor.num_gaps() {
+    let more = usize::from(form == Form::Stacked);
+    if parameter.num_gaps() + more != tensor.num_gaps() {
         let (parameter, tensor) = (parameter.to_string(), tensor.to_string());
         return Err(NamesProblem::Gaps { parameter, tensor });
     }
@@ -255,6 +297,7 @@ fn form_of(text: &str, widths: &[(&str, usize)]) -> Result<Form, NamesProblem> {
     match text {
         "same" => return Ok(Form::Same),
         "transposed" => return Ok(Form::Transposed),
+        "stacked" => return Ok(Form::Stacked),
         _ => {}
     }
     let no_form = || NamesProblem::Form(text.to_owned());

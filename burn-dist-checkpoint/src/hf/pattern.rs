@@ -18,6 +18,22 @@ impl Pattern {
         is_fine.then(|| Self(names.into_iter().map(str::to_owned).collect()))
     }
 
+    /// Returns it with these names before its own ones, and others in place of its last.
+    pub(super) fn with_ends(&self, before: &[&str], after: &[&str]) -> Self {
+        let own = self.0.iter().take(self.0.len() - 1).map(String::as_str);
+        let names = before
+            .iter()
+            .copied()
+            .chain(own)
+            .chain(after.iter().copied());
+        Self(names.map(str::to_owned).collect())
+    }
+
+    /// Returns its last name.
+    pub(super) fn last(&self) -> Option<&str> {
+        self.0.last().map(String::as_str)
+    }
+
     /// Returns how many gaps it has.
     pub(super) fn num_gaps(&self) -> usize {
         self.0.iter().filter(|name| *name == GAP).count()
@@ -32,11 +48,11 @@ impl Pattern {
         is_match.then(|| self.0.iter().zip(names).filter_map(gap).collect())
     }
 
-    /// Returns the path that has `gaps` in its gaps.
+    /// Returns the path that has `gaps` in its gaps; those for which there are none stay.
     pub(super) fn fill(&self, gaps: &[&str]) -> String {
         let mut gaps = gaps.iter();
         let names = self.0.iter().map(|name| match name == GAP {
-            true => gaps.next().copied().unwrap_or_default(),
+            true => gaps.next().copied().unwrap_or(GAP),
             false => name,
         });
         names.collect::<Vec<_>>().join(".")

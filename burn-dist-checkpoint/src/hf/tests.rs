@@ -56,7 +56,7 @@ impl Parameter {
         };
         let columns: Vec<usize> = match self.form {
             Form::Same => return self.bytes.clone(),
-            Form::Transposed => (0..outputs).collect(),
+            Form::Transposed | Form::Stacked => (0..outputs).collect(),
             Form::Rotary { head_dim } => {
                 let head = |head: usize| {
                     let pairs = || (0..head_dim).step_by(2).map(move |at| head * head_dim + at);

@@ -29,6 +29,8 @@ pub struct FolderWriter {
     pub(super) sizes: Vec<u64>,
     /// Name of each file, and the index of its first tensor.
     pub(super) files: Vec<(String, usize)>,
+    /// True if they are the files of a model, which take the place of those of an earlier one.
+    pub(super) is_model: bool,
     /// Files that were there before.
     pub(super) found: BTreeSet<String>,
     /// The files beside the tensors.
@@ -42,6 +44,15 @@ pub struct FolderWriter {
     pub(super) file: Option<Box<dyn WriteFile>>,
     pub(super) file_path: PathBuf,
     pub(super) buffer: Vec<u8>,
+}
+
+/// The names of the files of tensors.
+#[derive(Clone, Copy)]
+enum Naming<'a> {
+    /// The names of a model, in files of up to so many bytes.
+    Model(Option<u64>),
+    /// One file of this name.
+    Own(&'a str),
 }
 
 impl FolderWriter {
@@ -60,6 +71,26 @@ impl FolderWriter {
         Self::create_on(Arc::new(Disk), path, tensors, limit)
     }
 
+    /// Begins one file of tensors of another name than a model has: `adapter_model.safetensors`. A model in the same
+    /// folder stays.
+    ///
+    /// # Errors
+    /// Those of [`FolderWriter::create`], and [`CheckpointError::Folder`] with [`FolderProblem::OtherName`] if the name
+    /// is one of a model's.
+    pub fn create_file(
+        path: impl Into<PathBuf>,
+        name: &str,
+        tensors: Vec<Tensor>,
+    ) -> Result<Self, CheckpointError> {
+        let path = path.into();
+        if !shards::is_other_name(name) {
+            let path = path.join(name);
+            let problem = FolderProblem::OtherName { name: name.into() };
+            return Err(CheckpointError::Folder { path, problem });
+        }
+        Self::begin(Arc::new(Disk), path, tensors, Naming::Own(name))
+    }
+
     /// Does what [`FolderWriter::create`] does, on any storage.
     ///
     /// # Errors
@@ -67,10 +98,18 @@ impl FolderWriter {
     pub fn create_on(
         storage: Arc<dyn Storage>,
         path: impl Into<PathBuf>,
-        mut tensors: Vec<Tensor>,
+        tensors: Vec<Tensor>,
         limit: Option<u64>,
     ) -> Result<Self, CheckpointError> {
-        let path = path.into();
+        Self::begin(storage, path.into(), tensors, Naming::Model(limit))
+    }
+
+    fn begin(
+        storage: Arc<dyn Storage>,
+        path: PathBuf,
+        mut tensors: Vec<Tensor>,
+        naming: Naming<'_>,
+    ) -> Result<Self, CheckpointError> {
         // Large elements first: every tensor is aligned to its elements.
         tensors.sort_by_key(|tensor| std::cmp::Reverse(tensor.dtype.size()));
         let sizes: Result<Vec<u64>, _> = tensors.iter().map(num_bytes).collect();
@@ -81,9 +120,16 @@ impl FolderWriter {
         let found = storage.list(&path);
         let found = found.map_err(io_error("list the directory", &path))?;
         let found = BTreeSet::from_iter(found);
-        let counts = shards::split(sizes.iter().copied(), limit);
+        let (counts, names) = match naming {
+            Naming::Model(limit) => {
+                let counts = shards::split(sizes.iter().copied(), limit);
+                let names = shards::names(counts.len(), &found);
+                (counts, names)
+            }
+            Naming::Own(name) => (vec![tensors.len()], vec![name.to_owned()]),
+        };
         let mut first = 0;
-        let files = shards::names(counts.len(), &found).into_iter().zip(counts);
+        let files = names.into_iter().zip(counts);
         let files = files.map(|(name, count)| {
             let start = first;
             first += count;
@@ -91,6 +137,7 @@ impl FolderWriter {
         });
         let mut writer = Self {
             files: files.collect(),
+            is_model: matches!(naming, Naming::Model(_)),
             left: 0,
             position: 0,
             storage,

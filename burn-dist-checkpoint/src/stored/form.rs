@@ -27,21 +27,40 @@ pub enum Form {
         /// Elements of a head: an even number.
         head_dim: usize,
     },
+    /// Matrices side by side, `[number, input, output]`, each transposed in a tensor of its own. `*` in the name of the
+    /// tensors stands for the number of each.
+    Stacked,
 }
 
 impl Form {
-    /// Returns the shape of the tensor that holds a parameter of this shape.
+    /// Returns the shape of the tensor that holds a parameter of this shape; of stacked ones, that of each.
     pub fn stored_shape(self, shape: &[usize]) -> Vec<usize> {
         match self {
             Self::Same => shape.to_vec(),
             Self::Transposed | Self::Rotary { .. } => shape.iter().rev().copied().collect(),
+            Self::Stacked => shape.iter().skip(1).rev().copied().collect(),
+        }
+    }
+
+    /// Returns the tensors that hold a parameter of this shape: the name, form and shape of what each holds. It is one
+    /// but for [`Form::Stacked`].
+    pub fn members(self, name: &str, shape: &[usize]) -> Vec<(String, Form, Vec<usize>)> {
+        match (self, shape) {
+            (Self::Stacked, [num, matrix @ ..]) => {
+                let member = |number: usize| {
+                    let name = name.replacen('*', &number.to_string(), 1);
+                    (name, Self::Transposed, matrix.to_vec())
+                };
+                (0..*num).map(member).collect()
+            }
+            _ => vec![(name.to_string(), self, shape.to_vec())],
         }
     }
 
     /// Returns the row of the tensor that holds this output of the parameter.
     pub fn row(self, column: usize) -> usize {
         match self {
-            Self::Same | Self::Transposed => column,
+            Self::Same | Self::Transposed | Self::Stacked => column,
             Self::Rotary { head_dim } => {
                 let (head, within) = (column / head_dim, column % head_dim);
                 head * head_dim + within % 2 * (head_dim / 2) + within / 2
@@ -50,10 +69,10 @@ impl Form {
     }
 
     /// Returns whether a parameter of this shape can have the form: any can be held alike, the others are for matrices
-    /// and vectors, of whole heads if they are rotary.
+    /// and vectors, of whole heads if they are rotary, or of several matrices if they are stacked.
     pub fn fits(self, shape: &[usize]) -> bool {
         match (self, shape) {
-            (Self::Same, _) | (Self::Transposed, [_] | [_, _]) => true,
+            (Self::Same, _) | (Self::Transposed, [_] | [_, _]) | (Self::Stacked, [_, _, _]) => true,
             (Self::Rotary { head_dim }, [outputs] | [_, outputs]) => {
                 head_dim > 0 && head_dim.is_multiple_of(2) && outputs.is_multiple_of(head_dim)
             }
@@ -74,7 +93,7 @@ impl Form {
     /// Returns of how many outputs a block has a multiple that can be [packed](Form::pack) by itself.
     pub(crate) fn step(self) -> usize {
         match self {
-            Self::Same | Self::Transposed => 1,
+            Self::Same | Self::Transposed | Self::Stacked => 1,
             Self::Rotary { head_dim } => head_dim,
         }
     }
@@ -120,13 +139,14 @@ impl Form {
     }
 }
 
-/// Text form: `same`, `transposed`, `rotary(64)`.
+/// Text form: `same`, `transposed`, `rotary(64)`, `stacked`.
 impl fmt::Display for Form {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Same => f.write_str("same"),
             Self::Transposed => f.write_str("transposed"),
             Self::Rotary { head_dim } => write!(f, "rotary({head_dim})"),
+            Self::Stacked => f.write_str("stacked"),
         }
     }
 }

@@ -44,10 +44,13 @@ pub fn engines() -> &'static CudaEngines {
     })
 }
 
+/// From here on CubeCL hands a kernel its parameters by value, as those in CUDA take them; before, it hands a pointer.
+const COMPUTE_MIN: (u32, u32) = (7, 0);
+
 /// Asks the driver what engines want to know of a device.
 ///
 /// # Errors
-/// The driver's.
+/// The driver's, or that the device is too old for kernels in CUDA.
 pub fn device(device: &CudaDevice) -> Result<Device, String> {
     let number = i32::try_from(device.index).map_err(|error| error.to_string())?;
     let attribute = |attribute: Attribute| {
@@ -59,12 +62,19 @@ pub fn device(device: &CudaDevice) -> Result<Device, String> {
             .map_err(|error| error.to_string())
     };
     cudarc::driver::result::init().map_err(|error| error.to_string())?;
+    let compute = (
+        attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+        attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+    );
+    if compute < COMPUTE_MIN {
+        return Err(format!(
+            "its compute capability is {}.{}, and kernels in CUDA get their parameters by value from 7.0 on",
+            compute.0, compute.1
+        ));
+    }
     Ok(Device {
         index: device.index,
-        compute: (
-            attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
-            attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
-        ),
+        compute,
         multiprocessors: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)? as usize,
         cublaslt: cublaslt::version(),
     })

@@ -315,6 +315,12 @@ pub(crate) fn flat_between(from: &Shape, to: &Shape) -> Option<Shape> {
         .then(|| Shape::from([from.num_elements()]))
 }
 
+/// True if the turned weight of a layer, for the gradient of its `x`, is one in order first.
+pub(crate) const REORDERS_TURNED: bool = true;
+
+/// True if the gradient of a layer's weight is a sum over the batch where that has one matrix too.
+pub(crate) const SUMS_OF_ONE: bool = true;
+
 /// True if programs record linear layers as such.
 pub(crate) const RECORDS_LAYERS: bool = true;
 

@@ -16,6 +16,7 @@ use burn_std::{
     AccessError, AccessPolicy, AllocationController, AllocationError, AllocationProperty,
 };
 
+use super::with_bias;
 use crate::comm::PoolMemory;
 
 /// True if the backend of a program says what its ranks compute on; here its mesh does.
@@ -235,6 +236,12 @@ pub(crate) fn flat_between(_: &Shape, _: &Shape) -> Option<Shape> {
     None
 }
 
+/// True if the turned weight of a layer, for the gradient of its `x`, is one in order first.
+pub(crate) const REORDERS_TURNED: bool = false;
+
+/// True if the gradient of a layer's weight is a sum over the batch where that has one matrix too.
+pub(crate) const SUMS_OF_ONE: bool = false;
+
 /// True if programs record linear layers as such: dispatch has none, and what stands for them is recorded.
 pub(crate) const RECORDS_LAYERS: bool = false;
 
@@ -259,12 +266,7 @@ pub(crate) fn linear<B: Backend>(
     let weight = matrix_of::<B>(weight, &x);
     let product = B::float_matmul(x, weight);
     match bias {
-        Some(bias) => {
-            let (size, ndim) = (bias.shape()[0], product.shape().num_dims());
-            let sizes = std::iter::repeat_n(1, ndim - 1).chain([size]);
-            let bias = B::float_reshape(bias, Shape::from(sizes.collect::<Vec<usize>>()));
-            B::float_add(product, bias)
-        }
+        Some(bias) => with_bias::<B>(product, bias),
         None => product,
     }
 }

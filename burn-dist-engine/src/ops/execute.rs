@@ -132,7 +132,7 @@ pub(super) fn run_kernel<B: BackendIr, E: Env<B>>(
 #[inline]
 fn has_empty(op: &impl Walk) -> bool {
     struct Any(bool);
-    impl OpReader for Any {
+    impl OpReader<'_> for Any {
         #[inline]
         fn input(&mut self, tensor: &TensorIr) {
             self.0 |= !has_elements(tensor);
@@ -155,7 +155,7 @@ struct Seen {
     outputs: Vec<TensorIr>,
 }
 
-impl OpReader for Seen {
+impl OpReader<'_> for Seen {
     fn input(&mut self, tensor: &TensorIr) {
         self.inputs.push(has_elements(tensor));
     }
@@ -231,7 +231,7 @@ struct Taken<'e, B: BackendIr, E: Env<B>> {
     found: Option<(TensorIr, B::Handle)>,
 }
 
-impl<B: BackendIr, E: Env<B>> OpReader for Taken<'_, B, E> {
+impl<B: BackendIr, E: Env<B>> OpReader<'_> for Taken<'_, B, E> {
     fn input(&mut self, tensor: &TensorIr) {
         let handle = self.env.take(tensor);
         if self.kept == Some(self.next) {

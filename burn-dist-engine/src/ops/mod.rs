@@ -22,6 +22,7 @@
 //! | `lower`, `emit` | from a global operation to the local ones of a rank |
 //! | `pointwise` | what functions of single elements share |
 //! | `formula`, `curves` | what an operation computes of each element, for regions; activations |
+//! | [`product`] | which operations are products of f32 matrices |
 //! | `places` | which results are in the memory of an operand |
 //! | [`execute`] | runs one operation: where its tensors come from, and errors |
 //! | `nothing` | operations on tensors without elements, which need no kernel |
@@ -66,6 +67,7 @@ mod pad;
 mod places;
 mod pointwise;
 mod pool;
+pub(crate) mod product;
 mod quantized;
 mod recorded;
 mod reduce;

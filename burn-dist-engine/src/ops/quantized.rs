@@ -33,7 +33,7 @@ impl Operation for Quantized<'_> {
 #[inline]
 pub(super) fn applies(op: &OperationIr) -> bool {
     struct Any(bool);
-    impl OpReader for Any {
+    impl OpReader<'_> for Any {
         fn input(&mut self, tensor: &TensorIr) {
             self.0 |= matches!(tensor.dtype, DType::QFloat(_));
         }

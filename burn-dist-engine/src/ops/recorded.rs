@@ -18,6 +18,7 @@ use burn_ir::{
     OperationIr, ScalarIr, ShapeOpIr, SliceOpIr, TensorId, TensorIr, TensorStatus,
 };
 use burn_std::Slice;
+use smallvec::SmallVec;
 
 use super::custom::Custom;
 use super::dtype::{of_burn, to_burn};
@@ -91,7 +92,7 @@ impl Walk for Recorded {
     }
 
     #[inline]
-    fn walk_ref<R: OpReader>(&self, reader: &mut R) {
+    fn walk_ref<'a, R: OpReader<'a>>(&'a self, reader: &mut R) {
         match self {
             Self::Burn(op) => op.walk_ref(reader),
             Self::Mark(marked) => {
@@ -163,25 +164,38 @@ impl Recorded {
     }
 
     /// Returns the tensors that it reads, in Burn's terms.
+    #[inline]
     pub fn reads(&self) -> impl Iterator<Item = &TensorIr> {
-        let (op, others) = match self {
-            Self::Burn(op) => (Some(op), &[][..]),
-            Self::Mark(marked) => (None, std::slice::from_ref(&marked.input)),
-            Self::Custom(op) => (None, &op.inputs[..]),
-            Self::Float8(op) => (None, &op.inputs[..]),
-        };
-        op.into_iter().flat_map(OperationIr::inputs).chain(others)
+        let mut ends = Ends::default();
+        self.walk_ref(&mut ends);
+        ends.reads.into_iter()
     }
 
     /// Returns the tensors that it makes, in Burn's terms.
+    #[inline]
     pub fn makes(&self) -> impl Iterator<Item = &TensorIr> {
-        let (op, others) = match self {
-            Self::Burn(op) => (Some(op), &[][..]),
-            Self::Mark(marked) => (None, std::slice::from_ref(&marked.out)),
-            Self::Custom(op) => (None, &op.outputs[..]),
-            Self::Float8(op) => (None, &op.outputs[..]),
-        };
-        op.into_iter().flat_map(OperationIr::outputs).chain(others)
+        let mut ends = Ends::default();
+        self.walk_ref(&mut ends);
+        ends.makes.into_iter()
+    }
+}
+
+/// The tensors of an operation. Burn's own iterators are boxed, and planning asks often.
+#[derive(Default)]
+struct Ends<'a> {
+    reads: SmallVec<[&'a TensorIr; 8]>,
+    makes: SmallVec<[&'a TensorIr; 4]>,
+}
+
+impl<'a> OpReader<'a> for Ends<'a> {
+    #[inline]
+    fn input(&mut self, tensor: &'a TensorIr) {
+        self.reads.push(tensor);
+    }
+
+    #[inline]
+    fn output(&mut self, tensor: &'a TensorIr) {
+        self.makes.push(tensor);
     }
 }
 
@@ -556,7 +570,7 @@ mod tests {
         }
     }
 
-    impl OpReader for Slots {
+    impl OpReader<'_> for Slots {
         fn input(&mut self, _: &TensorIr) {}
         fn output(&mut self, _: &TensorIr) {}
         fn scalar(&mut self, scalar: &ScalarIr) {

@@ -26,7 +26,7 @@ macro_rules! fields_of {
             }
             #[inline]
             #[allow(unused_variables, reason = "an op without inputs does not use its reader for them")]
-            fn fields_ref<R: OpReader>(&self, reader: &mut R) {
+            fn fields_ref<'a, R: OpReader<'a>>(&'a self, reader: &mut R) {
                 $( self.$input.each_ref(|tensor| reader.input(tensor)); )*
                 $( self.$output.each_ref(|tensor| reader.output(tensor)); )*
                 $($( reader.scalar(&self.$scalar); )+)?
@@ -50,7 +50,7 @@ macro_rules! variants {
                 match self { $( $(#[$line])? Self::$variant(op) => op.fields_mut(visitor), )* }
             }
             #[inline]
-            fn walk_ref<R: OpReader>(&self, reader: &mut R) {
+            fn walk_ref<'a, R: OpReader<'a>>(&'a self, reader: &mut R) {
                 match self { $( $(#[$line])? Self::$variant(op) => op.fields_ref(reader), )* }
             }
             #[inline]
@@ -82,7 +82,7 @@ macro_rules! families {
             }
             #[inline]
             #[allow(unreachable_patterns, reason = "another crate may turn on families")]
-            fn walk_ref<R: OpReader>(&self, reader: &mut R) {
+            fn walk_ref<'a, R: OpReader<'a>>(&'a self, reader: &mut R) {
                 match self {
                     $( $(#[$line])? Self::$family($($before)* op) => op.walk_ref(reader), )*
                     $( Self::$leaf(op) => op.fields_ref(reader), )*
@@ -139,7 +139,7 @@ trait Member {
 /// The tensors and scalars of one description.
 trait Fields {
     fn fields_mut<V: OpVisitor>(&mut self, visitor: &mut V);
-    fn fields_ref<R: OpReader>(&self, reader: &mut R);
+    fn fields_ref<'a, R: OpReader<'a>>(&'a self, reader: &mut R);
 }
 
 /// The tensor of a `Drop` is what the op consumes.
@@ -149,7 +149,7 @@ impl Fields for TensorIr {
         visitor.input(self);
     }
     #[inline]
-    fn fields_ref<R: OpReader>(&self, reader: &mut R) {
+    fn fields_ref<'a, R: OpReader<'a>>(&'a self, reader: &mut R) {
         reader.input(self);
     }
 }

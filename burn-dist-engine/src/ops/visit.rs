@@ -30,11 +30,11 @@ pub trait OpVisitor {
 }
 
 /// Receives the tensors and scalars of an op; the read-only twin of [`OpVisitor`].
-pub trait OpReader {
+pub trait OpReader<'a> {
     /// Visits a tensor that the op reads.
-    fn input(&mut self, tensor: &TensorIr);
+    fn input(&mut self, tensor: &'a TensorIr);
     /// Visits a tensor that the op makes.
-    fn output(&mut self, tensor: &TensorIr);
+    fn output(&mut self, tensor: &'a TensorIr);
     /// Visits a value that may change from step to step without changing the plan, see [`OpVisitor::scalar`].
     fn scalar(&mut self, _scalar: &ScalarIr) {}
 }
@@ -49,7 +49,7 @@ pub fn visit_mut<V: OpVisitor>(op: &mut impl Walk, visitor: &mut V) {
 
 /// Walks over the tensors and scalars of `op`, in the order of [`visit_mut`]. Does not allocate.
 #[inline]
-pub fn visit_ref<R: OpReader>(op: &impl Walk, reader: &mut R) {
+pub fn visit_ref<'a, R: OpReader<'a>>(op: &'a impl Walk, reader: &mut R) {
     op.walk_ref(reader);
 }
 
@@ -113,7 +113,7 @@ pub trait Walk {
     /// See [`visit_mut`].
     fn walk_mut<V: OpVisitor>(&mut self, visitor: &mut V);
     /// See [`visit_ref`].
-    fn walk_ref<R: OpReader>(&self, reader: &mut R);
+    fn walk_ref<'a, R: OpReader<'a>>(&'a self, reader: &mut R);
     /// See [`kind_name`].
     fn kind(&self) -> &'static str;
 }
@@ -121,7 +121,7 @@ pub trait Walk {
 /// A field with tensors: one, perhaps one, or many.
 pub(super) trait Tensors {
     fn each_mut(&mut self, visit: impl FnMut(&mut TensorIr));
-    fn each_ref(&self, visit: impl FnMut(&TensorIr));
+    fn each_ref<'a>(&'a self, visit: impl FnMut(&'a TensorIr));
 }
 
 impl Tensors for TensorIr {
@@ -130,7 +130,7 @@ impl Tensors for TensorIr {
         visit(self);
     }
     #[inline]
-    fn each_ref(&self, mut visit: impl FnMut(&TensorIr)) {
+    fn each_ref<'a>(&'a self, mut visit: impl FnMut(&'a TensorIr)) {
         visit(self);
     }
 }
@@ -141,7 +141,7 @@ impl Tensors for Option<TensorIr> {
         self.iter_mut().for_each(visit);
     }
     #[inline]
-    fn each_ref(&self, visit: impl FnMut(&TensorIr)) {
+    fn each_ref<'a>(&'a self, visit: impl FnMut(&'a TensorIr)) {
         self.iter().for_each(visit);
     }
 }
@@ -152,7 +152,7 @@ impl Tensors for Vec<TensorIr> {
         self.iter_mut().for_each(visit);
     }
     #[inline]
-    fn each_ref(&self, visit: impl FnMut(&TensorIr)) {
+    fn each_ref<'a>(&'a self, visit: impl FnMut(&'a TensorIr)) {
         self.iter().for_each(visit);
     }
 }
@@ -164,7 +164,7 @@ impl Tensors for QuantizationParametersIr {
         global_scale_mut(self).into_iter().for_each(visit);
     }
     #[inline]
-    fn each_ref(&self, mut visit: impl FnMut(&TensorIr)) {
+    fn each_ref<'a>(&'a self, mut visit: impl FnMut(&'a TensorIr)) {
         visit(&self.scales);
         global_scale(self).into_iter().for_each(visit);
     }
@@ -184,7 +184,7 @@ mod tests {
         scalars: Vec<ScalarIr>,
     }
 
-    impl OpReader for Seen {
+    impl OpReader<'_> for Seen {
         fn input(&mut self, tensor: &TensorIr) {
             assert!(
                 self.outputs.is_empty() && self.scalars.is_empty(),

@@ -43,7 +43,7 @@ pub(super) fn this_thread() -> u64 {
 
 struct Ids<F: FnMut(TensorId)>(F);
 
-impl<F: FnMut(TensorId)> OpReader for Ids<F> {
+impl<F: FnMut(TensorId)> OpReader<'_> for Ids<F> {
     fn input(&mut self, tensor: &TensorIr) {
         self.0(tensor.id);
     }

@@ -114,7 +114,7 @@ impl Repeats {
 /// Hashes what an operation does, but for the ids of its tensors and its scalars.
 fn digest(op: &Recorded) -> u64 {
     struct Shapes(FxHasher);
-    impl OpReader for Shapes {
+    impl OpReader<'_> for Shapes {
         fn input(&mut self, tensor: &TensorIr) {
             self.output(tensor);
         }
@@ -224,7 +224,7 @@ impl Lives {
                 life.dead |= tensor.status == TensorStatus::ReadWrite;
             }
         }
-        impl<F: Fn(TensorId) -> bool> OpReader for Reader<'_, F> {
+        impl<F: Fn(TensorId) -> bool> OpReader<'_> for Reader<'_, F> {
             fn input(&mut self, tensor: &TensorIr) {
                 // Data waits on the host until it is used.
                 let is_host = (self.is_host)(tensor.id);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-use burn_backend::Scalar;
+use burn_backend::{Scalar, StreamId};
 use burn_dist_door::InFlight;
 use burn_ir::{BackendIr, TensorId};
 
@@ -82,7 +82,8 @@ pub(super) struct Run {
 pub(super) enum Job<B: BackendIr> {
     Run(Box<Run>),
     Sync(Sender<Result<(), Fault>>),
-    Local(TensorId, Sender<Result<B::Handle, Fault>>),
+    /// For the stream that asks.
+    Local(TensorId, StreamId, Sender<Result<B::Handle, Fault>>),
     Put(TensorId, B::Handle, u64),
     Stats(Sender<RankStats>),
 }

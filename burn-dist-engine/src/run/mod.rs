@@ -19,6 +19,7 @@ mod host_store;
 mod job;
 mod observe;
 mod observer;
+mod product;
 pub mod random;
 mod region;
 mod runtime;

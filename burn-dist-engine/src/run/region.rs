@@ -92,6 +92,11 @@ impl Regions {
         self.pool.keep_at_most(bytes as usize);
     }
 
+    /// Returns where memory of freed results is kept.
+    pub(super) fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
     /// Returns how much memory of freed results is kept.
     pub(super) fn kept_bytes(&self) -> u64 {
         self.pool.kept_bytes() as u64

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
-use burn_backend::DType;
+use burn_backend::{DType, StreamId};
 use burn_dist_door::Queue;
 use burn_ir::{BackendIr, TensorId};
 
@@ -289,7 +289,11 @@ impl<B: BackendIr> Runtime<B> {
         let index = self.ranks.iter().position(|here| *here == rank);
         match index.and_then(|index| self.workers.get(index)) {
             None => LocalTicket::failed(Fault::ElsewhereRank { rank }),
-            Some(worker) if worker.jobs.send(Job::Local(id, answer)).is_ok() => {
+            Some(worker)
+                if (worker.jobs)
+                    .send(Job::Local(id, StreamId::current(), answer))
+                    .is_ok() =>
+            {
                 LocalTicket::pending(answers)
             }
             _ => LocalTicket::failed(self.fault.get().unwrap_or(Fault::bug("a worker has ended"))),

@@ -3,9 +3,11 @@
 use std::sync::mpsc::Receiver;
 use std::time::Instant;
 
+use burn_backend::StreamId;
 use burn_ir::BackendIr;
 
 use super::bridge;
+use super::gpus;
 use super::job::Job;
 use super::stats::RankStats;
 use super::worker::Worker;
@@ -75,23 +77,33 @@ impl<B: BackendIr> Worker<B> {
             Job::Sync(answer) => {
                 let _ = answer.send(self.fault.get().map_or_else(|| self.sync(), Err));
             }
-            Job::Local(id, answer) => {
+            Job::Local(id, stream, answer) => {
                 // The handle leaves this rank's stream.
                 let synced = match self.turn.is_queued() {
                     true => self.sync(),
                     false => Ok(()),
                 };
-                let local = || synced.and_then(|()| self.tensors.local(id));
+                let local = || self.crossed(synced.and_then(|()| self.tensors.local(id))?, stream);
                 let _ = answer.send(self.fault.get().map_or_else(local, Err));
             }
-            Job::Put(id, handle, bytes) => {
-                self.tensors
-                    .keep(id, handle, bytes, MemoryClass::Other, None);
-            }
+            Job::Put(id, handle, bytes) => match self.crossed(handle, StreamId::current()) {
+                Ok(handle) => (self.tensors).keep(id, handle, bytes, MemoryClass::Other, None),
+                Err(fault) => drop(self.fault.set(self.rank, fault)),
+            },
             Job::Stats(answer) => {
                 let _ = answer.send(self.stats());
             }
         }
+    }
+
+    /// Returns a tensor that another stream may use, and give up, without regard to the one that has made it.
+    fn crossed(&self, handle: B::Handle, to: StreamId) -> Result<B::Handle, Fault> {
+        gpus::crossed::<B>(handle, to).map_err(|message| Fault::Op {
+            rank: self.rank,
+            op: "the copy of a tensor for another stream".into(),
+            path: None,
+            message,
+        })
     }
 
     fn stats(&self) -> RankStats {

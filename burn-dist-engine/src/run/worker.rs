@@ -15,7 +15,7 @@ use super::observer::TaskPart;
 use super::region::Regions;
 use super::tensors::{SlotEnv, Tensors};
 use super::turn::Turn;
-use super::{Fault, host, random};
+use super::{Fault, host, product, random};
 use crate::comm::{Communicator, LocalHub};
 use crate::mesh::{DType, Rank};
 use crate::ops::Recorded;
@@ -279,8 +279,10 @@ impl<B: BackendIr> Worker<B> {
             tensors: &mut self.tensors,
             scalars: &run.args.scalars,
         };
-        execute_recorded::<B, _>(op, &mut env)
-            .map_err(|error| self.failed(run, error.to_string()))?;
+        if !product::run::<B>(op, &mut env, self.regions.pool()) {
+            execute_recorded::<B, _>(op, &mut env)
+                .map_err(|error| self.failed(run, error.to_string()))?;
+        }
         self.indices = None;
         Ok(())
     }

@@ -30,6 +30,6 @@ pub use idle::{idle, idle_axes};
 pub use line::Line;
 pub use pipeline::{PipelineError, microbatches};
 pub use plan::Plan;
-pub use tree::{ModulePath, ModuleTree, TreeBuilder};
+pub use tree::{ATTACHED, ModulePath, ModuleTree, TreeBuilder};
 
 use burn_dist_plan::{LayoutText, ParamRole, ParamSpec, Style};

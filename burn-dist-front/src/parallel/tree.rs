@@ -4,6 +4,9 @@ use burn_dist_plan::pattern::{Pattern, PatternSegment};
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
+/// The container of what is attached to a parameter, as Burn names it.
+pub const ATTACHED: &str = "Reparameterization";
+
 /// The path of the module that a walk is in: one segment per `enter_module`.
 #[derive(Default)]
 pub struct ModulePath {
@@ -48,6 +51,12 @@ impl ModulePath {
     /// Leaves the module that was entered last.
     pub fn exit(&mut self) {
         self.segments.pop();
+    }
+
+    /// Returns whether it is inside of what is attached to a parameter, such as LoRA's factors.
+    pub fn is_attached(&self) -> bool {
+        let mut containers = self.segments.iter().map(|s| s.container.as_str());
+        containers.any(|container| container == ATTACHED)
     }
 
     /// The dotted path.

@@ -86,10 +86,45 @@ pub fn missing(index: usize) -> Option<String> {
              from 0 on, or let it see more"
         ));
     }
-    (!compiler).then(|| {
-        "CUDA's run-time compiler (libnvrtc) cannot be loaded: install the CUDA toolkit, and let LD_LIBRARY_PATH name \
-         its folder of libraries"
-            .into()
+    if !compiler {
+        return Some(
+            "CUDA's run-time compiler (libnvrtc) cannot be loaded: install the CUDA toolkit, and let LD_LIBRARY_PATH \
+             name its folder of libraries"
+                .into(),
+        );
+    }
+    match capability(index) {
+        Ok(capability) => too_old(capability),
+        Err(error) => Some(format!(
+            "NVIDIA's driver does not say what GPU {index} can do ({error})"
+        )),
+    }
+}
+
+/// Returns the compute capability of a GPU.
+fn capability(index: usize) -> Result<(i32, i32), DriverError> {
+    use sys::CUdevice_attribute::{
+        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as MAJOR,
+        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as MINOR,
+    };
+    let device = device::get(i32::try_from(index).unwrap_or(i32::MAX))?;
+    // SAFETY: a device that the driver has just given, and it is initialised.
+    let of = |which| unsafe { device::get_attribute(device, which) };
+    Ok((of(MAJOR)?, of(MINOR)?))
+}
+
+/// The oldest compute capability. Below it, CubeCL hands kernels a pointer to what they take by value, and those that
+/// burn-dist writes in CUDA would read addresses that are none.
+const CAPABILITY_MIN: (i32, i32) = (7, 0);
+
+/// Returns why a GPU of this compute capability is not used, if it is too old.
+fn too_old(capability: (i32, i32)) -> Option<String> {
+    let ((major, minor), (least, _)) = (capability, CAPABILITY_MIN);
+    (capability < CAPABILITY_MIN).then(|| {
+        format!(
+            "its compute capability is {major}.{minor}, and burn-dist's kernels need {least}.0: take a GPU of Volta's \
+             generation (2017) or later, or compute on another backend"
+        )
     })
 }
 
@@ -119,6 +154,11 @@ pub fn identity(ordinal: usize) -> Result<[u8; 16], DeviceError> {
 /// NCCL_P2P_DIRECT_DISABLE; CUDA driver API: cuMemPoolSetAccess.)
 pub fn open(ordinal: usize) -> Result<Arc<Device>, DeviceError> {
     let this = number(ordinal)?;
+    let capability = capability(ordinal).map_err(named("cuDeviceGetAttribute"))?;
+    if let Some(reason) = too_old(capability) {
+        let function = "the choice of a GPU";
+        return Err(DeviceError { function, reason });
+    }
     // SAFETY: the device is there. The context is never released: CubeCL uses it as long as the process lives.
     let context =
         unsafe { primary_ctx::retain(this) }.map_err(named("cuDevicePrimaryCtxRetain"))?;
@@ -258,5 +298,19 @@ impl Gpu for Device {
         }
         // SAFETY: the caller's promise.
         unsafe { result::memcpy_dtoh_sync(bytes, from.0) }.map_err(named("cuMemcpyDtoH"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::too_old;
+
+    #[test]
+    fn gpus_before_volta_are_too_old() {
+        for (capability, is_too_old) in [((6, 1), true), ((7, 0), false), ((9, 0), false)] {
+            assert_eq!(too_old(capability).is_some(), is_too_old, "{capability:?}");
+        }
+        let text = too_old((6, 1)).expect("a reason");
+        assert!(text.contains("6.1") && text.contains("need 7.0"), "{text}");
     }
 }

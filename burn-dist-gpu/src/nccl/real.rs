@@ -53,6 +53,28 @@ fn ranks(num: usize) -> Vec<(LocalComm, Arc<dyn Gpu>, Channels)> {
     hosts.into_iter().enumerate().map(with_gpu).collect()
 }
 
+/// The numbers of a rank.
+fn numbers(rank: u32) -> Vec<u8> {
+    let numbers = (1..=COUNT as u32).map(|at| 100 * rank + at);
+    numbers.flat_map(u32::to_ne_bytes).collect()
+}
+
+/// Memory that holds a rank's numbers.
+fn filled(gpu: &dyn Gpu, rank: Rank) -> Address {
+    let memory = gpu.alloc(BYTES).expect("memory");
+    // SAFETY: there is room for as many bytes, and nobody uses them yet.
+    unsafe { gpu.upload(memory, &numbers(rank.0)) }.expect("a copy");
+    memory
+}
+
+/// Fails unless memory holds the numbers of both ranks.
+fn check_both(gpu: &dyn Gpu, gathered: Address) {
+    let mut found = [0; 2 * BYTES];
+    // SAFETY: as many bytes were gathered, and the call is over.
+    unsafe { gpu.download(gathered, &mut found) }.expect("a copy");
+    assert_eq!(found[..], [numbers(0), numbers(1)].concat());
+}
+
 /// Launches calls on the first lane, recorded as an all-gather.
 ///
 /// # Safety
@@ -76,10 +98,7 @@ fn one_member_makes_every_collective_and_aborts() {
     let (comm, gpu, mut channels) = ranks(1).remove(0);
     let alone = Group::world(1).expect("a rank");
     gpu.attach().expect("a device");
-    let [send, recv] = [(); 2].map(|()| gpu.alloc(BYTES).expect("memory"));
-    let numbers: Vec<u8> = (1..=COUNT as u32).flat_map(u32::to_ne_bytes).collect();
-    // SAFETY: there is room for as many bytes.
-    unsafe { gpu.upload(send, &numbers) }.expect("a copy");
+    let (send, recv) = (filled(&*gpu, Rank(0)), gpu.alloc(BYTES).expect("memory"));
     let (count, root) = (COUNT, 0);
     let mut calls = vec![
         vec![Op::AllGather { send, recv, count }],
@@ -129,7 +148,7 @@ fn one_member_makes_every_collective_and_aborts() {
         let mut found = [0; BYTES];
         // SAFETY: as above, and the call is over.
         unsafe { gpu.download(recv, &mut found) }.expect("a copy");
-        assert_eq!(found[..], numbers, "{ops:?}");
+        assert_eq!(found[..], numbers(0), "{ops:?}");
     }
     // SAFETY: as above.
     let launched = unsafe { launch(&comm, &mut channels, &alone, &calls[0]) };
@@ -152,7 +171,7 @@ fn kernels_that_wait_for_ever_are_aborted_within_a_bound() {
     let body = |comm: LocalComm, gpu: Arc<dyn Gpu>, mut channels: Channels| {
         gpu.attach().expect("a device");
         // Before the first launch: the driver may wait for kernels where it allocates.
-        let send = gpu.alloc(BYTES).expect("memory");
+        let send = filled(&*gpu, comm.rank());
         let recv: Vec<Address> = (0..4)
             .map(|_| gpu.alloc(2 * BYTES).expect("memory"))
             .collect();
@@ -167,6 +186,7 @@ fn kernels_that_wait_for_ever_are_aborted_within_a_bound() {
             let outcome = launched.and_then(|launched| channels.finish(&comm, launched));
             outcome.unwrap_or_else(|error| panic!("{error}"));
         }
+        check_both(&*gpu, recv[0]);
         let takes_part = comm.rank() == Rank(0);
         let [stuck, queued] = [(2, &turned), (3, &world)].map(|(index, group)| {
             let ops = all(index);
@@ -218,7 +238,7 @@ fn a_member_that_stays_away_ends_the_call_within_a_bound() {
     let world = Group::world(2).expect("two ranks");
     let start = Instant::now();
     let errors = on_ranks(2, |comm, gpu, channels| {
-        let (send, count) = (gpu.alloc(BYTES).expect("memory"), COUNT);
+        let (send, count) = (filled(gpu, comm.rank()), COUNT);
         let recv = gpu.alloc(2 * BYTES).expect("memory");
         let mut gather = || {
             let all = [Op::AllGather { send, recv, count }];
@@ -227,6 +247,7 @@ fn a_member_that_stays_away_ends_the_call_within_a_bound() {
             channels.finish(comm, launched)
         };
         gather().expect("both are there");
+        check_both(gpu, recv);
         let error = match comm.rank() {
             Rank(0) => {
                 let error = gather().expect_err("nobody comes");
@@ -261,7 +282,7 @@ fn a_member_that_stays_away_ends_the_call_within_a_bound() {
 fn a_rank_that_allocates_and_comes_late_is_waited_for() {
     let world = Group::world(2).expect("two ranks");
     on_ranks(2, |comm, gpu, channels| {
-        let (send, count) = (gpu.alloc(BYTES).expect("memory"), COUNT);
+        let (send, count) = (filled(gpu, comm.rank()), COUNT);
         let recv = gpu.alloc(2 * BYTES).expect("memory");
         for turn in 0..4 {
             if comm.rank() == Rank(turn % 2) {
@@ -274,6 +295,7 @@ fn a_rank_that_allocates_and_comes_late_is_waited_for() {
             let launched = unsafe { launch(comm, channels, &world, &all) };
             let outcome = launched.and_then(|launched| channels.finish(comm, launched));
             outcome.unwrap_or_else(|error| panic!("{error}"));
+            check_both(gpu, recv);
         }
         channels.close(comm);
     });

@@ -20,6 +20,19 @@ pub const SECTIONS: &[Section] = &[
             Key::of("size"),
             Key::named("folder", "model"),
             Key::of("save"),
+            Key::of("save-merged"),
+            Key::of("adapters"),
+        ],
+    ),
+    Section::new(
+        "lora",
+        "Low-rank adapters, trained in place of the weights",
+        &[
+            Key::named("rank", "lora-rank"),
+            Key::named("alpha", "lora-alpha"),
+            Key::named("dropout", "lora-dropout"),
+            Key::named("targets", "lora-targets"),
+            Key::of("base-dtype"),
         ],
     ),
     MESH,
@@ -50,6 +63,8 @@ pub const SECTIONS: &[Section] = &[
     )
     .of_command("generate"),
     CONVERT,
+    // The rest of what `convert` is about.
+    Section::new("convert", "What is converted", &[Key::of("merge")]).of_command("convert"),
     EVALUATE,
     // The rest of what `evaluate` is about.
     Section::new(
@@ -76,7 +91,8 @@ const HELP: &[(&str, &str)] = &[
     ),
     (
         "lr",
-        "The highest learning rate: 2e-3 for tiny, 3e-4 for the others, 2e-5 for a model from a folder",
+        "The highest learning rate: 2e-3 for tiny, 3e-4 for the others, 2e-5 for a model from a folder, 2e-4 for \
+         adapters",
     ),
 ];
 
@@ -126,7 +142,7 @@ mod tests {
             ],
             "float8" => &["tensorwise", "rowwise,gather=off", "blockwise128"],
             "schedule" => &["1f1b", "zb-v", "auto", "auto=1000000"],
-            "param-dtype" | "reduce-dtype" => &["f32", "bf16", "f16"],
+            "param-dtype" | "reduce-dtype" | "base-dtype" => &["f32", "bf16", "f16"],
             "context" => &["ring", "gather", "auto"],
             "async-tp" => &["on", "off"],
             "regions" => &["on", "off", "flex"],
@@ -136,6 +152,7 @@ mod tests {
             "accumulate-reduce" => &["step", "microbatch", "window"],
             "chart" => &["a b.svg"],
             "hardware" => &["a100", "h100", "h200"],
+            "lora-targets" => &["all-linear", "q_proj,v_proj", "layers.*.mlp.*"],
             "template" => &["{prompt} = \"?\"\n\tA: "],
             "after" => &["lower", "propagate"],
             "why" => &["%12", "s34"],

@@ -1,8 +1,10 @@
 //! The command line.
 
 mod config;
+mod lora;
 
 pub use config::SECTIONS;
+pub use lora::LoraArgs;
 
 use std::path::PathBuf;
 
@@ -64,8 +66,9 @@ pub enum Command {
         #[command(flatten)]
         args: SearchArgs,
     },
-    /// Convert weights between a checkpoint and a folder as Hugging Face lays it out, without a mesh.
-    Convert(ConvertArgs),
+    /// Convert weights between a checkpoint and a folder as Hugging Face lays it out, or merge adapters into those of a
+    /// folder, without a mesh.
+    Convert(ConvertModelArgs),
     /// Show the configuration file that options of a run make: with --config, a file with the command line's over it.
     Config(FinetuneArgs),
     /// Show the ranks along each axis of a mesh, and the links that the axes use; of a pipeline, which part of the
@@ -95,6 +98,21 @@ pub struct ModelArgs {
     /// Tokens of a row; the size's own by default.
     #[arg(long, value_parser = positive)]
     pub seq: Option<usize>,
+    /// Adapters beside the weights.
+    #[command(flatten)]
+    pub lora: LoraArgs,
+}
+
+/// The options of `convert`.
+#[derive(Debug, Args)]
+pub struct ConvertModelArgs {
+    /// A conversion.
+    #[command(flatten)]
+    pub convert: ConvertArgs,
+    /// A folder of adapters, as PEFT lays it out, which are merged into the weights of the folder FROM: TO becomes a
+    /// folder of a model without adapters.
+    #[arg(long, value_name = "DIR")]
+    pub merge: Option<PathBuf>,
 }
 
 /// How to train and what to keep.
@@ -113,6 +131,9 @@ pub struct TrainingArgs {
     /// that it came from.
     #[arg(long, value_name = "DIR")]
     pub save: Option<PathBuf>,
+    /// Write adapters merged into the weights, as a model, instead of by themselves in the form that --adapters reads.
+    #[arg(long, requires = "save")]
+    pub save_merged: bool,
 }
 
 /// How to fine-tune.
@@ -152,11 +173,14 @@ pub struct GenerateArgs {
     /// A folder with config.json, *.safetensors and tokenizer.json.
     #[arg(long, value_name = "DIR")]
     pub model: PathBuf,
+    /// A folder with adapters for that model, as PEFT lays it out.
+    #[arg(long, value_name = "DIR")]
+    pub adapters: Option<PathBuf>,
     /// The text to go on with, or with --chat or --template, the question to answer; may be repeated.
-    #[arg(long, required = true)]
+    #[arg(long)]
     pub prompt: Vec<String>,
-    /// Ask as a user, in the form in which the model was taught to answer: of Llama 3's instruction-tuned models, or of
-    /// those that finetune has made from scratch.
+    /// Ask as a user, in the form of the model's chat template; without one, of Llama 3's instruction-tuned models, or
+    /// of those that finetune has made from scratch. Without a prompt, each line of standard input is a message.
     #[arg(long)]
     pub chat: bool,
     /// Put the prompt into this text, in place of {prompt}; without a text, into "Question: {prompt}\nAnswer:", by

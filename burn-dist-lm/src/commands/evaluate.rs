@@ -28,7 +28,7 @@ pub(super) fn run(args: &EvaluationArgs) -> anyhow::Result<End> {
     // As the run was trained that the weights are of.
     let is_finetuned = args.responses || left.is_some_and(|left| left.phase == FINETUNE);
     let (fields, longer) = match is_finetuned {
-        true => (Fields::pair(), Longer::Drop),
+        true => (Fields::Dialogue, Longer::Drop),
         false => (Fields::Usual, Longer::Split),
     };
     let files = sources(&data.data, &fields)?;

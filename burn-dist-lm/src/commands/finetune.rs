@@ -17,6 +17,7 @@ use burn_dist::trainer::session::{Part, Session};
 use burn_dist::trainer::tokens::{questions, sources};
 use burn_dist::trainer::voice::say;
 
+use super::adapters::check_base;
 use super::job::{Columns, job};
 use super::texts::{self, reader};
 use crate::cli::FinetuneArgs;
@@ -85,6 +86,7 @@ pub(super) fn run(args: &FinetuneArgs) -> anyhow::Result<End> {
         packed: training.data.rows.document_mask,
     };
     let job = job(model, model.step.batch, columns)?;
+    check_base(&job)?;
     let origin = model.model.as_deref().map(Origin::read).transpose()?;
     let session = Session::start(&job, &model.step, &training.train, Some(MESH))?;
     session.run(
@@ -106,8 +108,8 @@ fn finetune(
         .filter(|left| left.phase == FINETUNE)
         .cloned();
     let (job, data) = (session.job, &args.training.data);
-    let files = sources(&data.data, &Fields::pair())?;
-    let validate = sources(&data.validate, &Fields::pair())?;
+    let files = sources(&data.data, &Fields::Dialogue)?;
+    let validate = sources(&data.validate, &Fields::Dialogue)?;
     let lessons = lessons(args, files, session.mesh.processes())?;
     let text = texts::text(job, true, || lessons.texts())?;
     let device = &session.mesh.inference_device();
@@ -191,8 +193,7 @@ fn finetune(
     }
 
     // Whatever becomes of the report, the model is kept.
-    let dir = args.training.save.as_deref();
-    let saved = texts::save(session, dir, &model, Some(&text), origin);
+    let saved = texts::save(session, &args.training, &model, Some(&text), origin);
     let mut report = session.report("finetune", &base, &trace)?;
     let mut answered = BTreeMap::from([("exact_match_before", before), ("exact_match", None)]);
     // Whatever becomes of the answers, there is a report.

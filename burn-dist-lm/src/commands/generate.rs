@@ -1,15 +1,20 @@
-use anyhow::Context;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, bail};
 use burn::module::Module;
 use burn_dist::explanation::Ask;
+use burn_dist::train::chat::Day;
 use burn_dist::train::rng::Rng;
 use burn_dist::train::tokenizer::{Text, Wrap};
 use burn_dist::trainer::capacity::{Needs, check_on, check_parameters};
 use burn_dist::trainer::exit::End;
-use burn_dist::trainer::folder::{InFolders, load_reported};
+use burn_dist::trainer::folder::InFolders;
 use burn_dist::trainer::mesh::{Explanation, Mesh};
 use burn_dist::trainer::session::{unverified, warn_of_non_finite};
 use burn_dist::trainer::voice::{note, say, speaks};
 
+use super::adapters::{of_folder, weights};
+use super::chat;
 use crate::cli::GenerateArgs;
 use crate::generate::{Decoding, answer, extent, next_tokens};
 use crate::model::{Llama, LlamaConfig};
@@ -20,8 +25,12 @@ const REMEDIES: &str = "fewer ranks on it (a smaller --mesh, or more machines), 
                         or a smaller model";
 
 pub(super) fn run(args: &GenerateArgs) -> anyhow::Result<End> {
-    let config = Llama::read_config(&args.model)?;
-    let text = Text::of_model(&args.model, config.vocab)?;
+    let mut config = Llama::read_config(&args.model)?;
+    let adapters = args.adapters.as_deref();
+    config.adapters = adapters.map(|dir| of_folder(dir, &config)).transpose()?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let day = Day::at(now.map_or(0, |since| since.as_secs()));
+    let text = Text::of_model(&args.model, config.vocab)?.on(day);
     let wrap = match &args.template {
         Some(template) => Wrap::Template(template),
         None if args.chat => Wrap::Chat,
@@ -38,8 +47,20 @@ pub(super) fn run(args: &GenerateArgs) -> anyhow::Result<End> {
         lens.push(text.encode_prompt(prompt, wrap)?.len());
     }
 
+    let talks = prompts.is_empty();
+    if talks && !args.chat {
+        bail!("there is nothing to go on with: give a --prompt, or --chat to talk");
+    }
+    if talks {
+        // A conversation grows; it is planned as far as its first answer.
+        lens.push(text.encode_prompt("", wrap)?.len() + args.max_new_tokens);
+    }
+
     let devices = args.devices.clone().into();
     let mesh = Mesh::open::<Llama>(&devices)?;
+    if talks {
+        chat::check(&mesh)?;
+    }
     if !args.force {
         check_parameters(config.num_params(), &mesh, REMEDIES)?;
     }
@@ -54,16 +75,15 @@ pub(super) fn run(args: &GenerateArgs) -> anyhow::Result<End> {
         note!("{}", text.description());
     }
     let model = mesh.parallelize(config.init(mesh.device()))?;
-    let (model, found) = load_reported(model, &config, &args.model, mesh.device())?;
+    let folder = weights(&args.model, &config, adapters);
+    let (model, found) = (folder.load)(model, &folder.path, mesh.device())?;
     warn_of_non_finite(found, &args.model, &mesh)?;
-    let model = model.valid();
-    for said in answer(
-        &model,
-        &text,
-        (&prompts, wrap),
-        &decoding,
-        &mesh.inference_device(),
-    )? {
+    let (model, device) = (model.valid(), mesh.inference_device());
+    if talks {
+        chat::talk(&model, &text, &decoding, &device)?;
+        return Ok(End::Done);
+    }
+    for said in answer(&model, &text, (&prompts, wrap), &decoding, &device)? {
         say!("{said}");
     }
     Ok(End::Done)

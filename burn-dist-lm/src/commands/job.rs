@@ -4,10 +4,11 @@ use anyhow::bail;
 use burn_dist::layout::Rows;
 use burn_dist::train::rng::Rng;
 use burn_dist::trainer::batch::BatchSource;
-use burn_dist::trainer::folder::{self, InFolders};
+use burn_dist::trainer::folder::InFolders;
 use burn_dist::trainer::job::{Job, Sample, StepRows};
 use burn_dist::trainer::tokens::{PackedIds, RandomTokens};
 
+use super::adapters::{asked, weights};
 use crate::cli::ModelArgs;
 use crate::model::{Llama, Size};
 
@@ -47,9 +48,13 @@ pub(super) fn job(
     if let Some(dir) = &args.model {
         job.config = Llama::read_config(dir)?;
         job.name = dir.display().to_string();
-        job.weights = Some(folder::weights(dir, &job.config));
+        job.weights = Some(weights(dir, &job.config, args.lora.adapters.as_deref()));
         job.peak = 2e-5;
         (seq, rows) = (512, 8);
+    }
+    job.config.adapters = asked(&args.lora, &job.config)?;
+    if job.config.adapters.is_some() {
+        job.peak = 2e-4;
     }
     let (batch, seq) = (batch.unwrap_or(rows), args.seq.unwrap_or(seq));
     let step = &args.step;

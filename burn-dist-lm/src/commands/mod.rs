@@ -1,5 +1,7 @@
 //! The commands.
 
+mod adapters;
+mod chat;
 mod evaluate;
 mod finetune;
 mod generate;
@@ -38,7 +40,10 @@ pub fn run(cli: &Cli) -> anyhow::Result<End> {
         Command::Finetune(args) => finetune::run(args),
         Command::Evaluate(args) => evaluate::run(args),
         Command::Generate(args) => generate::run(args),
-        Command::Convert(args) => convert::<Llama>(args),
+        Command::Convert(args) => match &args.merge {
+            Some(dir) => adapters::merged(args, dir),
+            None => convert::<Llama>(&args.convert),
+        },
         Command::Explain { model, args } => {
             let job = job(model, model.step.batch, any)?;
             explain(&job, &model.step, args, &job.config.table(&job.name))

@@ -10,6 +10,7 @@ use burn_dist::trainer::session::{OnePhase, Session};
 use burn_dist::trainer::tokens::{Batch, sources};
 use burn_dist::trainer::voice::say;
 
+use super::adapters::check_base;
 use super::job::{Columns, job, random};
 use super::texts::{self, reader};
 use crate::cli::TrainingArgs;
@@ -28,6 +29,7 @@ pub(super) fn run(args: &TrainingArgs) -> anyhow::Result<End> {
         packed: args.data.rows.document_mask,
     };
     let job = job(&args.model, args.model.step.batch, columns)?;
+    check_base(&job)?;
     let origin = args.model.model.as_deref();
     let origin = origin.map(Origin::read).transpose()?;
     let session = Session::start(&job, &args.model.step, &args.train, None)?;
@@ -95,7 +97,7 @@ fn pretrain(
         progress: None,
     };
     session.one_phase(phase, keeper, metrics, |model, trace| {
-        let saved = texts::save(session, args.save.as_deref(), model, text.as_ref(), origin);
+        let saved = texts::save(session, args, model, text.as_ref(), origin);
         if let (Some(first), Some(last)) = (trace.losses.first(), trace.losses.last()) {
             let speed = count_text(trace.tokens_per_second().unwrap_or(0.0) as u64);
             let median = trace.step_ms_median().unwrap_or(0.0);

@@ -1,9 +1,8 @@
 //! Texts as the command line names them: the rows made of them, what is held out, and the tokenizer; and the folder
 //! that a model is saved to.
 
-use std::path::Path;
-
 use anyhow::bail;
+use burn::module::Module;
 use burn_dist::layout::Rows;
 use burn_dist::train::tokenizer::Text;
 use burn_dist::trainer::args::TextArgs;
@@ -15,8 +14,9 @@ use burn_dist::trainer::tokens::{Batch, HeldOut, Reader};
 use burn_dist::trainer::voice::{note, say};
 
 use super::job::random;
-use crate::hf;
+use crate::cli::TrainingArgs;
 use crate::model::Llama;
+use crate::{hf, lora};
 
 /// Batches of random tokens that are held out, where there is no data.
 pub(super) const RANDOM_BATCHES: usize = 4;
@@ -91,7 +91,8 @@ pub(super) fn text(
     }
 }
 
-/// Writes the model to the folder of `--save`, if there is one.
+/// Writes the model to the folder of `--save`, if there is one: its adapters alone, if it has some and they are not to
+/// be merged.
 ///
 /// # Communication
 /// All processes read all parameters, and learn how it ended.
@@ -99,18 +100,35 @@ pub(super) fn text(
 /// If a parameter cannot be read, or a file not be written.
 pub(super) fn save(
     session: &Session<'_, Llama>,
-    dir: Option<&Path>,
+    args: &TrainingArgs,
     model: &Llama,
     text: Option<&Text>,
     origin: Option<&Origin>,
 ) -> anyhow::Result<()> {
-    let (Some(dir), Some(text)) = (dir, text) else {
+    let (Some(dir), Some(text)) = (args.save.as_deref(), text) else {
         return Ok(());
     };
-    let device = session.mesh.device();
-    if let Some(found) = hf::save(model, &session.job.config, text, origin, dir, device)? {
-        note!("warning: the model in {} has {found}", dir.display());
+    let (job, device) = (session.job, session.mesh.device());
+    let (what, found) = match job.config.adapters.as_ref() {
+        Some(adapters) if !args.save_merged => {
+            let of = (adapters, job.name.as_str());
+            ("adapters", lora::save(model, &job.config, of, dir, device)?)
+        }
+        Some(_) => {
+            let merged = model.clone().materialize();
+            (
+                "model",
+                hf::save(&merged, &job.config, text, origin, dir, device)?,
+            )
+        }
+        None => (
+            "model",
+            hf::save(model, &job.config, text, origin, dir, device)?,
+        ),
+    };
+    if let Some(found) = found {
+        note!("warning: the {what} in {} has {found}", dir.display());
     }
-    say!("model: {}", dir.display());
+    say!("{what}: {}", dir.display());
     Ok(())
 }

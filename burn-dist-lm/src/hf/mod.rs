@@ -1,6 +1,7 @@
 //! Decoders in Hugging Face's form: the settings of `config.json`, and the names of tensors.
 
 mod config;
+mod family;
 #[cfg(test)]
 mod tests;
 
@@ -27,10 +28,9 @@ impl InFolders for Llama {
     }
 
     fn names(config: &LlamaConfig) -> Names {
-        let names = Names::parse(
-            include_str!("names.toml"),
-            &[("head_dim", config.head_dim())],
-        );
+        let own = family::written(config.options.family).names;
+        let text = [include_str!("names.toml"), own].concat();
+        let names = Names::parse(&text, &[("head_dim", config.head_dim())]);
         names.expect("the file of names is right, and heads of pairs have an even width")
     }
 

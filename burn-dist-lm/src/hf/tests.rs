@@ -1,3 +1,5 @@
+mod families;
+
 use std::collections::HashMap;
 use std::path::Path;
 
@@ -146,7 +148,18 @@ fn save_to(
     config: &LlamaConfig,
     origin: Option<&Origin>,
 ) -> Result<(), SaveError> {
-    save(model, config, &text(), origin, dir, &device()).map(drop)
+    save_to_on(dir, model, config, origin, &device())
+}
+
+/// Does the same on another device.
+fn save_to_on(
+    dir: &Path,
+    model: &Llama,
+    config: &LlamaConfig,
+    origin: Option<&Origin>,
+    device: &Device,
+) -> Result<(), SaveError> {
+    save(model, config, &text(), origin, dir, device).map(drop)
 }
 
 /// Each parameter by the name of its tensor, in the model's own layout.
@@ -232,7 +245,7 @@ fn rotary_weights_give_the_rotation_of_hugging_face() {
     };
 
     // As there: q = x W^T, then the halves of each head are the two parts of its pairs.
-    let frequencies = rope.frequencies(e);
+    let frequencies = rope.frequencies(e, s);
     let mut expected = vec![0.0_f32; s * d];
     for position in 0..s {
         let q: Vec<f32> = (0..d)
@@ -271,7 +284,7 @@ fn rotary_weights_give_the_rotation_of_hugging_face() {
 #[test]
 fn a_saved_model_answers_as_before() {
     let dir = tempfile::tempdir().unwrap();
-    let scaling = RopeScaling {
+    let scaling = RopeScaling::Llama3 {
         factor: 8.0,
         low_freq_factor: 1.0,
         high_freq_factor: 4.0,
@@ -475,10 +488,12 @@ fn folders_that_are_no_model_are_named() {
         "{}",
         error()
     );
-    set(|config| config["model_type"] = "gpt2".into());
-    assert!(error().contains("model_type is \"gpt2\""), "{}", error());
-    set(|config| config["rope_scaling"] = serde_json::json!({"type": "yarn", "factor": 2.0}));
-    assert!(error().contains("rope_type is \"yarn\""), "{}", error());
+    set(|config| config["model_type"] = "qwen3_next".into());
+    let expected =
+        "there is no model \"qwen3_next\" here; is qwen3 meant? There are llama, mistral";
+    assert!(error().contains(expected), "{}", error());
+    set(|config| config["rope_scaling"] = serde_json::json!({"type": "longrope", "factor": 2.0}));
+    assert!(error().contains("rope_type is \"longrope\""), "{}", error());
     std::fs::write(dir.path().join("config.json"), "{\"hidden_size\": 16}").unwrap();
     assert!(
         error().contains("config.json: missing field"),
@@ -529,7 +544,7 @@ fn rotary_positions_are_read_as_transformers_reads_them() {
     };
     let scaled = RopeConfig {
         theta: 500_000.0,
-        scaling: Some(RopeScaling {
+        scaling: Some(RopeScaling::Llama3 {
             factor: 8.0,
             low_freq_factor: 1.0,
             high_freq_factor: 4.0,

@@ -2,6 +2,7 @@ use burn::module::Module;
 use burn::nn::RmsNorm;
 use burn::tensor::Tensor;
 use burn_dist::Parallelize;
+use burn_dist::nn::mixture::Mixture;
 
 use super::{Attention, FeedForward, Positions};
 
@@ -14,7 +15,10 @@ pub struct Block {
     pub(super) attention: Attention,
     #[parallel(sequence)]
     pub(super) ffn_norm: RmsNorm,
-    pub(super) feed_forward: FeedForward,
+    /// None where experts take its place.
+    pub(super) feed_forward: Option<FeedForward>,
+    /// The experts.
+    pub(super) mixture: Option<Mixture>,
 }
 
 impl Block {
@@ -27,9 +31,12 @@ impl Block {
             .attention
             .forward(self.attention_norm.forward(x_bsd.clone()), positions);
         let x_bsd = x_bsd + attended;
-        let transformed = self
-            .feed_forward
-            .forward(self.ffn_norm.forward(x_bsd.clone()));
+        let normed_bsd = self.ffn_norm.forward(x_bsd.clone());
+        let transformed = match (&self.feed_forward, &self.mixture) {
+            (Some(feed_forward), _) => feed_forward.forward(normed_bsd),
+            (None, Some(mixture)) => mixture.forward(normed_bsd).output,
+            (None, None) => return x_bsd,
+        };
         x_bsd + transformed
     }
 }

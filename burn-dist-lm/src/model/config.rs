@@ -2,169 +2,17 @@ use burn::nn::{
     Embedding, EmbeddingConfig, Initializer, Linear, LinearConfig, RmsNorm, RmsNormConfig,
 };
 use burn::tensor::Device;
+use burn_dist::nn::mixture::{Capacity, MixtureConfig};
 use burn_dist::trainer::report::count_text;
-use thiserror::Error;
 
-use super::{Attention, Block, FeedForward, Llama, RopeConfig, RopeScaling};
-
-/// The named shapes of the command line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Size {
-    /// dim 128, 4 layers, 4 heads, 2 kv heads, vocabulary 1024; seq 48, batch 16: for the generated task.
-    #[value(name = "tiny")]
-    Tiny,
-    /// dim 256, 4 layers, 8 heads, 4 kv heads, vocabulary 2048; seq 256, batch 8.
-    #[value(name = "S")]
-    S,
-    /// dim 512, 8 layers, 8 heads, 4 kv heads, vocabulary 8192; seq 512, batch 4.
-    #[value(name = "M")]
-    M,
-    /// Llama 3.2 1B.
-    #[value(name = "1b")]
-    B1,
-    /// Llama 3.1 8B.
-    #[value(name = "8b")]
-    B8,
-    /// Llama 3.1 70B.
-    #[value(name = "70b")]
-    B70,
-    /// Llama 3.1 405B.
-    #[value(name = "405b")]
-    B405,
-}
-
-impl Size {
-    /// The name on the command line and in reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Size::Tiny => "tiny",
-            Size::S => "S",
-            Size::M => "M",
-            Size::B1 => "1b",
-            Size::B8 => "8b",
-            Size::B70 => "70b",
-            Size::B405 => "405b",
-        }
-    }
-
-    /// The shape with this name.
-    pub fn config(self) -> LlamaConfig {
-        let small = |dim, layers, heads, kv_heads, vocab| LlamaConfig {
-            dim,
-            num_layers: layers,
-            num_heads: heads,
-            num_kv_heads: kv_heads,
-            hidden_dim: swiglu_hidden(dim, 256),
-            vocab,
-            rope: RopeConfig {
-                theta: 500_000.0,
-                scaling: None,
-            },
-            norm_eps: 1e-5,
-            init_std: 0.02,
-            tied: false,
-        };
-        let published = |dim, layers, heads, hidden_dim| LlamaConfig {
-            hidden_dim,
-            ..small(dim, layers, heads, 8, 128_256)
-        };
-        match self {
-            Size::Tiny => LlamaConfig {
-                hidden_dim: 384,
-                // dim^-0.5. The 0.02 of wide models is small for a width of 128, and slows a short run down.
-                init_std: 0.088,
-                // Few of a head's 16 pairs would turn noticeably within 48 tokens at the 500,000 of long contexts.
-                rope: RopeConfig {
-                    theta: 1000.0,
-                    scaling: None,
-                },
-                ..small(128, 4, 4, 2, 1024)
-            },
-            Size::S => small(256, 4, 8, 4, 2048),
-            Size::M => small(512, 8, 8, 4, 8192),
-            Size::B1 => published(2048, 16, 32, 8192),
-            Size::B8 => published(4096, 32, 32, 14_336),
-            Size::B70 => published(8192, 80, 64, 28_672),
-            Size::B405 => published(16_384, 126, 128, 53_248),
-        }
-    }
-
-    /// Sequence length and global batch of a training step when the command line names none.
-    pub fn default_seq_and_batch(self) -> (usize, usize) {
-        match self {
-            Size::Tiny => (48, 16),
-            Size::S => (256, 8),
-            Size::M => (512, 4),
-            Size::B1 | Size::B8 | Size::B70 | Size::B405 => (8192, 8),
-        }
-    }
-}
-
-/// Returns two thirds of four times `dim`, rounded up to a multiple of `multiple_of`.
-fn swiglu_hidden(dim: usize, multiple_of: usize) -> usize {
-    (2 * 4 * dim / 3).next_multiple_of(multiple_of)
-}
-
-/// A shape that is no Llama.
-#[derive(Error, PartialEq)]
-pub enum ConfigError {
-    /// The heads do not fill the width.
-    #[error("dim {dim} is not a multiple of {heads} heads: choose a head count that divides it")]
-    HeadsDoNotDivideDim {
-        /// The model width.
-        dim: usize,
-        /// The number of query heads.
-        heads: usize,
-    },
-    /// Query heads cannot be grouped.
-    #[error(
-        "{heads} heads cannot share {kv_heads} key/value heads: choose kv heads that divide the heads"
-    )]
-    KvHeadsDoNotDivideHeads {
-        /// The number of query heads.
-        heads: usize,
-        /// The number of key/value heads.
-        kv_heads: usize,
-    },
-    /// Rotary positions turn pairs.
-    #[error("the head width {head_dim} is odd: rotary positions need pairs of elements")]
-    OddHead {
-        /// The width of one head.
-        head_dim: usize,
-    },
-    /// A size is zero.
-    #[error("{what} is 0: every size of a model must be at least 1")]
-    Zero {
-        /// Which one.
-        what: &'static str,
-    },
-    /// A size is beyond any model's.
-    #[error("{what} is {found}, and models of up to {limit} can be built here")]
-    TooLarge {
-        /// Which one.
-        what: &'static str,
-        /// The size asked for.
-        found: usize,
-        /// The most there can be.
-        limit: usize,
-    },
-    /// A number with which nothing can be computed.
-    #[error("{what} is {found}, and has to be a number above {floor}")]
-    TooSmall {
-        /// Which one.
-        what: &'static str,
-        /// Its value.
-        found: f64,
-        /// The number that it has to be above.
-        floor: f64,
-    },
-}
-
-burn_dist_mesh::debug_by_message!(ConfigError);
+use super::{
+    Adapters, Attention, Biases, Block, ConfigError, Experts, FeedForward, Llama, Options,
+    RopeConfig, RopeScaling,
+};
 
 /// The most layers of a model: they are objects on the host before any tensor is one on a device. Published models have
 /// up to 126.
-const LAYERS_MAX: usize = 1 << 12;
+pub(crate) const LAYERS_MAX: usize = 1 << 12;
 /// The largest width of the residual, as the others one at which bytes of a model are counted in 64 bits. Published
 /// ones have up to 2^14, 2^16 and 2^18.
 const DIM_MAX: usize = 1 << 20;
@@ -194,21 +42,100 @@ pub struct LlamaConfig {
     pub init_std: f64,
     /// True if the embedding is also the output matrix. The named sizes have one of each.
     pub tied: bool,
+    /// The options in which families differ.
+    pub options: Options,
+    /// Low-rank adapters, which alone are trained if there are some.
+    pub adapters: Option<Adapters>,
 }
 
 impl LlamaConfig {
     /// Elements of one head.
     pub fn head_dim(&self) -> usize {
-        self.dim / self.num_heads
+        self.options.head_dim.unwrap_or(self.dim / self.num_heads)
+    }
+
+    /// Elements of all query heads of a token.
+    pub fn q_dim(&self) -> usize {
+        self.num_heads * self.head_dim()
+    }
+
+    /// Elements of all key heads of a token, and as many of values.
+    pub fn kv_dim(&self) -> usize {
+        self.num_kv_heads * self.head_dim()
+    }
+
+    /// The experts of a layer. Every expert has a slot for each token, so that none is left out.
+    pub fn mixture(&self) -> Option<MixtureConfig> {
+        let experts = self.options.experts.as_ref()?;
+        Some(MixtureConfig {
+            width: self.dim,
+            hidden: experts.hidden_dim,
+            experts: experts.num,
+            top_k: experts.top_k,
+            capacity: Capacity::Dropless,
+            groups: 1,
+            shared: false,
+        })
     }
 
     /// Number of parameters.
     pub fn num_params(&self) -> usize {
-        let kv_dim = self.num_kv_heads * self.head_dim();
-        let attention = 2 * self.dim * self.dim + 2 * self.dim * kv_dim;
-        let block = attention + 3 * self.dim * self.hidden_dim + 2 * self.dim;
-        let vocab = if self.tied { 1 } else { 2 } * self.vocab;
-        vocab * self.dim + self.num_layers * block + self.dim
+        let parts = self.parts().into_iter();
+        let counts = parts.map(|(times, _, shape)| times * shape.iter().product::<usize>());
+        counts.sum()
+    }
+
+    /// The parameters by kind: how many there are of it, what they are, and their shape.
+    fn parts(&self) -> Vec<(usize, &'static str, Vec<usize>)> {
+        let Self {
+            dim,
+            hidden_dim,
+            vocab,
+            num_layers,
+            ..
+        } = *self;
+        let (q_dim, kv_dim) = (self.q_dim(), self.kv_dim());
+        let mut parts = vec![
+            (1, "tok_embeddings", vec![vocab, dim]),
+            (2 * num_layers + 1, "norms", vec![dim]),
+            (2 * num_layers, "attention wq, wo", vec![dim, q_dim]),
+            (2 * num_layers, "attention wk, wv", vec![dim, kv_dim]),
+        ];
+        match &self.options.experts {
+            None => parts.extend([
+                (2 * num_layers, "ffn w1, w3", vec![dim, hidden_dim]),
+                (num_layers, "ffn w2", vec![hidden_dim, dim]),
+            ]),
+            Some(experts) => {
+                let Experts {
+                    num, hidden_dim, ..
+                } = *experts;
+                parts.extend([
+                    (num_layers, "router", vec![dim, num]),
+                    (
+                        2 * num_layers,
+                        "experts gate, up",
+                        vec![num, dim, hidden_dim],
+                    ),
+                    (num_layers, "experts down", vec![num, hidden_dim, dim]),
+                ]);
+            }
+        }
+        if self.options.head_norms {
+            let of_heads = vec![self.head_dim()];
+            parts.push((2 * num_layers, "norms of heads", of_heads));
+        }
+        if self.options.biases != Biases::None {
+            let of_inputs = vec![q_dim + 2 * kv_dim];
+            parts.push((num_layers, "biases of q, k, v", of_inputs));
+        }
+        if self.options.biases == Biases::All {
+            parts.push((num_layers, "biases of wo", vec![dim]));
+        }
+        if !self.tied {
+            parts.push((1, "output", vec![dim, vocab]));
+        }
+        parts
     }
 
     /// All that tells it from other models, as names and values: what goes on with its weights has to have the same.
@@ -225,19 +152,12 @@ impl LlamaConfig {
             // Of values that were made once.
             init_std: _,
             tied,
+            options,
+            adapters,
         } = self;
-        let scaling = scaling.as_ref().map_or("none".to_string(), |scaling| {
-            let RopeScaling {
-                factor,
-                low_freq_factor,
-                high_freq_factor,
-                original_max_position,
-            } = scaling;
-            format!(
-                "{factor} beyond {original_max_position} tokens, from {low_freq_factor} to {high_freq_factor} turns"
-            )
-        });
-        vec![
+        let scaling = scaling.as_ref();
+        let scaling = scaling.map_or("none".to_string(), RopeScaling::to_string);
+        let own = vec![
             ("width", dim.to_string()),
             ("layers", num_layers.to_string()),
             ("heads", num_heads.to_string()),
@@ -256,7 +176,12 @@ impl LlamaConfig {
                 }
                 .to_string(),
             ),
-        ]
+        ];
+        let adapters = adapters.iter().flat_map(Adapters::facts);
+        own.into_iter()
+            .chain(options.facts())
+            .chain(adapters)
+            .collect()
     }
 
     /// Checks that the sizes are those of a model, and fit each other.
@@ -272,6 +197,33 @@ impl LlamaConfig {
             ("the feed-forward width", self.hidden_dim, HIDDEN_MAX),
             ("the vocabulary", self.vocab, VOCAB_MAX),
         ];
+        let Options {
+            head_dim,
+            window,
+            experts,
+            ..
+        } = &self.options;
+        let own_head = head_dim.map(|width| ("the width of a head", width, DIM_MAX));
+        let keys = window.as_ref();
+        let keys = keys.map(|window| ("the window of keys", window.keys, usize::MAX));
+        let of_experts = experts.as_ref().map(|experts| {
+            let all = experts.num.saturating_mul(experts.hidden_dim);
+            [
+                ("the number of experts", experts.num, HIDDEN_MAX),
+                (
+                    "the number of experts of a token",
+                    experts.top_k,
+                    experts.num,
+                ),
+                ("the width of all experts", all, HIDDEN_MAX),
+            ]
+        });
+        let of_experts = of_experts.into_iter().flatten();
+        let sizes = sizes
+            .into_iter()
+            .chain(own_head)
+            .chain(keys)
+            .chain(of_experts);
         for (what, found, limit) in sizes {
             match found {
                 0 => return Err(ConfigError::Zero { what }),
@@ -281,40 +233,21 @@ impl LlamaConfig {
         }
         let numbers = [
             ("the epsilon of the norms", self.norm_eps, 0.0),
-            ("the base of rotary positions", self.rope.theta, 0.0),
+            (
+                "the base of rotary positions",
+                self.rope.theta,
+                self.rope.theta_floor(),
+            ),
         ];
-        let of_scaling = self.rope.scaling.iter().flat_map(|scaling| {
-            let RopeScaling {
-                factor,
-                low_freq_factor,
-                high_freq_factor,
-                original_max_position,
-            } = scaling;
-            [
-                ("the factor of rotary scaling", *factor, 0.0),
-                (
-                    "the low_freq_factor of rotary scaling",
-                    *low_freq_factor,
-                    0.0,
-                ),
-                (
-                    "the high_freq_factor of rotary scaling",
-                    *high_freq_factor,
-                    *low_freq_factor,
-                ),
-                (
-                    "the original length of rotary scaling",
-                    *original_max_position as f64,
-                    0.0,
-                ),
-            ]
-        });
+        let scaling = self.rope.scaling.as_ref();
+        let of_scaling = scaling.into_iter().flat_map(RopeScaling::numbers);
         for (what, found, floor) in numbers.into_iter().chain(of_scaling) {
             if !(found.is_finite() && found > floor) {
                 return Err(ConfigError::TooSmall { what, found, floor });
             }
         }
-        if !self.dim.is_multiple_of(self.num_heads) {
+        let own_width = self.options.head_dim.is_some();
+        if !own_width && !self.dim.is_multiple_of(self.num_heads) {
             return Err(ConfigError::HeadsDoNotDivideDim {
                 dim: self.dim,
                 heads: self.num_heads,
@@ -325,6 +258,11 @@ impl LlamaConfig {
                 heads: self.num_heads,
                 kv_heads: self.num_kv_heads,
             });
+        }
+        let (what, limit) = ("the width of all heads", HIDDEN_MAX);
+        let found = self.num_heads.saturating_mul(self.head_dim());
+        if found > limit {
+            return Err(ConfigError::TooLarge { what, found, limit });
         }
         if !self.head_dim().is_multiple_of(2) {
             return Err(ConfigError::OddHead {
@@ -340,38 +278,56 @@ impl LlamaConfig {
     /// it; `dim^-0.5` for the output. torchtitan's initialisation, without its truncation at two deviations and more.
     pub fn init(&self, device: &Device) -> Llama {
         let normal = |std| Initializer::Normal { mean: 0.0, std };
-        let linear = |d_input, d_output, std| -> Linear {
+        let biased = |d_input, d_output, std, bias| -> Linear {
             LinearConfig::new(d_input, d_output)
-                .with_bias(false)
+                .with_bias(bias)
                 .with_initializer(normal(std))
                 .init(device)
         };
-        let norm = || -> RmsNorm {
-            RmsNormConfig::new(self.dim)
+        let linear = |d_input, d_output, std| biased(d_input, d_output, std, false);
+        let norm_of = |width| -> RmsNorm {
+            RmsNormConfig::new(width)
                 .with_epsilon(self.norm_eps)
                 .init(device)
         };
-        let kv_dim = self.num_kv_heads * self.head_dim();
+        let norm = || norm_of(self.dim);
+        let (q_dim, kv_dim, std) = (self.q_dim(), self.kv_dim(), self.init_std);
+        let options = &self.options;
+        let (bias, output_bias) = (
+            options.biases != Biases::None,
+            options.biases == Biases::All,
+        );
+        let head_norm = || options.head_norms.then(|| norm_of(self.head_dim()));
+        let dropout = self.adapters.as_ref().map_or(0.0, |of| of.dropout);
         let layers = (0..self.num_layers)
             .map(|layer| {
                 let deep = self.init_std / (2.0 * (layer + 1) as f64).sqrt();
                 Block {
                     attention_norm: norm(),
                     attention: Attention {
-                        wq: linear(self.dim, self.dim, self.init_std),
-                        wk: linear(self.dim, kv_dim, self.init_std),
-                        wv: linear(self.dim, kv_dim, self.init_std),
-                        wo: linear(self.dim, self.dim, deep),
+                        wq: biased(self.dim, q_dim, std, bias),
+                        wk: biased(self.dim, kv_dim, std, bias),
+                        wv: biased(self.dim, kv_dim, std, bias),
+                        wo: biased(q_dim, self.dim, deep, output_bias),
+                        q_norm: head_norm(),
+                        k_norm: head_norm(),
                         num_heads: self.num_heads,
                         num_kv_heads: self.num_kv_heads,
                         head_dim: self.head_dim(),
+                        turns: !options.unturned.contains(&layer),
+                        window: options.window_of(layer),
+                        dropout,
                     },
                     ffn_norm: norm(),
-                    feed_forward: FeedForward {
+                    feed_forward: options.experts.is_none().then(|| FeedForward {
                         w1: linear(self.dim, self.hidden_dim, self.init_std),
                         w2: linear(self.hidden_dim, self.dim, deep),
                         w3: linear(self.dim, self.hidden_dim, deep),
-                    },
+                        dropout,
+                    }),
+                    mixture: self
+                        .mixture()
+                        .map(|mixture| mixture.init(2 * self.num_layers, device)),
                 }
             })
             .collect();
@@ -380,42 +336,28 @@ impl LlamaConfig {
             // An output matrix that keeps the scale of what it reads.
             .with_initializer(normal(if self.tied { of_output } else { 1.0 }))
             .init(device);
-        Llama {
+        let model = Llama {
             tok_embeddings,
             layers,
             norm: norm(),
             output: (!self.tied).then(|| linear(self.dim, self.vocab, of_output)),
             head_dim: self.head_dim(),
+            dropout,
             rope: self.rope.clone(),
+        };
+        match &self.adapters {
+            Some(adapters) => adapters.attach(model),
+            None => model,
         }
     }
 
-    /// The matrices of a model of this name with their shapes and counts, as a table.
+    /// The parameters of a model of this name with their shapes and counts, as a table.
     pub fn table(&self, name: &str) -> String {
-        let Self {
-            dim,
-            hidden_dim,
-            vocab,
-            num_layers,
-            ..
-        } = *self;
-        let kv_dim = self.num_kv_heads * self.head_dim();
-        let mut rows = vec![
-            (1, "tok_embeddings", vec![vocab, dim]),
-            (2 * num_layers + 1, "norms", vec![dim]),
-            (2 * num_layers, "attention wq, wo", vec![dim, dim]),
-            (2 * num_layers, "attention wk, wv", vec![dim, kv_dim]),
-            (2 * num_layers, "ffn w1, w3", vec![dim, hidden_dim]),
-            (num_layers, "ffn w2", vec![hidden_dim, dim]),
-        ];
-        if !self.tied {
-            rows.push((1, "output", vec![dim, vocab]));
-        }
         let mut text = format!(
             "{name}: {} parameters",
             count_text(self.num_params() as u64)
         );
-        for (times, what, shape) in rows {
+        for (times, what, shape) in self.parts() {
             let count = times * shape.iter().product::<usize>();
             let shape: Vec<String> = shape.iter().map(usize::to_string).collect();
             let times = match times {
@@ -439,7 +381,7 @@ impl LlamaConfig {
             hidden_dim: 32,
             vocab: 64,
             init_std: 0.02,
-            ..Size::S.config()
+            ..super::Size::S.config()
         }
     }
 }
@@ -447,6 +389,7 @@ impl LlamaConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::{Size, Window};
 
     #[test]
     fn the_published_sizes_have_the_published_counts() {
@@ -511,43 +454,64 @@ mod tests {
         );
     }
 
+    fn dynamic(factor: f64, max_position: usize) -> RopeScaling {
+        RopeScaling::Dynamic {
+            factor,
+            max_position,
+        }
+    }
+
+    fn llama3(factor: f64, low: f64, high: f64, length: usize) -> RopeScaling {
+        RopeScaling::Llama3 {
+            factor,
+            low_freq_factor: low,
+            high_freq_factor: high,
+            original_max_position: length,
+        }
+    }
+
+    fn yarn(factor: f64, attention_factor: f64, beta_fast: f64, length: usize) -> RopeScaling {
+        RopeScaling::Yarn {
+            factor,
+            attention_factor,
+            beta_fast,
+            beta_slow: 1.0,
+            truncate: true,
+            original_max_position: length,
+        }
+    }
+
     /// Each number of a configuration with the values that none may have, set one at a time in a model with all of
     /// them.
     #[test]
     fn numbers_that_no_model_has_are_refused() {
-        let scaling = RopeScaling {
-            factor: 8.0,
-            low_freq_factor: 1.0,
-            high_freq_factor: 4.0,
-            original_max_position: 8192,
+        let window = Window {
+            keys: 8,
+            layers: [1].into(),
         };
-        let rope = RopeConfig {
-            theta: 500_000.0,
-            scaling: Some(scaling),
+        let options = Options {
+            head_dim: Some(4),
+            window: Some(window),
+            ..Options::default()
         };
         let base = LlamaConfig {
-            rope,
+            options,
             ..LlamaConfig::test()
         };
         assert_eq!(base.validate(), Ok(()));
-        fn scaling_of(config: &mut LlamaConfig) -> &mut RopeScaling {
-            config.rope.scaling.as_mut().unwrap()
-        }
-        let sizes: [fn(&mut LlamaConfig) -> &mut usize; 7] = [
+        let sizes: [fn(&mut LlamaConfig) -> &mut usize; 8] = [
             |config| &mut config.dim,
             |config| &mut config.num_layers,
             |config| &mut config.num_heads,
             |config| &mut config.num_kv_heads,
             |config| &mut config.hidden_dim,
             |config| &mut config.vocab,
-            |config| &mut scaling_of(config).original_max_position,
+            |config| config.options.head_dim.as_mut().unwrap(),
+            |config| &mut config.options.window.as_mut().unwrap().keys,
         ];
-        let numbers: [fn(&mut LlamaConfig) -> &mut f64; 5] = [
+        let numbers: [fn(&mut LlamaConfig) -> &mut f64; 2] = [
             |config| &mut config.norm_eps,
             |config| &mut config.rope.theta,
-            |config| &mut scaling_of(config).factor,
-            |config| &mut scaling_of(config).low_freq_factor,
-            |config| &mut scaling_of(config).high_freq_factor,
         ];
         let refused = |config: &LlamaConfig| {
             matches!(
@@ -558,9 +522,9 @@ mod tests {
             )
         };
         for (number, of) in sizes.iter().enumerate() {
-            // A long context is none that has to be built.
+            // A wide window is none that has to be built.
             let values = [0, 1 << 40, usize::MAX];
-            let values = if number == 6 {
+            let values = if number == 7 {
                 &values[..1]
             } else {
                 &values[..]
@@ -578,14 +542,46 @@ mod tests {
                 assert!(refused(&config), "{config:?}");
             }
         }
+        let scalings: [fn(f64) -> RopeScaling; 11] = [
+            |factor| RopeScaling::Linear { factor },
+            |factor| dynamic(factor, 8),
+            |length| dynamic(2.0, length as usize),
+            |factor| llama3(factor, 1.0, 4.0, 8),
+            |low| llama3(8.0, low, 8.0, 8),
+            |high| llama3(8.0, 1.0, high, 8),
+            |length| llama3(8.0, 1.0, 4.0, length as usize),
+            |factor| yarn(factor, 1.1, 32.0, 8),
+            |attention| yarn(4.0, attention, 32.0, 8),
+            |fast| yarn(4.0, 1.1, fast, 8),
+            |length| yarn(4.0, 1.1, 32.0, length as usize),
+        ];
+        let of = |scaling| {
+            let mut config = base.clone();
+            config.rope.scaling = Some(scaling);
+            config
+        };
+        for scaling in scalings {
+            assert_eq!(of(scaling(5.0)).validate(), Ok(()));
+            for value in [0.0, -1.0] {
+                assert!(refused(&of(scaling(value))), "{:?}", scaling(value));
+            }
+        }
+        // Its pairs are counted by the logarithm of the base.
+        let mut config = of(yarn(4.0, 1.1, 32.0, 8));
+        config.rope.theta = 1.0;
+        assert!(refused(&config));
         // With every field at its limit, bytes of all parameters and of what training keeps of them are counted.
         let largest = LlamaConfig {
             dim: DIM_MAX,
             num_layers: LAYERS_MAX,
-            num_heads: 1,
-            num_kv_heads: 1,
+            num_heads: HIDDEN_MAX / DIM_MAX,
+            num_kv_heads: HIDDEN_MAX / DIM_MAX,
             hidden_dim: HIDDEN_MAX,
             vocab: VOCAB_MAX,
+            options: Options {
+                head_dim: Some(DIM_MAX),
+                ..Options::default()
+            },
             ..base
         };
         assert_eq!(largest.validate(), Ok(()));

@@ -3,6 +3,7 @@ use burn::nn::Linear;
 use burn::tensor::Tensor;
 use burn::tensor::activation::silu;
 use burn_dist::Parallelize;
+use burn_dist::nn::adapted_linear;
 
 /// The gated feed-forward layer: `w2(silu(w1 x) * w3 x)`.
 ///
@@ -16,6 +17,8 @@ pub struct FeedForward {
     pub(super) w2: Linear,
     #[parallel(colwise)]
     pub(super) w3: Linear,
+    /// The share of their input that adapters do not see in training.
+    pub(super) dropout: f64,
 }
 
 impl FeedForward {
@@ -27,8 +30,9 @@ impl FeedForward {
         let [b, s, d] = x_bsd.dims();
         // One matrix of all tokens, as in attention.
         let x_td = x_bsd.reshape([b * s, d]);
-        let gate_tf = silu(self.w1.forward(x_td.clone()));
-        let out_td = self.w2.forward(gate_tf * self.w3.forward(x_td));
+        let linear = |layer, x| adapted_linear(layer, x, self.dropout);
+        let gate_tf = silu(linear(&self.w1, x_td.clone()));
+        let out_td = linear(&self.w2, gate_tf * linear(&self.w3, x_td));
         out_td.reshape([b, s, d])
     }
 }

@@ -1,29 +1,40 @@
-//! A Llama-3-style decoder in plain Burn style: nothing in this folder knows of ranks or meshes.
+//! A decoder in plain Burn style: nothing in this folder knows of ranks or meshes.
 //!
-//! RMSNorm, rotary positions, grouped-query attention, SwiGLU; no biases.
+//! RMSNorm, rotary positions, grouped-query attention and SwiGLU, as Llama has them; [`Options`] are what other families
+//! do otherwise.
 //!
 //! Shape letters: `b` batch, `s` sequence, `t` tokens (`b * s`), `d` model width, `h` query heads, `k` key/value heads,
 //! `n` query heads per key/value head, `e` head width, `f` feed-forward width, `v` vocabulary.
 
+mod adapters;
 mod attention;
 mod block;
 mod config;
+mod error;
 mod feed_forward;
+mod options;
 mod packed;
 mod rope;
+mod size;
 
+pub use adapters::Adapters;
 pub use attention::Attention;
 pub use block::Block;
 pub use burn_dist::trainer::tokens::Packed;
-pub use config::{ConfigError, LlamaConfig, Size};
+pub(crate) use config::LAYERS_MAX;
+pub use config::LlamaConfig;
+pub use error::ConfigError;
 pub use feed_forward::FeedForward;
+pub use options::{Biases, Experts, Family, Options, Window};
 pub use packed::Positions;
 pub use rope::{Rope, RopeConfig, RopeScaling};
+pub use size::Size;
 
 use burn::module::Module;
 use burn::nn::{Embedding, Linear, RmsNorm};
 use burn::tensor::{Device, Int, Tensor};
 use burn_dist::Parallelize;
+use burn_dist::nn::adapted_linear;
 
 /// The whole decoder, from token ids to logits.
 #[derive(Module, Debug, Parallelize)]
@@ -40,8 +51,10 @@ pub struct Llama {
     #[parallel(vocab, last)]
     output: Option<Linear>,
     head_dim: usize,
+    /// The share of their input that adapters do not see in training.
+    dropout: f64,
     #[module(skip)]
-    rope: RopeConfig,
+    pub(crate) rope: RopeConfig,
 }
 
 impl Llama {
@@ -84,7 +97,7 @@ impl Llama {
         let [b, s, d] = hidden_bsd.dims();
         let hidden_td = hidden_bsd.reshape([b * s, d]);
         let logits_tv = match &self.output {
-            Some(output) => output.forward(hidden_td),
+            Some(output) => adapted_linear(output, hidden_td, self.dropout),
             None => hidden_td.matmul(self.tok_embeddings.weight.val().transpose()),
         };
         let [_, v] = logits_tv.dims();

@@ -1,3 +1,6 @@
+use std::f64::consts::TAU;
+use std::fmt;
+
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
 /// How fast each pair of a head turns.
@@ -5,42 +8,232 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 pub struct RopeConfig {
     /// Pair `i` of a head of width `e` turns by `theta^(-2i/e)` per position.
     pub theta: f64,
-    /// Slows the slow pairs down, for sequences longer than those first trained on.
+    /// Slows pairs down, for sequences longer than those first trained on.
     pub scaling: Option<RopeScaling>,
 }
 
-/// The frequency scaling of Llama 3.1 and later (`rope_type: llama3` in a `config.json`).
+/// How pairs are slowed down: the `rope_type` of a `config.json`.
 #[derive(Debug, Clone, PartialEq)]
-pub struct RopeScaling {
-    /// How much slower pairs of long wavelength turn.
-    pub factor: f64,
-    /// Wavelengths above `original_max_position / low_freq_factor` are slowed by the whole factor.
-    pub low_freq_factor: f64,
-    /// Wavelengths below `original_max_position / high_freq_factor` are left alone.
-    pub high_freq_factor: f64,
-    /// The sequence length first trained on, in tokens.
-    pub original_max_position: usize,
+pub enum RopeScaling {
+    /// All alike (`linear`).
+    Linear {
+        /// How much slower pairs turn.
+        factor: f64,
+    },
+    /// By the length of the sequence (`dynamic`): not at all up to that first trained on, and then by a larger base.
+    Dynamic {
+        /// How much longer sequences may become, roughly.
+        factor: f64,
+        /// The sequence length first trained on, in tokens.
+        max_position: usize,
+    },
+    /// The slow ones, as Llama 3.1 and later have it (`llama3`).
+    Llama3 {
+        /// How much slower pairs of long wavelength turn.
+        factor: f64,
+        /// Wavelengths above `original_max_position / low_freq_factor` are slowed by the whole factor.
+        low_freq_factor: f64,
+        /// Wavelengths below `original_max_position / high_freq_factor` are left alone.
+        high_freq_factor: f64,
+        /// The sequence length first trained on, in tokens.
+        original_max_position: usize,
+    },
+    /// The slow ones, by their number, and scores grow (`yarn`).
+    ///
+    /// # Source
+    /// Peng et al., "YaRN" (arXiv:2309.00071), sections 3.2 to 3.4.
+    Yarn {
+        /// How much slower the slow pairs turn.
+        factor: f64,
+        /// Queries and keys are multiplied with it.
+        attention_factor: f64,
+        /// Pairs that turn more often within `original_max_position` are left alone.
+        beta_fast: f64,
+        /// Pairs that turn less often are slowed by the whole factor.
+        beta_slow: f64,
+        /// True if the pairs between are counted from whole numbers.
+        truncate: bool,
+        /// The sequence length first trained on, in tokens.
+        original_max_position: usize,
+    },
 }
 
 impl RopeConfig {
-    /// Radians per position for each pair of a head.
-    pub fn frequencies(&self, head_dim: usize) -> Vec<f64> {
-        let plain =
-            (0..head_dim / 2).map(|pair| self.theta.powf(-2.0 * pair as f64 / head_dim as f64));
-        match &self.scaling {
+    /// Radians per position for each pair of a head, in a sequence of `seq` tokens.
+    pub fn frequencies(&self, head_dim: usize, seq: usize) -> Vec<f64> {
+        let width = head_dim as f64;
+        let of_base =
+            |base: f64| (0..head_dim / 2).map(move |pair| base.powf(-2.0 * pair as f64 / width));
+        let plain = of_base(self.theta);
+        match self.scaling {
             None => plain.collect(),
-            Some(scaling) => plain.map(|frequency| scaling.apply(frequency)).collect(),
+            Some(RopeScaling::Linear { factor }) => plain.map(|it| it / factor).collect(),
+            Some(RopeScaling::Dynamic {
+                factor,
+                max_position,
+            }) => {
+                let longer = seq.max(max_position) as f64 / max_position as f64;
+                let grown = factor * longer - (factor - 1.0);
+                of_base(self.theta * grown.powf(width / (width - 2.0))).collect()
+            }
+            Some(RopeScaling::Llama3 {
+                factor,
+                low_freq_factor,
+                high_freq_factor,
+                original_max_position,
+            }) => {
+                let scaled = |frequency: f64| {
+                    let turns = original_max_position as f64 * frequency / TAU;
+                    let keep = (turns - low_freq_factor) / (high_freq_factor - low_freq_factor);
+                    slowed(frequency, factor, keep)
+                };
+                plain.map(scaled).collect()
+            }
+            Some(RopeScaling::Yarn {
+                factor,
+                beta_fast,
+                beta_slow,
+                truncate,
+                original_max_position,
+                ..
+            }) => {
+                // The pair that turns so often within the length.
+                let pair_of = |turns: f64| {
+                    width * (original_max_position as f64 / (turns * TAU)).ln()
+                        / (2.0 * self.theta.ln())
+                };
+                let (mut low, mut high) = (pair_of(beta_fast), pair_of(beta_slow));
+                if truncate {
+                    (low, high) = (low.floor(), high.ceil());
+                }
+                (low, high) = (low.max(0.0), high.min(width - 1.0));
+                if low == high {
+                    high += 0.001;
+                }
+                let scaled = |(pair, frequency): (usize, f64)| {
+                    let slow = (pair as f64 - low) / (high - low);
+                    slowed(frequency, factor, 1.0 - slow.clamp(0.0, 1.0))
+                };
+                plain.enumerate().map(scaled).collect()
+            }
         }
+    }
+
+    /// The factor of queries and keys as they are turned.
+    fn amplitude(&self) -> f64 {
+        match self.scaling {
+            Some(RopeScaling::Yarn {
+                attention_factor, ..
+            }) => attention_factor,
+            _ => 1.0,
+        }
+    }
+
+    /// The number that the base has to be above.
+    pub(super) fn theta_floor(&self) -> f64 {
+        match self.scaling {
+            // Pairs are counted by its logarithm.
+            Some(RopeScaling::Yarn { .. }) => 1.0,
+            _ => 0.0,
+        }
+    }
+
+    /// Returns whether positions depend on the length of the sequence.
+    pub fn depends_on_length(&self) -> bool {
+        matches!(self.scaling, Some(RopeScaling::Dynamic { .. }))
     }
 }
 
 impl RopeScaling {
-    fn apply(&self, frequency: f64) -> f64 {
-        let turns = self.original_max_position as f64 * frequency / std::f64::consts::TAU;
-        let keep = (turns - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor);
-        let keep = keep.clamp(0.0, 1.0);
-        frequency * (keep + (1.0 - keep) / self.factor)
+    /// Its numbers, each with its name and what it has to be above.
+    pub(super) fn numbers(&self) -> Vec<(&'static str, f64, f64)> {
+        let (factor, length) = (
+            "the factor of rotary scaling",
+            "the original length of rotary scaling",
+        );
+        match *self {
+            Self::Linear { factor: by } => vec![(factor, by, 0.0)],
+            Self::Dynamic {
+                factor: by,
+                max_position,
+            } => vec![(factor, by, 0.0), (length, max_position as f64, 0.0)],
+            Self::Llama3 {
+                factor: by,
+                low_freq_factor: low,
+                high_freq_factor: high,
+                original_max_position,
+            } => vec![
+                (factor, by, 0.0),
+                ("the low_freq_factor of rotary scaling", low, 0.0),
+                ("the high_freq_factor of rotary scaling", high, low),
+                (length, original_max_position as f64, 0.0),
+            ],
+            Self::Yarn {
+                factor: by,
+                attention_factor,
+                beta_fast,
+                beta_slow,
+                truncate: _,
+                original_max_position,
+            } => vec![
+                (factor, by, 0.0),
+                (
+                    "the attention_factor of rotary scaling",
+                    attention_factor,
+                    0.0,
+                ),
+                ("the beta_slow of rotary scaling", beta_slow, 0.0),
+                ("the beta_fast of rotary scaling", beta_fast, beta_slow),
+                (length, original_max_position as f64, 0.0),
+            ],
+        }
     }
+}
+
+/// Text for people.
+impl fmt::Display for RopeScaling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Linear { factor } => write!(f, "{factor} for all pairs"),
+            Self::Dynamic {
+                factor,
+                max_position,
+            } => write!(
+                f,
+                "up to {factor} by the length beyond {max_position} tokens"
+            ),
+            Self::Llama3 {
+                factor,
+                low_freq_factor,
+                high_freq_factor,
+                original_max_position,
+            } => write!(
+                f,
+                "{factor} beyond {original_max_position} tokens, from {low_freq_factor} to {high_freq_factor} turns"
+            ),
+            Self::Yarn {
+                factor,
+                attention_factor,
+                beta_fast,
+                beta_slow,
+                truncate,
+                original_max_position,
+            } => {
+                let whole = if *truncate { " of whole pairs" } else { "" };
+                write!(
+                    f,
+                    "{factor} beyond {original_max_position} tokens, from {beta_slow} to {beta_fast} turns{whole}, and \
+                     scores times {attention_factor} squared"
+                )
+            }
+        }
+    }
+}
+
+/// Returns a frequency of which the share `keep` is left alone, and the rest is slowed.
+fn slowed(frequency: f64, factor: f64, keep: f64) -> f64 {
+    let keep = keep.clamp(0.0, 1.0);
+    frequency * (keep + (1.0 - keep) / factor)
 }
 
 /// Rotary position tables: of the positions of a sequence, or of the tokens of a batch (`t = b * s`).
@@ -63,14 +256,15 @@ pub struct Rope {
 impl Rope {
     /// Computes the tables.
     pub fn new(seq: usize, head_dim: usize, config: &RopeConfig, device: &Device) -> Self {
-        let frequencies = config.frequencies(head_dim);
+        let frequencies = config.frequencies(head_dim, seq);
+        let amplitude = config.amplitude();
         let mut cos = Vec::with_capacity(seq * head_dim);
         let mut sin = Vec::with_capacity(seq * head_dim);
         for position in 0..seq {
             for frequency in &frequencies {
                 let angle = position as f64 * frequency;
-                cos.extend([angle.cos() as f32; 2]);
-                sin.extend([angle.sin() as f32; 2]);
+                cos.extend([(amplitude * angle.cos()) as f32; 2]);
+                sin.extend([(amplitude * angle.sin()) as f32; 2]);
             }
         }
         let mut quarter = vec![0.0_f32; head_dim * head_dim];
@@ -168,7 +362,7 @@ mod tests {
             theta: 500_000.0,
             scaling: None,
         };
-        let scaling = RopeScaling {
+        let scaling = RopeScaling::Llama3 {
             factor: 8.0,
             low_freq_factor: 1.0,
             high_freq_factor: 4.0,
@@ -178,7 +372,7 @@ mod tests {
             scaling: Some(scaling),
             ..plain.clone()
         };
-        let (plain, scaled) = (plain.frequencies(128), scaled.frequencies(128));
+        let (plain, scaled) = (plain.frequencies(128, 8), scaled.frequencies(128, 8));
         assert_eq!(plain[0], scaled[0]);
         assert!((plain[63] / scaled[63] - 8.0).abs() < 1e-9);
         let middle = (0..64)

@@ -18,7 +18,9 @@ use burn_dist::trainer::schedule::Schedule;
 use burn_dist::trainer::step::Recipe;
 use burn_dist::trainer::voice::in_one_line;
 
-use crate::model::{Llama, LlamaConfig, RopeConfig, RopeScaling, Size};
+use crate::model::{
+    Biases, Experts, Llama, LlamaConfig, Options, RopeConfig, RopeScaling, Size, Window,
+};
 use burn_dist::train::rng::Rng;
 use burn_dist::trainer::tokens::{Batch, RandomTokens};
 
@@ -130,13 +132,27 @@ fn another_model_is_named_by_what_differs() {
     begun
         .check(&Described::new::<Llama>("elsewhere", &config), Llama::WORDS)
         .unwrap();
-    let scaling = RopeScaling {
+    let scaling = RopeScaling::Llama3 {
         factor: 8.0,
         low_freq_factor: 1.0,
         high_freq_factor: 4.0,
         original_max_position: 64,
     };
     let rope = |theta, scaling| RopeConfig { theta, scaling };
+    let window = Window {
+        keys: 8,
+        layers: [0, 1].into(),
+    };
+    let experts = Experts {
+        num: 4,
+        top_k: 2,
+        hidden_dim: 8,
+    };
+    let with = |change: &dyn Fn(&mut Options)| {
+        let mut other = config.clone();
+        change(&mut other.options);
+        other
+    };
     let others = [
         (
             LlamaConfig {
@@ -209,8 +225,53 @@ fn another_model_is_named_by_what_differs() {
             },
             "output the embedding instead of a matrix of its own",
         ),
+        (
+            with(&|it| it.head_dim = Some(8)),
+            "width of heads 8 instead of nothing",
+        ),
+        (
+            with(&|it| it.biases = Biases::Inputs),
+            "biases of queries, keys and values instead of nothing",
+        ),
+        (
+            with(&|it| it.head_norms = true),
+            "norms of queries and keys yes instead of nothing",
+        ),
+        (
+            with(&|it| it.window = Some(window.clone())),
+            "window 8 keys in layers 0, 1 instead of nothing",
+        ),
+        (
+            with(&|it| it.unturned = [1].into()),
+            "layers without rotary positions 1 instead of nothing",
+        ),
+        (
+            with(&|it| it.experts = Some(experts.clone())),
+            "experts 2 of 4, of width 8 instead of nothing",
+        ),
     ];
-    assert_eq!(others.len(), config.facts().len());
+    let all = with(&|it| {
+        let family = it.family;
+        *it = Options {
+            family,
+            head_dim: Some(8),
+            biases: Biases::All,
+            head_norms: true,
+            window: Some(window.clone()),
+            unturned: [1].into(),
+            experts: Some(experts.clone()),
+        };
+    });
+    assert_eq!(others.len(), all.facts().len());
+    // What it was begun with, and is not there.
+    let begun_with_all = Described::new::<Llama>("tiny", &all);
+    let error = begun_with_all.check(&begun, Llama::WORDS).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("width of heads nothing instead of 8"),
+        "{error}"
+    );
     for (other, expected) in others {
         let error = begun
             .check(&Described::new::<Llama>("S", &other), Llama::WORDS)

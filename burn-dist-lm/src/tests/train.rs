@@ -18,7 +18,7 @@ use burn_dist::trainer::run::{Phase, Trace, run};
 use burn_dist::trainer::schedule::Schedule;
 use burn_dist::trainer::step::{self, Recipe};
 
-use crate::model::{Llama, LlamaConfig};
+use crate::model::{Experts, Llama, LlamaConfig, Options, Window};
 use crate::train::cross_entropy;
 use burn_dist::train::rng::Rng;
 use burn_dist::trainer::tokens::{Batch, RandomTokens};
@@ -113,19 +113,46 @@ fn the_loss_falls() {
 /// Scores that the backward of attention makes again are work of the hardware, not of the model.
 #[test]
 fn the_flops_of_a_step_are_those_of_the_formula() {
-    let config = LlamaConfig::test();
-    let expected = Llama::flops(&config, &repeat().next_batch().unwrap()).unwrap();
-    for axes in ["1", "fsdp=2,tp=2", "pp=2", "dp=2,cp=2"] {
-        let mesh = Mesh::open::<Llama>(&devices(Some(axes))).unwrap();
-        let model = config.init(mesh.device());
-        let model = mesh.parallelize(model).unwrap();
-        let batch = repeat().next_batch().unwrap();
-        let mut optim = optimizer();
-        let before = mesh.report();
-        let (_, loss) = step::one(model, &mut optim, &batch, 1e-3, mesh.device());
-        let _ = loss.into_data();
-        let step = StepFigures::between(&before, &mesh.report());
-        assert_eq!(step.model_flops, expected, "{axes}");
+    let window = Window {
+        keys: 2,
+        layers: [1].into(),
+    };
+    let experts = Experts {
+        num: 4,
+        top_k: 2,
+        hidden_dim: 8,
+    };
+    let all = [
+        Options::default(),
+        Options {
+            head_dim: Some(8),
+            window: Some(window),
+            unturned: [0].into(),
+            ..Options::default()
+        },
+        Options {
+            experts: Some(experts),
+            ..Options::default()
+        },
+    ];
+    for options in all {
+        let config = LlamaConfig {
+            options,
+            ..LlamaConfig::test()
+        };
+        let expected = Llama::flops(&config, &repeat().next_batch().unwrap()).unwrap();
+        for axes in ["1", "fsdp=2,tp=2", "pp=2", "dp=2,cp=2"] {
+            let mesh = Mesh::open::<Llama>(&devices(Some(axes))).unwrap();
+            let model = config.init(mesh.device());
+            let model = mesh.parallelize(model).unwrap();
+            let batch = repeat().next_batch().unwrap();
+            let mut optim = optimizer();
+            let before = mesh.report();
+            let (_, loss) = step::one(model, &mut optim, &batch, 1e-3, mesh.device());
+            let _ = loss.into_data();
+            let step = StepFigures::between(&before, &mesh.report());
+            assert_eq!(step.model_flops, expected, "{axes}, {:?}", config.options);
+        }
     }
 }
 

@@ -465,7 +465,7 @@ fn a_backward_goes_one_way() {
     }
 }
 
-/// What a stage makes again for something that every stage makes which needs it is sent to the one that does.
+/// A stage sends the values that it makes again for a later one, which makes of them what every stage may make.
 #[test]
 fn what_is_made_again_is_sent_where_it_is_used() {
     let model = Model::new("pp=2", ScheduleKind::OneFOneB, 1, 1);

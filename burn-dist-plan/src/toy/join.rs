@@ -1,4 +1,4 @@
-//! What a rank has of a concatenation: the pieces that fall into its part.
+//! Concatenations: a rank puts together the pieces that fall into its part.
 
 use super::Toy;
 use crate::ir::{LocalView, NewTensor, Op, Steps, TensorIndex};

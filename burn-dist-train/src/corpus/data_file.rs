@@ -25,7 +25,9 @@ pub struct DataFile {
 }
 
 /// The keys after the name of a file.
-const KEYS: [&str; 6] = ["weight", "format", "text", "prompt", "response", "split"];
+const KEYS: [&str; 7] = [
+    "weight", "format", "text", "prompt", "response", "messages", "split",
+];
 
 /// A file whose name and keys cannot be understood.
 #[derive(Clone, PartialEq, Eq, Error)]
@@ -67,7 +69,9 @@ pub enum DataFileError {
         reason: String,
     },
     /// Fields that do not go together.
-    #[error("give text=FIELD, or prompt=FIELD and response=FIELD, or none of them")]
+    #[error(
+        "give text=FIELD, or prompt=FIELD and response=FIELD, or messages=FIELD, or none of them"
+    )]
     Fields,
 }
 
@@ -318,7 +322,7 @@ impl FromStr for DataFile {
         let path = parts.next().filter(|path| !path.is_empty());
         let path = path.ok_or_else(|| DataFileError::NoFile { text: text.into() })?;
         let mut file = Self::from(Path::new(path));
-        let (mut prompt, mut response, mut whole) = (None, None, None);
+        let (mut prompt, mut response, mut whole, mut messages) = (None, None, None, None);
         let mut seen: Vec<&str> = Vec::new();
         for part in parts {
             let (key, value) = part
@@ -345,6 +349,7 @@ impl FromStr for DataFile {
                 "text" => whole = Some(value.to_string()),
                 "prompt" => prompt = Some(value.to_string()),
                 "response" => response = Some(value.to_string()),
+                "messages" => messages = Some(value.to_string()),
                 _ => {
                     let likeness = |name: &&&str| {
                         // Between 0 and 1: as whole numbers, so that there is a largest.
@@ -358,10 +363,11 @@ impl FromStr for DataFile {
                 }
             }
         }
-        file.fields = match (whole, prompt, response) {
-            (None, None, None) => Fields::Usual,
-            (Some(text), None, None) => Fields::Text(text),
-            (None, Some(prompt), Some(response)) => Fields::Pair { prompt, response },
+        file.fields = match (whole, prompt, response, messages) {
+            (None, None, None, None) => Fields::Usual,
+            (Some(text), None, None, None) => Fields::Text(text),
+            (None, Some(prompt), Some(response), None) => Fields::Pair { prompt, response },
+            (None, None, None, Some(messages)) => Fields::Messages(messages),
             _ => return Err(DataFileError::Fields),
         };
         Ok(file)
@@ -397,6 +403,7 @@ mod tests {
             "a.jsonl",
             "a/b.parquet,weight=0.25,text=body",
             "a,format=jsonl,prompt=q,response=a",
+            "a.jsonl,messages=turns",
             "a.txt,split=line",
         ] {
             let file: DataFile = text.parse().unwrap();

@@ -81,9 +81,11 @@ named!(Split, "paragraph, line and file");
 /// Which fields of a JSON object, or columns of a row, are the document.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Fields {
-    /// `text` where there is one, otherwise `prompt` and `response`.
+    /// `text` where there is one, otherwise `prompt` and `response`, otherwise `messages`.
     #[default]
     Usual,
+    /// `messages` where there are some, otherwise `prompt` and `response`.
+    Dialogue,
     /// One field of plain text.
     Text(String),
     /// A prompt and the response to it.
@@ -93,21 +95,17 @@ pub enum Fields {
         /// The field of the response.
         response: String,
     },
+    /// A list of messages.
+    Messages(String),
 }
 
 impl Fields {
-    /// `prompt` and `response`.
-    pub fn pair() -> Self {
-        Self::Pair {
-            prompt: "prompt".into(),
-            response: "response".into(),
-        }
-    }
-
     /// How other fields in the place of these are named, in their text form.
     pub(super) fn naming(&self) -> &'static str {
         match self {
-            Self::Usual => "text=NAME, or prompt=NAME,response=NAME",
+            Self::Usual => "text=NAME, or prompt=NAME,response=NAME, or messages=NAME",
+            Self::Dialogue => "prompt=NAME,response=NAME, or messages=NAME",
+            Self::Messages(_) => "messages=NAME",
             Self::Text(_) => "text=NAME",
             Self::Pair { .. } => "prompt=NAME,response=NAME",
         }
@@ -118,6 +116,8 @@ impl fmt::Display for Fields {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Usual => f.write_str("text, or prompt and response"),
+            Self::Dialogue => f.write_str("messages, or prompt and response"),
+            Self::Messages(messages) => write!(f, "messages={messages}"),
             Self::Text(text) => write!(f, "text={text}"),
             Self::Pair { prompt, response } => write!(f, "prompt={prompt},response={response}"),
         }

@@ -30,9 +30,10 @@
 //!     let (prompt, text) = match document {
 //!         Document::Text(text) => ("", text),
 //!         Document::Pair { prompt, response } => (prompt.as_str(), response),
+//!         Document::Chat(messages) => ("", messages),
 //!     };
 //!     let ids = prompt.bytes().chain(text.bytes()).map(u32::from).chain([0]);
-//!     Ok(Encoded { ids: ids.collect(), learn_from: prompt.len() })
+//!     Ok(Encoded::new(ids.collect(), prompt.len()))
 //! };
 //! let texts = |from: usize| -> Vec<Document> {
 //!     (from..from + 100).map(|n| Document::Text(format!("text number {n}"))).collect()

@@ -222,10 +222,7 @@ mod tests {
 
     fn pieces(lens: &[usize], capacity: usize, packing: Packing) -> Vec<Piece> {
         let all = lens.iter().enumerate().flat_map(|(at, len)| {
-            let document = Encoded {
-                ids: (0..*len as u32).collect(),
-                learn_from: 0,
-            };
+            let document = Encoded::new((0..*len as u32).collect(), 0);
             match cut(document, at as u64, capacity, packing, Longer::Split) {
                 Cut::Pieces(pieces) => pieces,
                 _ => Vec::new(),

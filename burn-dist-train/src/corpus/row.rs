@@ -37,7 +37,7 @@ impl Row {
                     row.documents[at] = number as u32;
                     row.positions[at] = place as u32;
                 }
-                if place > 0 && index >= document.learn_from {
+                if place > 0 && document.learns(index) {
                     row.learn[at - 1] = true;
                 }
                 at += 1;

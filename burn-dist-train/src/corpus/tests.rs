@@ -13,15 +13,13 @@ fn bytes(document: &Document) -> Result<Encoded, EncodeError> {
     let (prompt, text) = match document {
         Document::Text(text) => ("", text),
         Document::Pair { prompt, response } => (prompt.as_str(), response),
+        Document::Chat(messages) => ("", messages),
     };
     if text.contains('!') {
         return Err("it shouts".into());
     }
     let ids = prompt.bytes().chain(text.bytes()).map(u32::from).chain([0]);
-    Ok(Encoded {
-        ids: ids.collect(),
-        learn_from: prompt.len(),
-    })
+    Ok(Encoded::new(ids.collect(), prompt.len()))
 }
 
 struct Files(tempfile::TempDir);
@@ -246,7 +244,7 @@ proptest! {
         for (source, learnt) in all.iter().zip(learnt) {
             let documents = source.documents(1000).unwrap().map(|document| document.unwrap().1);
             let expected: usize = documents.map(|document| match document {
-                Document::Text(text) => text.len(),
+                Document::Text(text) | Document::Chat(text) => text.len(),
                 Document::Pair { response, .. } => response.len() + 1,
             }).sum();
             prop_assert_eq!(learnt, expected);
@@ -364,8 +362,9 @@ fn bad_input_is_named() {
         (
             &format!("{good}{{\"txt\": \"a\", \"n\": 1}}"),
             "a.jsonl:2: missing field `text` (it has `txt`, `n`); each line must be {\"text\": \"...\"} or \
-             {\"prompt\": \"...\", \"response\": \"...\"}; name fields that are called otherwise: text=NAME, or \
-             prompt=NAME,response=NAME",
+             {\"prompt\": \"...\", \"response\": \"...\"} or {\"messages\": [{\"role\": \"...\", \"content\": \
+             \"...\"}, ...]}; name fields that are called otherwise: text=NAME, or prompt=NAME,response=NAME, or \
+             messages=NAME",
         ),
         (
             "{\"text\": 3}",
@@ -403,7 +402,10 @@ fn bad_input_is_named() {
         "{found}"
     );
     assert!(found.ends_with("otherwise: text=NAME"), "{found}");
-    let found = error(jsonl(good).fields(Fields::pair()));
+    let found = error(jsonl(good).fields(Fields::Pair {
+        prompt: "prompt".into(),
+        response: "response".into(),
+    }));
     assert!(
         found.ends_with("otherwise: prompt=NAME,response=NAME"),
         "{found}"
@@ -581,7 +583,7 @@ fn a_sample_is_of_all_parts_of_a_source() {
         let sample = source.sample(bytes, 1000).unwrap();
         let number = |document: &Document| match document {
             Document::Text(text) => text.parse().unwrap(),
-            Document::Pair { .. } => unreachable!("it is text"),
+            Document::Pair { .. } | Document::Chat(_) => unreachable!("it is text"),
         };
         sample.iter().map(number).collect()
     };

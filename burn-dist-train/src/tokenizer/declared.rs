@@ -1,12 +1,13 @@
 //! The tokens before and after a text, as the files beside a tokenizer name them.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-use crate::files::{JsonError, read_json};
+use crate::files::{self, JsonError, read_json, without_mark};
 
 /// Where [`Tokens`] are asked for, besides `tokenizer.json`.
 pub const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
@@ -27,7 +28,16 @@ pub struct Tokens {
     pub bos_token: Option<String>,
     /// True if texts begin with that.
     pub add_bos_token: Option<bool>,
+    /// The tokens that have a name, by it: `bos_token`, `pad_token`, ...
+    pub special: BTreeMap<String, String>,
+    /// The text of conversations, as a template.
+    pub chat_template: Option<String>,
 }
+
+/// Where a chat template stands, if not in `tokenizer_config.json`.
+pub const CHAT_TEMPLATE: &str = "chat_template.jinja";
+/// The template of several that is for conversations without tools.
+const DEFAULT: &str = "default";
 
 /// Ids that end an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,8 +62,20 @@ impl Tokens {
             ends = ends.or(ids.map(|Ids(ids)| Ends { ids, from }));
         }
         let of_tokenizer: OfTokenizer = read_if_there(dir, TOKENIZER_CONFIG)?;
+        let special = of_tokenizer.special();
+        let path = dir.join(CHAT_TEMPLATE);
+        let chat_template = match path.exists() {
+            true => {
+                let bytes = files::read(&path, TOKENS_BYTES_MAX);
+                let bytes = bytes.map_err(|source| JsonError::Read { path, source })?;
+                Some(String::from_utf8_lossy(without_mark(&bytes)).into_owned())
+            }
+            false => of_tokenizer.chat_template.and_then(Templates::usual),
+        };
         Ok(Self {
             ends,
+            special,
+            chat_template,
             eos_token: of_tokenizer.eos_token.map(Token::into_text),
             bos_token: of_tokenizer.bos_token.map(Token::into_text),
             add_bos_token: of_tokenizer.add_bos_token,
@@ -81,10 +103,60 @@ struct OfTokenizer {
     add_bos_token: Option<bool>,
     bos_token: Option<Token>,
     eos_token: Option<Token>,
+    unk_token: Option<Token>,
+    sep_token: Option<Token>,
+    pad_token: Option<Token>,
+    cls_token: Option<Token>,
+    mask_token: Option<Token>,
+    chat_template: Option<Templates>,
+}
+
+impl OfTokenizer {
+    /// The tokens that have a name.
+    fn special(&self) -> BTreeMap<String, String> {
+        let named = [
+            ("bos_token", &self.bos_token),
+            ("eos_token", &self.eos_token),
+            ("unk_token", &self.unk_token),
+            ("sep_token", &self.sep_token),
+            ("pad_token", &self.pad_token),
+            ("cls_token", &self.cls_token),
+            ("mask_token", &self.mask_token),
+        ];
+        let named = named.into_iter();
+        let named = named.filter_map(|(name, token)| Some((name, token.clone()?.into_text())));
+        named.map(|(name, text)| (name.to_string(), text)).collect()
+    }
+}
+
+/// A chat template, or several with names.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Templates {
+    One(String),
+    Named(Vec<NamedTemplate>),
+}
+
+#[derive(Deserialize)]
+struct NamedTemplate {
+    name: String,
+    template: String,
+}
+
+impl Templates {
+    fn usual(self) -> Option<String> {
+        match self {
+            Self::One(template) => Some(template),
+            Self::Named(all) => {
+                let found = all.into_iter().find(|it| it.name == DEFAULT);
+                found.map(|it| it.template)
+            }
+        }
+    }
 }
 
 /// A token by its text, alone or with how it is found in texts.
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 #[serde(untagged)]
 enum Token {
     Text(String),

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 use super::declared::{ENDS, TOKENIZER_CONFIG};
+use crate::chat::ChatError;
 use crate::files::{JsonError, shown};
 
 /// A tokenizer that cannot be made, read or used.
@@ -59,10 +60,14 @@ pub enum TokenizerError {
     Use(String),
     /// Nothing tells how to speak with the model.
     #[error(
-        "how to chat with this model is not known: its answers end neither with <|eot_id|>, as those of Llama 3's \
-         dialogues, nor with the mark of models made here; use --template, or neither to have it go on with a text"
+        "how to chat with this model is not known: it has no chat template, and its answers end neither with \
+         <|eot_id|>, as those of Llama 3's dialogues, nor with the mark of models made here; use --template, or neither \
+         to have it go on with a text"
     )]
     NoChat,
+    /// A conversation has no text.
+    #[error(transparent)]
+    Chat(#[from] ChatError),
     /// Nothing tells where an answer ends.
     #[error(
         "no file says which token ends an answer: write eos_token_id into {}, or eos_token into {TOKENIZER_CONFIG}",

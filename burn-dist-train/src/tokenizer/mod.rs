@@ -1,10 +1,12 @@
 //! Text to token ids (feature `tokenizers`): a byte-level BPE trained on the data at hand, or the `tokenizer.json` of a
 //! model.
 
+mod chats;
 mod declared;
+mod dialogue;
 mod error;
 
-pub use declared::{ENDS, Ends, Ids, TOKENIZER_CONFIG, Tokens};
+pub use declared::{CHAT_TEMPLATE, ENDS, Ends, Ids, TOKENIZER_CONFIG, Tokens};
 pub use error::TokenizerError;
 
 use std::path::Path;
@@ -17,6 +19,7 @@ use tokenizers::pre_tokenizers::digits::Digits;
 use tokenizers::pre_tokenizers::sequence::Sequence;
 use tokenizers::{AddedToken, Encoding, Token, Tokenizer};
 
+use crate::chat::{ASSISTANT as ASSISTANT_ROLE, ChatError, Template};
 use crate::corpus::{Document, EncodeError, Encoded, Example};
 use crate::files::{self, caught, without_mark};
 use crate::rng::hash_text;
@@ -53,6 +56,8 @@ enum Dialogue {
     Marks,
     /// The headers of Llama 3's instruction-tuned checkpoints.
     Llama3,
+    /// The chat template.
+    Template,
     /// Plain text, for base checkpoints.
     Plain,
 }
@@ -62,6 +67,8 @@ enum Dialogue {
 pub struct Text {
     tokenizer: Tokenizer,
     dialogue: Dialogue,
+    /// The chat template, or why there is none; its source.
+    chat: Option<(Result<Template, ChatError>, String)>,
     /// The ids that every text begins with.
     begin: Vec<u32>,
     end: u32,
@@ -205,14 +212,20 @@ impl Text {
             Some(false) => (Vec::new(), TOKENIZER_CONFIG),
             None => (before_a_text(&tokenizer).map_err(failed)?, "tokenizer.json"),
         };
-        Ok(Self {
+        let chat = dialogue::template(declared, dialogue == Dialogue::Marks);
+        let mut text = Self {
             tokenizer,
             dialogue,
+            chat,
             begin,
             end,
             ends,
             decided_by: [begin_by, ends_by],
-        })
+        };
+        if dialogue != Dialogue::Marks && text.speaks() {
+            text.dialogue = Dialogue::Template;
+        }
+        Ok(text)
     }
 
     /// Returns the decision about the tokens before and after texts, and the files that it comes from.
@@ -245,6 +258,7 @@ impl Text {
         text + match self.dialogue {
             Dialogue::Marks => "; dialogues are in the form of models made here",
             Dialogue::Llama3 => "; dialogues are in the form of Llama 3",
+            Dialogue::Template => "; dialogues are in the form of its chat template",
             Dialogue::Plain => "",
         }
     }
@@ -273,7 +287,7 @@ impl Text {
     pub fn asking(&self) -> Wrap<'static> {
         match self.dialogue {
             Dialogue::Plain => Wrap::Template(QUESTION),
-            Dialogue::Marks | Dialogue::Llama3 => Wrap::Chat,
+            Dialogue::Marks | Dialogue::Llama3 | Dialogue::Template => Wrap::Chat,
         }
     }
 
@@ -281,22 +295,22 @@ impl Text {
     fn space(&self) -> &'static str {
         match self.dialogue {
             Dialogue::Marks => " ",
-            Dialogue::Llama3 | Dialogue::Plain => "",
+            Dialogue::Llama3 | Dialogue::Template | Dialogue::Plain => "",
         }
     }
 
     fn ids(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
-        let encoding = caught(TOKENIZERS, || self.tokenizer.encode(text, false));
-        let encoding = encoding.map_err(TokenizerError::Use)?;
-        let encoding = encoding.map_err(|error| TokenizerError::Use(error.to_string()))?;
-        Ok(encoding.get_ids().to_vec())
+        Ok(self.encoding(text)?.get_ids().to_vec())
     }
 
     /// The ids of a prompt, up to where the model goes on.
     ///
     /// # Errors
-    /// [`TokenizerError::NoChat`]; [`TokenizerError::Use`].
+    /// [`TokenizerError::NoChat`]; [`TokenizerError::Chat`]; [`TokenizerError::Use`].
     pub fn encode_prompt(&self, prompt: &str, wrap: Wrap<'_>) -> Result<Vec<u32>, TokenizerError> {
+        if wrap == Wrap::Chat && self.chat.is_some() && self.dialogue != Dialogue::Marks {
+            return self.encode_asked(&dialogue::question(prompt));
+        }
         let ids = self.ids(&match (wrap, self.dialogue) {
             (Wrap::Nothing, _) => format!("{}{prompt}", self.space()),
             (Wrap::Template(template), _) => {
@@ -307,7 +321,9 @@ impl Text {
                 "<|start_header_id|>user<|end_header_id|>\n\n{prompt}<|eot_id|>\
                  <|start_header_id|>assistant<|end_header_id|>\n\n"
             ),
-            (Wrap::Chat, Dialogue::Plain) => return Err(TokenizerError::NoChat),
+            (Wrap::Chat, Dialogue::Template | Dialogue::Plain) => {
+                return Err(TokenizerError::NoChat);
+            }
         })?;
         Ok([&self.begin[..], &ids].concat())
     }
@@ -321,6 +337,11 @@ impl Text {
     }
 
     fn encode_pair(&self, prompt: &str, response: &str) -> Result<Encoded, TokenizerError> {
+        if self.dialogue == Dialogue::Template {
+            let mut conversation = dialogue::question(prompt);
+            conversation.push(ASSISTANT_ROLE, response);
+            return self.encode_conversation(&conversation);
+        }
         let mut ids = self.encode_prompt(prompt, self.asking())?;
         let learn_from = ids.len();
         let space = if self.dialogue == Dialogue::Llama3 {
@@ -330,7 +351,7 @@ impl Text {
         };
         ids.extend(self.ids(&format!("{space}{response}"))?);
         ids.push(self.end);
-        Ok(Encoded { ids, learn_from })
+        Ok(Encoded::new(ids, learn_from))
     }
 
     /// The ids of a text that is learnt as a whole.
@@ -340,10 +361,10 @@ impl Text {
     pub fn encode_text(&self, text: &str) -> Result<Encoded, TokenizerError> {
         let mut ids = self.encode_prompt(text, Wrap::Nothing)?;
         ids.push(self.end);
-        Ok(Encoded { ids, learn_from: 0 })
+        Ok(Encoded::new(ids, 0))
     }
 
-    /// Makes ids of documents: a text is learnt as a whole, and of a pair the response.
+    /// Makes ids of documents: a text is learnt as a whole, of a pair the response, and of a conversation the answers.
     pub fn encoder(
         &self,
     ) -> impl Fn(&Document) -> Result<Encoded, EncodeError> + Send + Sync + use<> {
@@ -352,6 +373,7 @@ impl Text {
             Ok(match document {
                 Document::Text(whole) => text.encode_text(whole)?,
                 Document::Pair { prompt, response } => text.encode_pair(prompt, response)?,
+                Document::Chat(messages) => text.encode_messages(messages)?,
             })
         }
     }
@@ -361,7 +383,13 @@ impl Text {
         &self,
     ) -> impl Fn(&Document) -> Result<Encoded, EncodeError> + Send + Sync + use<> {
         let text = self.clone();
-        move |document| Ok(text.encode_text(&document.plain())?)
+        move |document| match document {
+            Document::Chat(messages) => {
+                let ids = text.encode_messages(messages)?.ids;
+                Ok(Encoded::new(ids, 0))
+            }
+            _ => Ok(text.encode_text(&document.plain())?),
+        }
     }
 
     /// Returns what distinguishes it from other tokenizers.
@@ -370,7 +398,8 @@ impl Text {
     /// [`TokenizerError::Write`].
     pub fn fingerprint(&self) -> Result<String, TokenizerError> {
         let begin: String = self.begin.iter().map(|id| format!(" {id}")).collect();
-        let text = self.to_json()? + &begin;
+        let chat = self.chat.as_ref().map(|(_, source)| source.as_str());
+        let text = self.to_json()? + &begin + chat.unwrap_or_default();
         Ok(format!("{:016x}", hash_text(&text, 0)))
     }
 

@@ -1,3 +1,5 @@
+mod chats;
+
 use super::*;
 use crate::corpus::generate;
 use tokenizers::processors::template::TemplateProcessing;
@@ -41,11 +43,11 @@ fn the_answer_begins_after_the_question() {
     };
     let encoded = text.encode_example(&example).unwrap();
     assert_eq!(
-        encoded.ids[..encoded.learn_from],
+        encoded.ids[..encoded.learn[0].start],
         text.encode_prompt(&example.prompt, Wrap::Chat).unwrap()
     );
     assert_eq!(
-        text.decode(&encoded.ids[encoded.learn_from..]).unwrap(),
+        text.decode(&encoded.ids[encoded.learn[0].start..]).unwrap(),
         "9"
     );
     assert_eq!(encoded.ids.last(), Some(&text.end()));
@@ -132,7 +134,7 @@ fn a_prompt_is_what_the_model_reads_unless_it_is_to_be_wrapped() {
     for text in [&base, &instruct] {
         let taught = text.encode_example(&example).unwrap();
         let asked = text.encode_prompt("a", text.asking()).unwrap();
-        assert_eq!(taught.ids[..taught.learn_from], asked);
+        assert_eq!(taught.ids[..taught.learn[0].start], asked);
     }
 }
 

@@ -3,6 +3,7 @@
 #[path = "../../../dev/hostile_json.rs"]
 mod hostile_json;
 
+use burn_dist_train::chat::{Conversation, Day, Template};
 use burn_dist_train::tokenizer::{Text, Tokens};
 
 use super::hostile::Content::Bytes;
@@ -62,7 +63,29 @@ fn tokenizers() -> Vec<(&'static str, Content)> {
     all
 }
 
-pub(crate) const READERS: [Reader; 3] = [
+/// What a compiled template takes in memory as against its text.
+const TEMPLATE: u64 = 56;
+
+/// Templates that compute without end, that nest, and files that are none.
+fn templates() -> Vec<(&'static str, Content)> {
+    let text = |text: String| Bytes(text.into_bytes());
+    let nested = "{% if true %}".repeat(50_000);
+    let doubled = "{% set ns = namespace(t='x') %}{% for a in range(60) %}{% set ns.t = ns.t ~ ns.t %}{% endfor %}";
+    let mut all = usual();
+    all.extend([
+        ("nested", text(nested)),
+        ("brackets", text(format!("{{{{ {}", "[".repeat(1 << 20)))),
+        ("doubled", text(doubled.to_string())),
+        (
+            "loops",
+            text("{% for a in range(90000) %}".repeat(8) + &"{% endfor %}".repeat(8)),
+        ),
+        ("long", text("{{ messages }}".repeat(100_000))),
+    ]);
+    all
+}
+
+pub(crate) const READERS: [Reader; 4] = [
     Reader {
         name: "ends of texts",
         sources: &[],
@@ -88,6 +111,23 @@ pub(crate) const READERS: [Reader; 3] = [
                 .map_err(|error| error.to_string())
         },
         factor: USUAL,
+    },
+    Reader {
+        name: "chat template",
+        sources: &["tokenizer/declared.rs"],
+        file: "chat_template.jinja",
+        good: || b"{% for message in messages %}{{ message.content }}{% endfor %}".to_vec(),
+        hostile: templates,
+        read: |folder| {
+            let tokens = Tokens::read(folder).map_err(|error| error.to_string())?;
+            let template = tokens.chat_template.unwrap_or_default();
+            let template = Template::new(&template, tokens.special, Day::default());
+            let mut conversation = Conversation::default();
+            conversation.push("user", "a");
+            let prompt = template.and_then(|template| template.prompt(&conversation));
+            prompt.map(drop).map_err(|error| error.to_string())
+        },
+        factor: TEMPLATE,
     },
     Reader {
         name: "tokenizer",

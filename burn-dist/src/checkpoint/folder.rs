@@ -37,8 +37,13 @@ pub(super) fn compare(
         let is_matrix = Float8::of(form, &parameter.shape).is_some();
         folder.is_float8(name) && parameter.dtype.is_float() && is_matrix
     };
-    let wanted = parameters.iter().zip(named);
-    let wanted = wanted.map(|(parameter, (name, form))| {
+    let members = parameters.iter().zip(named);
+    let members = members.flat_map(|(parameter, (name, form))| {
+        let members = form.members(name, &parameter.shape).into_iter();
+        members.map(move |member| (parameter, member))
+    });
+    let members: Vec<_> = members.collect();
+    let wanted = members.iter().map(|(parameter, (name, form, shape))| {
         let found = folder.tensor(name).and_then(|(dtype, _)| dtype);
         let is_kind = found.is_some_and(|found| are_one_kind(found, parameter.dtype))
             || is_float8(parameter, name, *form);
@@ -46,7 +51,7 @@ pub(super) fn compare(
             name,
             form: *form,
             dtype: (!is_kind).then_some(parameter.dtype),
-            shape: &parameter.shape,
+            shape,
         }
     });
     let mut report = folder.compare(wanted);
@@ -116,11 +121,13 @@ pub(super) fn layout<'a>(
     let mut known: BTreeSet<&String> = BTreeSet::new();
     for (name, form, dtype, shape) in parts {
         known.insert(name);
-        let stored = form.stored_shape(&shape);
         if !export.float8.contains(name) {
-            described.push(Tensor::new(name, dtype, stored));
+            for (name, form, shape) in form.members(name, &shape) {
+                described.push(Tensor::new(name, dtype, form.stored_shape(&shape)));
+            }
             continue;
         }
+        let stored = form.stored_shape(&shape);
         let float8 = Float8::of(form, &shape).filter(|_| dtype.is_float());
         let float8 = float8.ok_or_else(|| StateError::Unsaved {
             name: name.clone(),

@@ -40,7 +40,7 @@ use super::StateError;
 use super::checkpointer::{mesh_with_values, processes_of};
 use super::folder::{Elements, Half, Layout, compare, layout, named, write, written_as};
 use super::opened::LoadOptions;
-use super::parameters::{Value, parameters, values};
+use super::parameters::{Parameter, Value, listed, values};
 use super::processes::{Processes, in_all};
 use super::read::{Reader, Source};
 use super::restore::restore;
@@ -50,8 +50,48 @@ use crate::ops::dtype::of_burn;
 use crate::record::local_ranks;
 use crate::record::parts::Parts;
 
+/// The file of adapters, as PEFT names it.
+pub const ADAPTERS: &str = "adapter_model.safetensors";
+
+/// The parameters of a module that a folder holds.
+#[derive(Clone, Copy)]
+enum Part {
+    /// Its own, and of what is attached to them what has a name.
+    Model,
+    /// Parameters that are attached to its own: factors of LoRA.
+    Attached,
+}
+
+/// All parameters of a module, and which of them are of a part.
+struct Split {
+    all: Vec<Parameter>,
+    is_own: Vec<bool>,
+}
+
+impl Split {
+    fn of(module: &impl Module, names: &Names, part: Part) -> Self {
+        let (all, are_attached) = listed(module);
+        let is_own = all.iter().zip(are_attached);
+        let is_own = is_own.map(|(parameter, is_attached)| match part {
+            Part::Model => !is_attached || names.tensor(&parameter.path).is_some(),
+            Part::Attached => is_attached,
+        });
+        let is_own = is_own.collect();
+        Self { all, is_own }
+    }
+
+    /// Returns those of the part.
+    fn own(&self) -> Vec<Parameter> {
+        let all = self.all.iter().zip(&self.is_own);
+        let own = all.filter(|(_, is_own)| **is_own);
+        own.map(|(parameter, _)| parameter.clone()).collect()
+    }
+}
+
 /// Returns a module with the weights of a folder, each parameter laid out as the module says (`parallelize`), in the
 /// module's own type. Parameters that have no value yet are not initialised first.
+///
+/// Parameters that are attached to others (factors of LoRA) stay as they are: see [`load_adapters`].
 ///
 /// Each process reads what its ranks hold. Matrices in 8 bits ([`Float8`]) are multiplied with the factors of their
 /// blocks.
@@ -82,6 +122,33 @@ pub fn load_reported<M: Module>(
     matching: Match,
     device: &Device,
 ) -> Result<(M, Loaded), StateError> {
+    load_part(module, folder, (names, Part::Model), matching, device)
+}
+
+/// Returns a module whose LoRA factors, or what else is attached to its parameters, are those of a file
+/// ([`Folder::open_file`]); the parameters themselves stay as they are. `names` are those of the model.
+///
+/// # Communication
+/// As [`load`].
+/// # Errors
+/// As [`load`].
+pub fn load_adapters<M: Module>(
+    module: M,
+    file: &Folder,
+    names: &Names,
+    device: &Device,
+) -> Result<(M, Loaded), StateError> {
+    let names = (&names.lora(), Part::Attached);
+    load_part(module, file, names, Match::Exact, device)
+}
+
+fn load_part<M: Module>(
+    module: M,
+    folder: &Folder,
+    names: (&Names, Part),
+    matching: Match,
+    device: &Device,
+) -> Result<(M, Loaded), StateError> {
     let (on, mesh) = mesh_with_values(device)?;
     let processes = processes_of(&on)?;
     let options = LoadOptions {
@@ -108,26 +175,27 @@ pub fn load_reported<M: Module>(
 fn read<M: Module>(
     module: M,
     folder: &Folder,
-    names: &Names,
+    (names, part): (&Names, Part),
     matching: Match,
     reader: &Reader<'_>,
 ) -> Result<(M, KeyReport), StateError> {
-    let parameters = parameters(&module);
-    let named = named(&parameters, names)?;
-    let report = compare(folder, names, &parameters, &named);
+    let split = Split::of(&module, names, part);
+    let own = split.own();
+    let named = named(&own, names)?;
+    let report = compare(folder, names, &own, &named);
     if !report.is_fine(matching) {
         return Err(CheckpointError::Keys(Box::new(report)).into());
     }
-    let wants = parameters
-        .iter()
-        .zip(named)
-        .map(|(parameter, (key, form))| {
-            report
-                .fits(&key)
-                .then(|| parameter.want(key, form, reader.mesh))
-        });
+    let mut named = named.into_iter();
+    let wants = split.all.iter().zip(&split.is_own);
+    let wants = wants.map(|(parameter, is_own)| {
+        let (key, form) = is_own.then(|| named.next())??;
+        let mut members = form.members(&key, &parameter.shape).into_iter();
+        let fits = members.all(|(name, ..)| report.fits(&name));
+        fits.then(|| parameter.want(key, form, reader.mesh))
+    });
     let wants = wants.collect();
-    let module = restore(module, &parameters, wants, reader)?;
+    let module = restore(module, &split.all, wants, reader)?;
     Ok((module, report))
 }
 
@@ -141,7 +209,7 @@ pub fn check(
     folder: &Folder,
     names: &Names,
 ) -> Result<KeyReport, StateError> {
-    let parameters = parameters(module);
+    let parameters = Split::of(module, names, Part::Model).own();
     let named = named(&parameters, names)?;
     Ok(compare(folder, names, &parameters, &named))
 }
@@ -151,10 +219,13 @@ pub fn check(
 /// # Errors
 /// [`StateError::Unnamed`].
 pub fn tensors(module: &impl Module, names: &Names) -> Result<Vec<Described>, StateError> {
-    let parameters = parameters(module);
+    let parameters = Split::of(module, names, Part::Model).own();
     let named = named(&parameters, names)?.into_iter().zip(&parameters);
-    let described = named.map(|((name, form), parameter)| {
-        Described::new(name, parameter.dtype, form.stored_shape(&parameter.shape))
+    let described = named.flat_map(|((name, form), parameter)| {
+        let members = form.members(&name, &parameter.shape).into_iter();
+        members.map(|(name, form, shape)| {
+            Described::new(name, parameter.dtype, form.stored_shape(&shape))
+        })
     });
     Ok(described.collect())
 }
@@ -175,12 +246,70 @@ pub fn save(
     export: &Export,
     device: &Device,
 ) -> Result<Option<NonFinite>, StateError> {
+    save_values(values(module), names, (folder, None), export, device)
+}
+
+/// Writes LoRA's factors, or what else is attached to the parameters of a module, to a folder, as [`save`] writes a
+/// model: to the file [`ADAPTERS`], and `others` beside it. `names` are those of the model.
+///
+/// # Communication
+/// As [`save`].
+/// # Errors
+/// As [`save`].
+pub fn save_adapters(
+    module: &impl Module,
+    names: &Names,
+    folder: &Path,
+    others: Vec<(String, Vec<u8>)>,
+    device: &Device,
+) -> Result<Option<NonFinite>, StateError> {
+    let export = Export {
+        others,
+        ..Export::default()
+    };
+    let mut values = values(module);
+    values.retain(|(_, value)| value.is_attached);
+    save_values(
+        values,
+        &names.lora(),
+        (folder, Some(ADAPTERS)),
+        &export,
+        device,
+    )
+}
+
+/// Writes values as a model, or to the one file that is named.
+fn save_values(
+    values: Vec<(String, Value)>,
+    names: &Names,
+    (folder, file): (&Path, Option<&str>),
+    export: &Export,
+    device: &Device,
+) -> Result<Option<NonFinite>, StateError> {
     let (on, _) = mesh_with_values(device)?;
     let mut parts = BTreeMap::new();
-    for (path, value) in values(module) {
+    // Tensors that are part of a parameter, by the name of all of these.
+    let mut stacks: BTreeMap<String, String> = BTreeMap::new();
+    for (path, value) in values {
         let tensor = names.tensor(&path);
         let (name, form) = tensor.ok_or(StateError::Unnamed { path })?;
-        let dtype = written_as(&name, value.dtype(), export)?;
+        // Of several tensors, all are written alike.
+        let all = form.members(&name, &value.shape());
+        let first = all.first().map_or(&name, |(first, ..)| first);
+        let dtype = written_as(first, value.dtype(), export)?;
+        for (member, ..) in &all {
+            if written_as(member, value.dtype(), export)? != dtype {
+                return Err(StateError::Unsaved {
+                    name: member.clone(),
+                    reason: format!(
+                        "it is of another type than {first}, and one parameter holds both"
+                    ),
+                });
+            }
+            if form == Form::Stacked {
+                stacks.insert(member.clone(), name.clone());
+            }
+        }
         parts.insert(name, (form, dtype, value));
     }
     let each = parts.iter();
@@ -193,7 +322,10 @@ pub fn save(
     let (mut writer, mut non_finite) = (None, None);
     in_all(processes, "write", || {
         if processes.is_none_or(Processes::leads) {
-            writer = Some(FolderWriter::create(folder, described, export.shard_bytes)?);
+            writer = Some(match file {
+                Some(name) => FolderWriter::create_file(folder, name, described)?,
+                None => FolderWriter::create(folder, described, export.shard_bytes)?,
+            });
         }
         Ok(())
     })?;
@@ -208,10 +340,12 @@ pub fn save(
             })?;
         }
         let half = export.float8.contains(&name).then_some(Half::Bits);
-        if let Some((form, dtype, value)) = parts.remove(&name) {
+        // The others of a stack follow its first.
+        let name = stacks.get(&name).unwrap_or(&name);
+        if let Some((form, dtype, value)) = parts.remove(name) {
             let part = (form, dtype, &value);
             let found = in_all(processes, "write", || {
-                read_and_write(writer.as_mut(), &name, part, half)
+                read_and_write(writer.as_mut(), name, part, half)
             })?;
             non_finite = NonFinite::sum([non_finite, found]);
         }
@@ -244,10 +378,16 @@ fn read_and_write(
     let Some(writer) = writer else {
         return Ok(None);
     };
-    let elements = Elements {
-        shape: &shape,
-        bytes: data.as_bytes(),
-        dtype: of_burn(data.dtype()),
-    };
-    write(writer, name, form, dtype, &elements, half)
+    let members = form.members(name, &shape);
+    let each = data.as_bytes().len() / members.len().max(1);
+    let mut found = Vec::with_capacity(members.len());
+    for (number, (name, form, shape)) in members.iter().enumerate() {
+        let elements = Elements {
+            shape,
+            bytes: &data.as_bytes()[number * each..][..each],
+            dtype: of_burn(data.dtype()),
+        };
+        found.push(write(writer, name, *form, dtype, &elements, half)?);
+    }
+    Ok(NonFinite::sum(found))
 }

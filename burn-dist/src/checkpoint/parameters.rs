@@ -20,17 +20,24 @@ use crate::record::noting;
 
 /// Lists the parameters of a module, in the order of its visit. Those that have no value yet get none.
 pub(super) fn parameters(module: &impl Module) -> Vec<Parameter> {
+    listed(module).0
+}
+
+/// Does the same as [`parameters`]; returns also of each whether it is attached to another one, as a factor of LoRA is.
+pub(super) fn listed(module: &impl Module) -> (Vec<Parameter>, Vec<bool>) {
     let mut lister = Lister {
         path: ModulePath::default(),
         found: Vec::new(),
+        are_attached: Vec::new(),
     };
     module.visit(&mut lister);
-    lister.found
+    (lister.found, lister.are_attached)
 }
 
 struct Lister {
     path: ModulePath,
     found: Vec<Parameter>,
+    are_attached: Vec<bool>,
 }
 
 impl Lister {
@@ -43,6 +50,7 @@ impl Lister {
             dtype: of_burn(dtype),
             spec: None,
         });
+        self.are_attached.push(self.path.is_attached());
     }
 }
 
@@ -56,23 +64,21 @@ impl ModuleVisitor for Lister {
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let (shape, dtype, device) = match param.is_initialized() {
+        let (shape, known, device) = match param.is_initialized() {
             true => {
                 let saved = saved_float(param);
-                (saved.dims().to_vec(), saved.dtype(), saved.device())
+                (saved.dims().to_vec(), Some(saved.dtype()), saved.device())
             }
-            false => {
-                let device = param.lazy_device();
-                let dtype = device.settings().float_dtype.into();
-                (param.lazy_shape().to_vec(), dtype, device)
-            }
+            false => (param.lazy_shape().to_vec(), None, param.lazy_device()),
         };
+        // What is loaded into it would go where its load mapper says, and have the type that it makes.
+        let mut loaded = BurnDType::F32;
         let spec = noting(|| {
-            // What is loaded into it would go where its load mapper says.
             let blank = Tensor::<D>::zeros(shape.clone(), &device);
-            drop(param.clone().transform_for_load(blank, param.id));
+            let made = param.clone().transform_for_load(blank, param.id);
+            loaded = made.base().dtype();
         });
-        self.push(param.id, Kind::Float, shape, dtype);
+        self.push(param.id, Kind::Float, shape, known.unwrap_or(loaded));
         if let Some(found) = self.found.last_mut() {
             found.spec = spec.into_iter().next_back();
         }
@@ -124,6 +130,8 @@ pub(super) fn take_parameters(module: &impl Module) -> Result<Vec<Keyed>, Unsave
 
 /// The value of a parameter, as records hold it: a tensor of any number of dims and kind.
 pub(super) struct Value {
+    /// True if it is attached to another parameter, as a factor of LoRA is.
+    pub(super) is_attached: bool,
     shape: Vec<usize>,
     dtype: BurnDType,
     device: Device,
@@ -132,9 +140,10 @@ pub(super) struct Value {
 }
 
 impl Value {
-    fn new<const D: usize, K: Basic + 'static>(tensor: Tensor<D, K>) -> Self {
+    fn new<const D: usize, K: Basic + 'static>(tensor: Tensor<D, K>, is_attached: bool) -> Self {
         let on_mesh = on_mesh(tensor.clone()).ok();
         Self {
+            is_attached,
             shape: tensor.dims().to_vec(),
             dtype: tensor.dtype(),
             device: tensor.device(),
@@ -194,7 +203,8 @@ struct Collector {
 
 impl Collector {
     fn push<const D: usize, K: Basic + 'static>(&mut self, tensor: Tensor<D, K>) {
-        self.values.push((self.path.path(), Value::new(tensor)));
+        let value = Value::new(tensor, self.path.is_attached());
+        self.values.push((self.path.path(), value));
     }
 }
 

@@ -88,6 +88,16 @@ struct Parts {
     part_of: Vec<Option<usize>>,
 }
 
+/// Elements of a parameter that are in one tensor.
+struct Piece<'p> {
+    key: String,
+    dtype: DType,
+    shape: Vec<usize>,
+    region: Region,
+    bytes: &'p mut [u8],
+    form: Form,
+}
+
 impl<'a> Reader<'a> {
     pub(super) fn new(
         source: Source<'a>,
@@ -178,26 +188,42 @@ impl<'a> Reader<'a> {
 
     /// Reads parameters that the source has in a type of their kind.
     fn fill_alike(&self, group: &mut [(&mut Want, &mut Parts)]) -> Result<(), StateError> {
-        let lossy: Vec<AtomicBool> = group.iter().map(|_| AtomicBool::new(false)).collect();
-        let each = group.iter().zip(&lossy);
-        let converts: Vec<_> = each
-            .map(|((want, _), is_lossy)| {
-                let found = self.dtype(&want.key)?;
-                let differs = self.options.convert && found != want.dtype;
-                differs.then(|| converter(found, want.dtype, is_lossy))
+        let mut pieces = Vec::new();
+        for (want, parts) in group {
+            for (region, bytes, _) in &mut parts.regions {
+                pieces.extend(self.pieces(want, region, bytes)?);
+            }
+        }
+        let names: Vec<(String, DType)> = pieces
+            .iter()
+            .map(|piece| (piece.key.clone(), piece.dtype))
+            .collect();
+        let lossy: Vec<AtomicBool> = names.iter().map(|_| AtomicBool::new(false)).collect();
+        let converts: Vec<_> = names
+            .iter()
+            .zip(&lossy)
+            .map(|((key, dtype), is_lossy)| {
+                let found = self.dtype(key)?;
+                let differs = self.options.convert && found != *dtype;
+                differs.then(|| converter(found, *dtype, is_lossy))
             })
             .collect();
-        let mut requests = Vec::new();
-        for ((want, parts), convert) in group.iter_mut().zip(&converts) {
-            for (region, bytes, _) in &mut parts.regions {
-                let request =
-                    Request::new(&want.key, want.dtype, &want.shape, region.clone(), bytes);
-                let request = match convert {
-                    Some(convert) => request.converted(convert),
-                    None => request,
-                };
-                requests.push((want.form, request));
-            }
+        let mut requests = Vec::with_capacity(pieces.len());
+        for (piece, convert) in pieces.into_iter().zip(&converts) {
+            let Piece {
+                key,
+                dtype,
+                shape,
+                region,
+                bytes,
+                form,
+            } = piece;
+            let request = Request::new(key, dtype, &shape, region, bytes);
+            let request = match convert {
+                Some(convert) => request.converted(convert),
+                None => request,
+            };
+            requests.push((form, request));
         }
         match self.source {
             Source::Checkpoint(checkpoint) => {
@@ -220,14 +246,58 @@ impl<'a> Reader<'a> {
                 })?;
             }
         }
-        let mut each = group.iter().zip(&lossy);
+        let mut each = names.iter().zip(&lossy);
         match each.find(|(_, is_lossy)| is_lossy.load(Ordering::Relaxed)) {
-            Some(((want, _), _)) => Err(StateError::Range {
-                name: want.key.clone(),
-                dtype: want.dtype,
+            Some(((name, dtype), _)) => Err(StateError::Range {
+                name: name.clone(),
+                dtype: *dtype,
             }),
             None => Ok(()),
         }
+    }
+
+    /// Returns what of a region is in which tensor.
+    fn pieces<'p>(
+        &self,
+        want: &Want,
+        region: &Region,
+        bytes: &'p mut [u8],
+    ) -> Result<Vec<Piece<'p>>, StateError> {
+        let (dtype, members) = (want.dtype, want.form.members(&want.key, &want.shape));
+        if want.form != Form::Stacked {
+            let members = members.into_iter().zip([(region.clone(), bytes)]);
+            let piece = |((key, form, shape), (region, bytes))| Piece {
+                key,
+                dtype,
+                shape,
+                region,
+                bytes,
+                form,
+            };
+            return Ok(members.map(piece).collect());
+        }
+        let each = want.shape.iter().skip(1).product();
+        let parts = region.by_parts(members.len(), each);
+        let parts = parts.map_err(|source| {
+            let key = want.key.clone();
+            CheckpointError::Region { key, source }
+        })?;
+        let mut rest = bytes;
+        let pieces = parts.into_iter().map(|(number, region)| {
+            let (bytes, others) =
+                std::mem::take(&mut rest).split_at_mut(region.numel() * dtype.size());
+            rest = others;
+            let (key, form, shape) = members[number].clone();
+            Piece {
+                key,
+                dtype,
+                shape,
+                region,
+                bytes,
+                form,
+            }
+        });
+        Ok(pieces.collect())
     }
 
     /// Reads a parameter that a folder has in 8 bits: the bits that the ranks need, and the factors of all blocks.

@@ -2,7 +2,7 @@
 
 use burn_core::module::{LoraAdapter, Module, ModuleMapper, Param, Reparameterization};
 use burn_core::tensor::Tensor;
-use burn_dist_front::parallel::{Line, ModuleTree, TreeBuilder};
+use burn_dist_front::parallel::{ATTACHED, Line, ModuleTree, TreeBuilder};
 
 /// Burn's current line, whose modules name no backend.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +40,7 @@ impl Walker {
 impl ModuleMapper for Walker {
     fn enter_module(&mut self, name: &str, container: &str) {
         // So Burn marks what is attached to the parameter before it.
-        if container == "Reparameterization" {
+        if container == ATTACHED {
             self.tree.adapter();
             self.lora = (name == LoraAdapter::NAME).then_some(self.names.len());
         }

@@ -81,9 +81,11 @@ impl Described {
             found.map_or("nothing".to_string(), |(_, value)| value.clone())
         };
         let mut differences = Vec::new();
-        for (what, found) in &other.facts {
-            let expected = value(self, what);
-            if expected != *found {
+        let lost = self.facts.iter().map(|(what, _)| what);
+        let lost = lost.filter(|what| other.facts.iter().all(|(found, _)| found != *what));
+        for what in other.facts.iter().map(|(what, _)| what).chain(lost) {
+            let (expected, found) = (value(self, what), value(other, what));
+            if expected != found {
                 differences.push(format!("{what} {found} instead of {expected}"));
             }
         }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use burn_dist_checkpoint::convert::{Conversion, Converted, Kind};
+use burn_dist_checkpoint::convert::{Conversion, Converted, Kind, Merge};
 use burn_dist_checkpoint::{Checkpoint, Checkpoints};
 
 use super::args::{ConvertArgs, MeshArgs};
@@ -16,6 +16,7 @@ use super::mesh::Mesh;
 use super::report::count_text;
 use super::voice::say;
 use crate::checkpoint::Checkpointer;
+use crate::checkpoint::hf::Folder;
 use crate::mesh::DType;
 
 /// The name that a run has for its model, beside the optimizer.
@@ -31,6 +32,32 @@ pub fn convert<M: InFolders>(args: &ConvertArgs) -> anyhow::Result<End> {
         true => to_checkpoint::<M>(args)?,
         false => to_folder::<M>(args)?,
     };
+    tell(&converted);
+    Ok(End::Done)
+}
+
+/// Writes the folder of a model with adapters merged into it, which are known to be of this model, and prints what was
+/// written: see [`Merge`].
+///
+/// # Errors
+/// What cannot be merged, for people.
+pub fn merge(args: &ConvertArgs, adapters: &Folder, scale: f64) -> anyhow::Result<End> {
+    check_folder(args)?;
+    let (base, origin) = (Folder::open(&args.from)?, Origin::read(&args.from)?);
+    let merge = Merge {
+        base: &base,
+        adapters,
+        scale: scale as f32,
+        to: &args.to,
+        dtype: args.dtype,
+        shard_bytes: Some(SHARD_BYTES),
+    };
+    write_beside(&args.to, origin.beside(args.dtype))?;
+    tell(&merge.run()?);
+    Ok(End::Done)
+}
+
+fn tell(converted: &Converted) {
     say!(
         "{} tensors, {} bytes: {} is {}",
         converted.parameters,
@@ -38,12 +65,10 @@ pub fn convert<M: InFolders>(args: &ConvertArgs) -> anyhow::Result<End> {
         converted.path.display(),
         converted.to
     );
-    Ok(End::Done)
 }
 
-/// Writes the weights of a folder as a checkpoint.
-fn to_checkpoint<M: InFolders>(args: &ConvertArgs) -> anyhow::Result<Converted> {
-    let (from, to) = (&args.from, &args.to);
+/// Refuses options that are for checkpoints, of a folder.
+fn check_folder(args: &ConvertArgs) -> anyhow::Result<()> {
     for (option, is_given) in [
         ("--like", args.like.is_some()),
         ("--step", args.step.is_some()),
@@ -51,10 +76,17 @@ fn to_checkpoint<M: InFolders>(args: &ConvertArgs) -> anyhow::Result<Converted> 
         if is_given {
             bail!(
                 "{option} is for checkpoints, and {} is a folder of a model (it has a config.json): leave it out",
-                from.display()
+                args.from.display()
             );
         }
     }
+    Ok(())
+}
+
+/// Writes the weights of a folder as a checkpoint.
+fn to_checkpoint<M: InFolders>(args: &ConvertArgs) -> anyhow::Result<Converted> {
+    let (from, to) = (&args.from, &args.to);
+    check_folder(args)?;
     let config = M::read_config(from)?;
     let names = M::names(&config);
     let conversion = Conversion {

@@ -14,6 +14,7 @@ use super::voice::{say, speaks};
 use crate::clock::Hardware;
 use crate::explanation::Ask;
 use crate::launch;
+use crate::nn::num_trained;
 
 /// The plan as `--json` writes it.
 #[derive(Debug, Serialize)]
@@ -57,8 +58,9 @@ pub fn explain<M: Model>(
     let plan = predict::planned(&mesh, job, job.rows, job.rows.accumulate, &ask)?.steady;
     job.check_flops(plan.model_flops)?;
     let unfit = hardware.and_then(|hardware| Unfit::of(&plan.memory, &hardware));
-    let num_params = mesh.num_params(&M::build(&job.config, mesh.device()))?;
-    let bytes = 4 * num_params as u64;
+    let model = M::build(&job.config, mesh.device());
+    let (num_params, num_trained) = (mesh.num_params(&model)?, num_trained(&model));
+    let trained_bytes = 4 * num_trained as u64;
     let explained = Explained {
         size: job.name.clone(),
         num_params,
@@ -67,10 +69,10 @@ pub fn explain<M: Model>(
         batch: job.rows.batch,
         seq: job.rows.each,
         step_flops: plan.model_flops,
-        parameter_bytes: bytes,
-        gradient_bytes: bytes,
+        parameter_bytes: 4 * num_params as u64,
+        gradient_bytes: trained_bytes,
         // AdamW keeps two moments.
-        optimizer_bytes: 2 * bytes,
+        optimizer_bytes: 2 * trained_bytes,
         plan: plan.json,
     };
     if let Some(unfit) = &unfit {

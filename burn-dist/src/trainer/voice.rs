@@ -48,6 +48,17 @@ pub fn to_stdout(line: fmt::Arguments<'_>) {
     }
 }
 
+/// Writes a part of a line to standard output, at once.
+pub fn say_part(text: &str) {
+    let mut out = io::stdout();
+    let written = write!(out, "{text}").and_then(|()| out.flush());
+    if let Err(error) = written
+        && error.kind() != ErrorKind::BrokenPipe
+    {
+        note!("cannot write to standard output: {error}");
+    }
+}
+
 /// Writes a line to standard error.
 pub fn to_stderr(line: fmt::Arguments<'_>) {
     // There is nobody to tell.

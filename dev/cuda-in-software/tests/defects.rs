@@ -11,8 +11,13 @@ use cudarc::driver::result::{self, event, stream};
 use cudarc::driver::sys::{self, CUdeviceptr, CUstream};
 use std::env;
 use std::ffi::c_void;
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 use std::ptr::null_mut;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+#[path = "defects/nccl.rs"]
+mod nccl;
 
 /// A program, with a defect or without.
 type Program = fn(bool) -> Done;
@@ -183,6 +188,26 @@ const DEFECTS: &[(&str, &str, Program)] = &[
         "memory of a device that may not be reached",
         "of Device(1), which device 0 may not reach",
         no_peer_access,
+    ),
+    (
+        "devices that gather different counts",
+        "what the members bring does not fit",
+        nccl::unlike,
+    ),
+    (
+        "room for one device's part of what is gathered",
+        "writes bytes 0 to 511 of the 256 bytes",
+        nccl::short,
+    ),
+    (
+        "a device that reads what is gathered too soon",
+        "which ncclAllGather of stream",
+        nccl::read_too_soon,
+    ),
+    (
+        "a device that writes again what is gathered",
+        "ncclAllGather",
+        nccl::written_too_soon,
     ),
 ];
 
@@ -583,14 +608,27 @@ fn no_peer_access(wrong: bool) -> Done {
     wait(null_mut())
 }
 
+/// Longer than any program takes that does not hang.
+const LONG: Duration = Duration::from_secs(60);
+
 /// Runs a program in a process of its own, and returns what the driver says, and whether all calls went well.
 fn run(name: &str, wrong: bool) -> (String, bool) {
     let program = env::current_exe().expect("this program");
-    let done = Command::new(program)
+    let mut started = Command::new(program)
         .env("DEFECT", name)
         .env("WRONG", if wrong { "1" } else { "0" })
-        .output()
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
         .expect("a process");
+    let begun = Instant::now();
+    while started.try_wait().expect("a process").is_none() {
+        if begun.elapsed() > LONG {
+            started.kill().expect("a process");
+        }
+        sleep(Duration::from_millis(5));
+    }
+    let done = started.wait_with_output().expect("a process");
     let said = String::from_utf8_lossy(&done.stderr).into_owned();
     (said, done.status.success())
 }

@@ -80,6 +80,24 @@ const CALLED: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "libcublasLt.so.13",
+        &[
+            "cublasLtGetVersion",
+            "cublasLtCreate",
+            "cublasLtDestroy",
+            "cublasLtMatmulDescCreate",
+            "cublasLtMatmulDescDestroy",
+            "cublasLtMatmulDescSetAttribute",
+            "cublasLtMatrixLayoutCreate",
+            "cublasLtMatrixLayoutDestroy",
+            "cublasLtMatmulPreferenceCreate",
+            "cublasLtMatmulPreferenceDestroy",
+            "cublasLtMatmulPreferenceSetAttribute",
+            "cublasLtMatmulAlgoGetHeuristic",
+            "cublasLtMatmul",
+        ],
+    ),
+    (
         "libnccl.so.2",
         &[
             "ncclGetVersion",

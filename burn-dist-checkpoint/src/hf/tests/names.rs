@@ -166,3 +166,48 @@ proptest! {
         prop_assert_eq!(names.parameter(&tensor), Some((parameter, Form::Transposed)));
     }
 }
+
+#[test]
+fn stacked_tensors_have_a_number_each() {
+    let text = "\"layers.*.experts.up\" = \"model.layers.*.experts.*.up.weight, stacked\"\n";
+    let names = Names::parse(text, &[]).unwrap();
+    assert_eq!(names.to_string(), text);
+    let (name, form) = names.tensor("layers.3.experts.up").unwrap();
+    assert_eq!(name, "model.layers.3.experts.*.up.weight");
+    let members = form.members(&name, &[2, 4, 5]);
+    let named = |number: usize| {
+        let name = format!("model.layers.3.experts.{number}.up.weight");
+        (name, Form::Transposed, vec![4, 5])
+    };
+    assert_eq!(members, [named(0), named(1)]);
+    let error = Names::parse("\"a.*\" = \"b.*, stacked\"", &[]).unwrap_err();
+    assert!(
+        matches!(error.problem, NamesProblem::Gaps { .. }),
+        "{error}"
+    );
+}
+
+/// The elements of a region, in their order, wherever its borders are.
+#[test]
+fn regions_of_a_stack_are_regions_of_its_matrices() {
+    use crate::Region;
+    let (num, each) = (4, 6);
+    let regions = [
+        (vec![4, 2, 3], vec![1, 0, 0], vec![2, 2, 3]),
+        (vec![4, 2, 3], vec![0, 1, 1], vec![4, 1, 2]),
+        (vec![2, 2, 6], vec![1, 0, 2], vec![1, 2, 3]),
+        (vec![24], vec![4], vec![15]),
+        (vec![3, 8], vec![1, 2], vec![2, 5]),
+        (vec![24], vec![5], vec![0]),
+    ];
+    for (grid, start, extent) in regions {
+        let region = Region::new(grid, start, extent).unwrap();
+        let parts = region.by_parts(num, each).unwrap();
+        let found = parts.into_iter().flat_map(|(number, part)| {
+            let elements = part.ranges().flatten();
+            elements.map(move |element| number * each + element)
+        });
+        let expected: Vec<usize> = region.ranges().flatten().collect();
+        assert_eq!(found.collect::<Vec<_>>(), expected, "{region}");
+    }
+}

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
-use burn_backend::Shape;
+use burn_backend::{DType, Shape, StreamId};
 use burn_cubecl::cubecl::Runtime;
 use burn_cubecl::cubecl::client::ComputeClient;
 use burn_cubecl::cubecl::cuda::{CudaDevice, CudaRuntime};
@@ -130,6 +130,40 @@ fn open(ordinal: usize, transport: GpuTransport, timeout: Duration) -> Result<Ch
             Ok(channels)
         }
     }
+}
+
+/// Returns a copy of a tensor in memory of the stream `to`; the stream that made the tensor waits for the copy, on the
+/// device, so that the tensor's memory may be used again. What is on that stream already is returned as it is.
+///
+/// CubeCL 0.10 lets a stream wait for the one that has made a tensor, and keeps the memory of the tensor no longer than
+/// its last handle lives on the host: a kernel of `to` might still have to read it when its own stream writes new data
+/// there.
+///
+/// # Errors
+/// What CubeCL says of the copy.
+pub(crate) fn crossed<B: BackendIr>(handle: B::Handle, to: StreamId) -> Result<B::Handle, String> {
+    if !is_cuda::<B>() {
+        return Ok(handle);
+    }
+    let other = || "a tensor is not CubeCL's; this is a bug in burn-dist".to_string();
+    let tensor: Tensor = downcast(handle).map_err(|_: B::Handle| other())?;
+    let from = tensor.handle.stream;
+    if from == to || tensor.meta.shape().num_elements() == 0 {
+        return downcast(tensor).map_err(|_: Tensor| other());
+    }
+    let dtype = tensor.dtype;
+    let mut bits = tensor.clone();
+    bits.dtype = match dtype.size() {
+        1 => DType::U8,
+        2 => DType::U16,
+        4 => DType::U32,
+        _ => DType::U64,
+    };
+    let mut copy = to.executes(|| bits.copy());
+    copy.dtype = dtype;
+    let waited = from.executes(|| copy.client.get_resource(copy.handle.clone()));
+    waited.map_err(|error| format!("{error:?}"))?;
+    downcast(copy).map_err(|_: Tensor| other())
 }
 
 /// The tensors of a device.

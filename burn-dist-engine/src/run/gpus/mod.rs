@@ -38,9 +38,9 @@ use burn_dist_gpu::nccl::api::{Element, Op};
 use burn_dist_gpu::nccl::{collectives, native_fold};
 
 #[cfg(all(burn_021, feature = "cuda"))]
-pub(super) use cuda::{connect, identity};
+pub(super) use cuda::{connect, crossed, identity};
 #[cfg(not(all(burn_021, feature = "cuda")))]
-pub(super) use none::{connect, identity};
+pub(super) use none::{connect, crossed, identity};
 
 /// The side of a rank that other GPUs talk to.
 pub(super) type Gpus<B> = endpoint::Gpus<<B as BackendIr>::Handle>;

@@ -23,7 +23,7 @@ pub(in crate::run) fn kernels<B: BackendIr>() -> Option<RegionKernels> {
     let compute: fn(&Formula) -> bool = |formula| region::supports(formula).is_ok();
     are_cubes.then_some(RegionKernels {
         name: "CubeCL's",
-        compute,
+        compute: Some(compute),
     })
 }
 

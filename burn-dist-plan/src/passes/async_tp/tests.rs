@@ -235,7 +235,7 @@ fn products_that_are_slow_to_start_stay_whole() {
     assert_eq!(of(1 << 40), Some("in chunks it would take longer"));
 }
 
-/// What an operation computes may depend on which rows it has: then they are not cut.
+/// Operations whose results depend on which rows they have are not cut.
 #[test]
 fn rows_that_are_held_together_are_not_cut() {
     type Edit = fn(&mut FactorRule);

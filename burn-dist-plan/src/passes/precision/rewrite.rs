@@ -314,6 +314,21 @@ impl<'a, O: Op> Rewrite<'a, O> {
         cast
     }
 
+    /// Notes a cast that was recorded of a parameter that rests in 16 bits: whoever computes in these reads it as it
+    /// rests, for casts there and back change nothing.
+    fn widened(&mut self, from: ValueIndex, to: ValueIndex, visit: u32) {
+        let (dtype, is_wider) = {
+            let (from, to) = (self.value(from), self.value(to));
+            (
+                from.dtype,
+                to.dtype == DType::F32 && from.dtype.is_float() && from.dtype.size() == 2,
+            )
+        };
+        if is_wider && self.of_param.contains_key(&to) {
+            self.casts.insert((to, dtype), (visit, from));
+        }
+    }
+
     /// Casts a parameter as soon as it is there: the 16-bit one rests like the other, and is gathered in its stead,
     /// ahead of its use.
     fn made(&mut self, value: ValueIndex, visit: u32) {
@@ -365,7 +380,8 @@ impl<'a, O: Op> Rewrite<'a, O> {
 
     fn operation(&mut self, index: usize, op: &O) {
         let (visit, unit) = (self.visits.of(index as u32), self.visits.unit(index as u32));
-        let mut inputs: Vec<ValueIndex> = op.inputs().map(|input| input.id).collect();
+        let op_inputs: Vec<ValueIndex> = op.inputs().map(|input| input.id).collect();
+        let mut inputs = op_inputs.clone();
         let mut outputs: Vec<NewTensor> = op.outputs().map(NewTensor::from).collect();
         let class = class(op, |id| self.values[id as usize].is_maximum);
         let is_float = |value: &Value| value.recorded == DType::F32;
@@ -448,6 +464,9 @@ impl<'a, O: Op> Rewrite<'a, O> {
             }
         });
         self.made.write(computed, Edit::Kept(index as u32), false);
+        if let (true, &[from], Some(to)) = (is_cast, op_inputs.as_slice(), op.outputs().next()) {
+            self.widened(from, to.id, visit);
+        }
         let policy = unit.and_then(|unit| self.of_unit.get(&unit));
         let reduces_first = policy.is_some_and(|policy| policy.reduce != Float::F32);
         for (low, value) in leaving {

@@ -208,27 +208,9 @@ pub(super) fn see<O: Op>(op: &O, kernels: RegionKernels) -> Seen {
     if tensors.any(|tensor| tensor.dtype.is_quantized() || tensor.shape.contains(&0)) {
         return Seen::Outside;
     }
-    // What shows a tensor, or adds up its elements, is as a formula of it would be.
-    let alone = |instructions: Vec<Typed>| {
-        let operands = op.inputs().take(1).map(|tensor| tensor.dtype).collect();
-        let results = vec![instructions.len() as u32];
-        (kernels.compute)(&Formula {
-            operands,
-            instructions,
-            results,
-        })
-    };
-    let is_computed = match &pointwise {
-        Pointwise::Formula { formula, .. } => (kernels.compute)(formula),
-        Pointwise::Reshape => alone(Vec::new()),
-        Pointwise::Sum { .. } => op.inputs().next().is_some_and(|tensor| {
-            alone(vec![Typed {
-                instruction: Instruction::Fold(Fold::Sum, 0),
-                dtype: tensor.dtype,
-            }])
-        }),
-    };
-    if !is_computed {
+    if let Some(compute) = kernels.compute
+        && !is_computed(op, &pointwise, compute)
+    {
         return Seen::Outside;
     }
     match pointwise {
@@ -267,6 +249,30 @@ pub(super) fn see<O: Op>(op: &O, kernels: RegionKernels) -> Seen {
                 false => Seen::Outside,
             }
         }
+    }
+}
+
+/// Returns whether kernels compute an operation. What shows a tensor, or adds up its elements, is as a formula of it
+/// would be.
+fn is_computed<O: Op>(op: &O, pointwise: &Pointwise, compute: fn(&Formula) -> bool) -> bool {
+    let alone = |instructions: Vec<Typed>| {
+        let operands = op.inputs().take(1).map(|tensor| tensor.dtype).collect();
+        let results = vec![instructions.len() as u32];
+        compute(&Formula {
+            operands,
+            instructions,
+            results,
+        })
+    };
+    match pointwise {
+        Pointwise::Formula { formula, .. } => compute(formula),
+        Pointwise::Reshape => alone(Vec::new()),
+        Pointwise::Sum { .. } => op.inputs().next().is_some_and(|tensor| {
+            alone(vec![Typed {
+                instruction: Instruction::Fold(Fold::Sum, 0),
+                dtype: tensor.dtype,
+            }])
+        }),
     }
 }
 

@@ -90,11 +90,11 @@ fn what_kernels_do_not_compute_stays_an_operation() {
     let is_root = |typed: &Typed| matches!(typed.instruction, Instruction::Unary(Unary::Sqrt, _));
     let without_roots = RegionKernels {
         name: "without roots",
-        compute: |formula| {
+        compute: Some(|formula| {
             let mut instructions = formula.instructions.iter();
             !instructions
                 .any(|typed| matches!(typed.instruction, Instruction::Unary(Unary::Sqrt, _)))
-        },
+        }),
     };
     for (kernels, regions, roots) in [(RegionKernels::ALL, 1, 0), (without_roots, 2, 1)] {
         let options = PlanOptions {
@@ -318,7 +318,7 @@ fn sums_along_one_dim_after_the_other_are_one() {
     assert_eq!(gradient(&[0, 1], true), (2, 1));
 }
 
-/// As many instructions as a region may have are in one, and one more is the first of the next; so it is of tensors.
+/// Instructions are in one region as long as it may have more, and so are tensors: one more begins the next.
 #[test]
 fn regions_have_an_end() {
     let regions = |kinds: &[Kind]| {
@@ -482,7 +482,7 @@ fn a_backward_keeps_little_of_its_forward() {
     assert_eq!(gate(true), [(2, 2), (4, 2)]);
 }
 
-/// What a backward makes again is made of what is there: of a value that is kept, if it is, whatever that is made of.
+/// A backward makes values again of what is there: of one that is kept, whatever that is made of.
 #[test]
 fn what_is_kept_is_not_made_again() {
     let mut b = Builder::new("");

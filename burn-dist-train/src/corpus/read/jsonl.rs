@@ -4,6 +4,7 @@ use serde::Deserializer as _;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 
 use super::Reader;
+use super::json::Json;
 use super::lines::Lines;
 use crate::corpus::document::Document;
 use crate::corpus::error::CorpusError;
@@ -83,29 +84,36 @@ fn document(line: &[u8], fields: &Fields) -> Result<Option<Document>, String> {
             fields.naming()
         ))
     };
-    let [_, prompt_name, response_name] = names(fields);
+    let [text_name, prompt_name, response_name, messages_name] = names(fields);
     let document = match values {
-        [Some(text), _, _] => Document::Text(text),
-        [None, Some(prompt), Some(response)] if !response.trim().is_empty() => {
+        [Some(text), ..] => Document::Text(text),
+        [None, _, _, Some(messages)] if prompt_name.is_none() || *fields == Fields::Dialogue => {
+            Document::Chat(messages)
+        }
+        [None, Some(prompt), Some(response), _] if !response.trim().is_empty() => {
             Document::Pair { prompt, response }
         }
-        [None, Some(_), Some(_)] => return Err(expects("the response is empty".to_string())),
-        [None, None, Some(_)] => return missing(prompt_name.unwrap_or_default()),
-        [None, Some(_), None] => return missing(response_name.unwrap_or_default()),
-        [None, None, None] => {
-            let [text, prompt, _] = names(fields);
-            return missing(text.or(prompt).unwrap_or_default());
+        [None, Some(_), Some(_), _] => return Err(expects("the response is empty".to_string())),
+        [None, None, None, Some(messages)] => Document::Chat(messages),
+        [None, None, Some(_), _] => return missing(prompt_name.unwrap_or_default()),
+        [None, Some(_), None, _] => return missing(response_name.unwrap_or_default()),
+        [None, None, None, None] => {
+            let first = text_name.or(prompt_name).or(messages_name);
+            return missing(first.unwrap_or_default());
         }
     };
     Ok((!document.is_empty()).then_some(document))
 }
 
-/// The fields of the text, the prompt and the response, as far as they are looked for.
-fn names(fields: &Fields) -> [Option<&str>; 3] {
+/// The fields of the text, the prompt, the response and the messages, as far as they are looked for.
+fn names(fields: &Fields) -> [Option<&str>; 4] {
+    let [text, prompt, response, messages] = ["text", "prompt", "response", "messages"].map(Some);
     match fields {
-        Fields::Usual => [Some("text"), Some("prompt"), Some("response")],
-        Fields::Text(text) => [Some(text), None, None],
-        Fields::Pair { prompt, response } => [None, Some(prompt), Some(response)],
+        Fields::Usual => [text, prompt, response, messages],
+        Fields::Dialogue => [None, prompt, response, messages],
+        Fields::Text(text) => [Some(text), None, None, None],
+        Fields::Pair { prompt, response } => [None, Some(prompt), Some(response), None],
+        Fields::Messages(messages) => [None, None, None, Some(messages)],
     }
 }
 
@@ -113,20 +121,29 @@ fn expected(fields: &Fields) -> String {
     let pair = |prompt: &str, response: &str| {
         format!("{{\"{prompt}\": \"...\", \"{response}\": \"...\"}}")
     };
+    let chat = |messages: &str| {
+        format!("{{\"{messages}\": [{{\"role\": \"...\", \"content\": \"...\"}}, ...]}}")
+    };
+    let usual = || format!("{} or {}", pair("prompt", "response"), chat("messages"));
     match fields {
-        Fields::Usual => format!("{{\"text\": \"...\"}} or {}", pair("prompt", "response")),
+        Fields::Usual => format!("{{\"text\": \"...\"}} or {}", usual()),
+        Fields::Dialogue => usual(),
         Fields::Text(text) => format!("{{\"{text}\": \"...\"}}"),
         Fields::Pair { prompt, response } => pair(prompt, response),
+        Fields::Messages(messages) => chat(messages),
     }
 }
+
+/// The place of messages among the names.
+const MESSAGES: usize = 3;
 
 /// Messages name so many fields, and show so much of each.
 const NAMES_MAX: usize = 16;
 const NAME_CHARS: usize = 40;
 
-/// Strings of an object: those that are looked for, and the names of the first others.
+/// Strings of an object, and the JSON of its messages: those that are looked for, and the names of the first others.
 struct Found {
-    values: [Option<String>; 3],
+    values: [Option<String>; 4],
     others: Vec<String>,
     num_others: usize,
 }
@@ -139,8 +156,8 @@ fn shown(name: &str) -> String {
     }
 }
 
-fn object(line: &str, names: [Option<&str>; 3]) -> Result<Found, String> {
-    struct Pick<'a>([Option<&'a str>; 3]);
+fn object(line: &str, names: [Option<&str>; 4]) -> Result<Found, String> {
+    struct Pick<'a>([Option<&'a str>; 4]);
 
     impl<'de> Visitor<'de> for Pick<'_> {
         type Value = Found;
@@ -151,13 +168,17 @@ fn object(line: &str, names: [Option<&str>; 3]) -> Result<Found, String> {
 
         fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Found, A::Error> {
             let mut found = Found {
-                values: [None, None, None],
+                values: [None, None, None, None],
                 others: Vec::new(),
                 num_others: 0,
             };
             while let Some(name) = map.next_key::<String>()? {
                 let wanted = self.0.iter().position(|wanted| *wanted == Some(&name));
                 match wanted {
+                    Some(MESSAGES) => {
+                        let Json(json) = map.next_value()?;
+                        found.values[MESSAGES] = Some(json);
+                    }
                     Some(at) => found.values[at] = Some(map.next_value()?),
                     None => {
                         map.next_value::<IgnoredAny>()?;

@@ -1,5 +1,6 @@
 //! Documents of a source, one after the other from any place.
 
+mod json;
 mod jsonl;
 mod lines;
 mod memory;

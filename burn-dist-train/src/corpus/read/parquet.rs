@@ -70,6 +70,8 @@ fn open_file(
     let texts: Vec<&str> = match &source.fields {
         Fields::Text(text) => vec![text],
         Fields::Pair { prompt, response } => vec![prompt, response],
+        Fields::Dialogue => vec!["prompt", "response"],
+        Fields::Messages(messages) => vec![messages],
         Fields::Usual if find("text").is_none() && find("prompt").is_some() => {
             vec!["prompt", "response"]
         }
@@ -117,6 +119,7 @@ fn open_file(
         file,
         chunks,
         columns: wanted,
+        is_chat: matches!(source.fields, Fields::Messages(_)),
         firsts,
         checked: BTreeSet::new(),
         len,
@@ -149,8 +152,10 @@ struct Parquet {
     name: String,
     file: SerializedFileReader<Chunks>,
     chunks: Chunks,
-    /// The text, or prompt and response.
+    /// The text, prompt and response, or messages.
     columns: Vec<Column>,
+    /// True if the one column has the JSON of messages.
+    is_chat: bool,
     /// The first row of each group, and how many rows there are.
     firsts: Vec<u64>,
     /// The groups whose pages are known to be no larger than they may be.
@@ -307,6 +312,7 @@ impl Parquet {
                 return Err(self.malformed(format!("`{}` is empty", self.columns[1].name)));
             }
             Err(mut texts) => match texts.pop().flatten() {
+                Some(messages) if self.is_chat => Document::Chat(messages),
                 Some(text) => Document::Text(text),
                 None => return Ok(None),
             },

@@ -47,6 +47,21 @@ pub enum FolderError {
         /// The values that would work.
         supported: &'static str,
     },
+    /// The configuration is that of a model that is none of those here.
+    #[error(
+        "{}: there is no model {:?} here; is {nearest} meant? There are {}",
+        path.display(), shown(found), known.join(", ")
+    )]
+    Architecture {
+        /// The configuration.
+        path: PathBuf,
+        /// Its `model_type`.
+        found: String,
+        /// The one that is most like it.
+        nearest: &'static str,
+        /// All that there are.
+        known: Vec<&'static str>,
+    },
     /// Two fields of the configuration contradict each other.
     #[error(
         "{}: {field} is {} and {field_too} is {}: keep the one that is meant",

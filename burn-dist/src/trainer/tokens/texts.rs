@@ -234,10 +234,7 @@ mod tests {
             return Err("it is no pair".into());
         };
         let ids = prompt.bytes().chain(response.bytes()).map(u32::from);
-        Ok(Encoded {
-            ids: ids.collect(),
-            learn_from: prompt.len(),
-        })
+        Ok(Encoded::new(ids.collect(), prompt.len()))
     }
 
     fn documents(count: usize) -> Vec<Document> {

@@ -10,7 +10,9 @@ pub(crate) const HEADERS: &[(&str, &str)] = &[
         include_str!("headers/software_atomic.h"),
     ),
     ("software_half.h", include_str!("headers/software_half.h")),
+    ("software_mma.h", include_str!("headers/software_mma.h")),
     ("cuda_runtime.h", "#pragma once\n"),
+    ("mma.h", "#pragma once\n#include \"software_mma.h\"\n"),
     (
         "cuda_fp16.h",
         "#pragma once\n#include \"software_half.h\"\n",

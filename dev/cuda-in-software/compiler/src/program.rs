@@ -33,13 +33,10 @@ const FLAGS: &[&str] = &[
     "--param=asan-stack=0",
     "--param=asan-globals=0",
     "-D__CUDACC_RTC__",
-    "-D__CUDA_ARCH__=610",
 ];
 
 /// Options that change nothing here.
 const NO_MATTER: &[&str] = &[
-    "--gpu-architecture=",
-    "-arch=",
     "--include-path=",
     "-I",
     "--std=",
@@ -73,9 +70,15 @@ impl Program {
     pub(crate) fn compile(&mut self, options: &[String]) -> Result<(), Failure> {
         let mut defined = Vec::new();
         for option in options {
-            let macros = ["-D", "--define-macro="];
-            if let Some(text) = macros.iter().find_map(|word| option.strip_prefix(word)) {
+            let after = |words: [&str; 2]| words.iter().find_map(|word| option.strip_prefix(word));
+            if let Some(text) = after(["-D", "--define-macro="]) {
                 defined.push(format!("-D{text}"));
+            } else if let Some(text) = after(["--gpu-architecture=", "-arch="]) {
+                let Some(arch) = architecture(text) else {
+                    self.log = format!("unknown architecture {text}");
+                    return Err(Failure::Option);
+                };
+                defined.push(format!("-D__CUDA_ARCH__={arch}0"));
             } else if !NO_MATTER.iter().any(|known| option.starts_with(known)) {
                 self.log = format!("unknown option {option}");
                 return Err(Failure::Option);
@@ -103,6 +106,12 @@ impl Program {
             }
         }
     }
+}
+
+/// Returns the number in `sm_70`, `compute_90a` and their like.
+fn architecture(text: &str) -> Option<u32> {
+    let number = text.strip_prefix("sm_").or(text.strip_prefix("compute_"))?;
+    number.trim_end_matches(['a', 'f']).parse().ok()
 }
 
 fn compiler() -> String {
@@ -164,7 +173,9 @@ fn object(text: &str, defined: &[String]) -> io::Result<Result<PathBuf, String>>
     if path.exists() {
         return Ok(Ok(path));
     }
-    let (source, made) = (path.with_extension("cpp"), unique(&folder, "object"));
+    // Of two that compile one text at a time, each has files of its own until it is done.
+    let made = unique(&folder, "object");
+    let source = made.with_extension("cpp");
     fs::write(&source, text)?;
     let done = Command::new(compiler())
         .args(FLAGS)
@@ -175,8 +186,21 @@ fn object(text: &str, defined: &[String]) -> io::Result<Result<PathBuf, String>>
         .args([&made, &source])
         .output()?;
     if !done.status.success() {
+        fs::remove_file(&source)?;
         return Ok(Err(String::from_utf8_lossy(&done.stderr).into_owned()));
     }
+    fs::rename(&source, path.with_extension("cpp"))?;
     fs::rename(&made, &path)?;
     Ok(Ok(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::architecture;
+
+    #[test]
+    fn architectures_are_numbers() {
+        let of = ["sm_70", "compute_90a", "sm_", "70"].map(architecture);
+        assert_eq!(of, [Some(70), Some(90), None, None]);
+    }
 }

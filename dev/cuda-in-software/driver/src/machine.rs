@@ -45,6 +45,8 @@ pub(crate) struct State {
     /// Since when operations run.
     running: Vec<Instant>,
     threads: usize,
+    /// Operations that each device has run.
+    ran: Vec<u64>,
     /// What happened before the last write to each word that streams agree by.
     words: HashMap<u64, Clock>,
 }
@@ -83,6 +85,7 @@ pub(crate) fn machine() -> &'static Machine {
                 due: Instant::now(),
                 running: Vec::new(),
                 threads: 0,
+                ran: vec![0; devices],
                 words: HashMap::new(),
             }),
             changed: Condvar::new(),
@@ -138,6 +141,10 @@ impl State {
         let Some(op) = stream.ops.front() else {
             return false;
         };
+        let hangs = setup().hangs;
+        if hangs.is_some_and(|(at, after)| at == stream.device && self.ran[at] >= after) {
+            return false;
+        }
         !stream.is_busy
             && (self.faults[stream.device].is_some()
                 || match &op.work {
@@ -310,6 +317,10 @@ impl Machine {
                 }
             }
             if begun.is_empty() && are_over(meetings) {
+                let failed = meetings.iter().find_map(|(meeting, _)| meeting.failed());
+                if let Some(fault) = failed {
+                    state.fails(device, &fault);
+                }
                 self.changed.notify_all();
                 return guard;
             }
@@ -337,6 +348,7 @@ impl Machine {
             return guard;
         }
         stream.is_busy = true;
+        state.ran[device] += 1;
         let since = Instant::now();
         state.running.push(since);
         self.staff(state);
@@ -425,8 +437,7 @@ impl Machine {
                 accesses.in_order(now, &name)
             }),
             Work::Meet(_) => begun.iter().try_for_each(|meeting| {
-                meeting.run(&accesses)?;
-                accesses.in_order(now, &name)?;
+                meeting.run(&accesses, || accesses.in_order(now, &name))?;
                 meeting.done.comes(Arc::clone(&now.clock));
                 Ok(())
             }),

@@ -15,13 +15,19 @@ type Check = extern "C" fn(*const c_void, u64, u64, u32) -> u32;
 /// What the members do, given what they have brought; it returns 0 if all went well.
 pub(crate) type Body = unsafe extern "C" fn(*const c_void, Check, *const c_void) -> u32;
 
+/// What says whether others, of whom this driver knows nothing, have come as well: 0 if not.
+pub(crate) type Ready = unsafe extern "C" fn(*const c_void) -> u32;
+
 /// A meeting.
 pub(crate) struct Meeting {
     pub(crate) body: Body,
+    ready: Option<Ready>,
     /// What the members have brought: an address that the library keeps.
     pub(crate) brought: usize,
     members: Mutex<Members>,
     pub(crate) done: Marker,
+    /// What went wrong, which is every member's fault: nobody goes on as if it had not.
+    failed: Mutex<Option<Fault>>,
 }
 
 struct Members {
@@ -32,9 +38,10 @@ struct Members {
 }
 
 impl Meeting {
-    pub(crate) fn new(members: usize, body: Body, brought: usize) -> Self {
+    pub(crate) fn new(members: usize, body: Body, ready: Option<Ready>, brought: usize) -> Self {
         Meeting {
             body,
+            ready,
             brought,
             members: Mutex::new(Members {
                 arrived: vec![None; members],
@@ -42,7 +49,13 @@ impl Meeting {
                 is_taken: false,
             }),
             done: Marker::default(),
+            failed: Mutex::default(),
         }
+    }
+
+    /// Returns what went wrong.
+    pub(crate) fn failed(&self) -> Option<Fault> {
+        self.failed.lock().expect("no panic in a meeting").clone()
     }
 
     fn members<T>(&self, then: impl FnOnce(&mut Members) -> T) -> T {
@@ -63,16 +76,23 @@ impl Meeting {
 
     /// Whether a member's stream may go on.
     pub(crate) fn is_over(&self, member: usize) -> bool {
-        self.done.come().is_some() || self.members(|members| members.gone[member])
+        let is_done = self.done.come().is_some() || self.failed().is_some();
+        is_done || self.members(|members| members.gone[member])
     }
 
     /// Whether all are there, and nobody has begun.
     pub(crate) fn can_begin(&self) -> bool {
-        self.members(|members| !members.is_taken && members.arrived.iter().all(Option::is_some))
+        let all = |members: &mut Members| members.arrived.iter().all(Option::is_some);
+        // SAFETY: the library has promised that the function takes what was brought.
+        let others = |ready: Ready| unsafe { ready(self.brought as *const c_void) } != 0;
+        self.members(|members| !members.is_taken && all(members)) && self.ready.is_none_or(others)
     }
 
     /// Begins, unless somebody has, and returns what happened before.
     pub(crate) fn begin(&self) -> Option<Clock> {
+        if !self.can_begin() {
+            return None;
+        }
         self.members(|members| {
             if members.is_taken {
                 return None;
@@ -86,8 +106,20 @@ impl Meeting {
         })
     }
 
-    /// Does what the members do.
-    pub(crate) fn run(&self, accesses: &Accesses) -> Result<(), Fault> {
+    /// Does what the members do, and then checks something more.
+    pub(crate) fn run(
+        &self,
+        accesses: &Accesses,
+        then: impl FnOnce() -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let done = self.body(accesses).and_then(|()| then());
+        if let Err(fault) = &done {
+            *self.failed.lock().expect("no panic in a meeting") = Some(fault.clone());
+        }
+        done
+    }
+
+    fn body(&self, accesses: &Accesses) -> Result<(), Fault> {
         let checked = Checked {
             accesses,
             fault: Mutex::new(None),

@@ -1,5 +1,6 @@
 //! Modules: shared objects that the compiler beside this driver has made, and the kernels in them.
 
+use crate::fault::Fault;
 use crate::run::{self, Driver, Thread};
 use crate::status::{INVALID_IMAGE, NOT_FOUND, Status};
 use libloading::Library;
@@ -51,7 +52,7 @@ impl Module {
     }
 
     /// Returns the kernel of a name.
-    pub(crate) fn kernel(self: &Arc<Self>, name: &str) -> Result<Kernel, Status> {
+    pub(crate) fn kernel(self: &Arc<Self>, name: &str) -> Result<Kernel, Fault> {
         // SAFETY: what the compiler writes for each kernel, see `kernels.rs` there.
         unsafe {
             let run = self.symbol("software_run_", name)?;
@@ -73,10 +74,11 @@ impl Module {
 
     /// # Safety
     /// The symbol is of type `T`.
-    unsafe fn symbol<T: Copy>(&self, prefix: &str, name: &str) -> Result<T, Status> {
+    unsafe fn symbol<T: Copy>(&self, prefix: &str, name: &str) -> Result<T, Fault> {
         let symbol = format!("{prefix}{name}");
         // SAFETY: the caller's promise.
         let found = unsafe { self.library.get::<T>(symbol.as_bytes()) };
-        found.map(|found| *found).map_err(|_| NOT_FOUND)
+        let missing = |error| Fault::new(NOT_FOUND, format!("no kernel {name}: {error}"));
+        found.map(|found| *found).map_err(missing)
     }
 }

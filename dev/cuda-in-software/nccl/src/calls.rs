@@ -1,12 +1,13 @@
 //! What programs call: NVIDIA's names and signatures.
 
-use crate::communicator::{Communicator, Id, identity};
-use crate::driver;
+use crate::communicator::Communicator;
+use crate::hub::{Id, identity};
 use crate::issue::{end, issue, start};
 use crate::moves::{Fold, Kind, Op, What};
 use crate::status::{
-    IN_PROGRESS, INTERNAL, INVALID_ARGUMENT, INVALID_USAGE, SUCCESS, Status, UNHANDLED_CUDA,
+    IN_PROGRESS, INTERNAL, INVALID_ARGUMENT, INVALID_USAGE, SUCCESS, SYSTEM, Status, UNHANDLED_CUDA,
 };
+use software_meeting as driver;
 use std::ffi::{c_char, c_int, c_uint};
 
 /// `ncclUniqueId`.
@@ -54,6 +55,7 @@ extern "C" fn ncclGetErrorString(status: Status) -> *const c_char {
         SUCCESS => c"no error",
         IN_PROGRESS => c"NCCL operation in progress",
         INVALID_ARGUMENT => c"invalid argument",
+        SYSTEM => c"unhandled system error",
         INTERNAL => c"internal error",
         INVALID_USAGE => c"invalid usage: for example two ranks on one device",
         _ => c"an error of NCCL in software",
@@ -70,8 +72,11 @@ extern "C" fn ncclGetLastError(_communicator: Comm) -> *const c_char {
 /// As NVIDIA's: the pointer is to an identity.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ncclGetUniqueId(id: *mut UniqueId) -> Status {
-    // SAFETY: the caller's promise.
-    unsafe { put(id, UniqueId(identity())) }
+    match identity() {
+        // SAFETY: the caller's promise.
+        Ok(made) => unsafe { put(id, UniqueId(made)) },
+        Err(_) => SYSTEM,
+    }
 }
 
 /// # Safety
@@ -89,10 +94,10 @@ unsafe extern "C" fn ncclCommInitRankConfig(
     }
     // SAFETY: the caller's promise.
     let waits = unsafe { config.as_ref() }.is_none_or(|config| config.blocking != 0);
-    let Some(device) = driver::device() else {
+    let Some(gpu) = driver::gpu() else {
         return UNHANDLED_CUDA;
     };
-    let made = Communicator::join(id.0, members as usize, rank as usize, device);
+    let made = Communicator::join(id.0, members as usize, rank as usize, gpu);
     let made = Box::new(made);
     if waits {
         made.wait();
@@ -102,9 +107,11 @@ unsafe extern "C" fn ncclCommInitRankConfig(
     }
     let is_ready = made.is_ready();
     // SAFETY: the caller's promise.
-    match unsafe { put(to, Box::into_raw(made)) } {
-        SUCCESS if !is_ready => IN_PROGRESS,
-        status => status,
+    match (is_ready, unsafe { put(to, Box::into_raw(made)) }) {
+        (Some(true), SUCCESS) => SUCCESS,
+        (Some(false), SUCCESS) => IN_PROGRESS,
+        (None, SUCCESS) => SYSTEM,
+        (_, status) => status,
     }
 }
 
@@ -128,9 +135,15 @@ unsafe extern "C" fn ncclCommGetAsyncError(communicator: Comm, to: *mut Status) 
     // SAFETY: the caller's promise.
     unsafe {
         match communicator.as_ref() {
-            Some(of) if of.is_ready() && of.has_twins() => put(to, INVALID_USAGE),
-            Some(of) if of.is_ready() => put(to, SUCCESS),
-            Some(_) => put(to, IN_PROGRESS),
+            Some(of) => put(
+                to,
+                match of.is_ready() {
+                    None => SYSTEM,
+                    Some(false) => IN_PROGRESS,
+                    Some(true) if of.has_twins() => INVALID_USAGE,
+                    Some(true) => SUCCESS,
+                },
+            ),
             None => INVALID_ARGUMENT,
         }
     }

@@ -1,12 +1,11 @@
 //! Calls of a group, and how they are put on streams.
 
 use crate::communicator::Communicator;
-use crate::driver::{self, Part};
-use crate::moves::{self, Op, Round, What};
-use crate::status::{INVALID_ARGUMENT, INVALID_USAGE, SUCCESS, Status};
+use crate::moves::{Op, What};
+use crate::status::{INVALID_ARGUMENT, INVALID_USAGE, SUCCESS, Status, UNHANDLED_CUDA};
+use software_meeting::{self as driver, Part};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// A call that waits for the end of its group.
 struct Issued {
@@ -59,10 +58,10 @@ pub(crate) unsafe fn issue(
     let Some(of) = (unsafe { communicator.as_ref() }) else {
         return INVALID_ARGUMENT;
     };
-    if !of.is_ready() {
+    if of.is_ready() != Some(true) {
         return INVALID_USAGE;
     }
-    if peer >= of.shared.members || op.kind.bytes().is_none() {
+    if peer >= of.num || op.kind.bytes().is_none() {
         return INVALID_ARGUMENT;
     }
     start();
@@ -92,10 +91,8 @@ fn put_all(issued: Vec<Issued>) -> Status {
                 pairs.entry(pair).or_default().push(call.op);
             }
             _ => {
-                let (key, round) = of.next(None);
-                round.bring(of.rank, vec![call.op]);
-                let part = part(key, of.rank, of.shared.members, round);
-                let status = driver::meet(call.stream, call.name, &[part]);
+                let parts = vec![of.parts(None, vec![call.op])];
+                let status = meet(call.stream, call.name, parts);
                 if status != SUCCESS {
                     return status;
                 }
@@ -105,17 +102,10 @@ fn put_all(issued: Vec<Issued>) -> Status {
     for ((communicator, stream), pairs) in between {
         // SAFETY: as above.
         let of = unsafe { &*communicator };
-        let parts = pairs.into_iter().map(|((low, high), ops)| {
-            let (key, round) = of.next(Some((low, high)));
-            let (member, members) = match low == high {
-                true => (0, 1),
-                false => (usize::from(of.rank == high), 2),
-            };
-            round.bring(member, ops);
-            part(key, member, members, round)
-        });
-        let parts: Vec<Part> = parts.collect();
-        let status = driver::meet(stream, "ncclSend and ncclRecv", &parts);
+        let parts = pairs
+            .into_iter()
+            .map(|(pair, ops)| of.parts(Some(pair), ops));
+        let status = meet(stream, "ncclSend and ncclRecv", parts.collect());
         if status != SUCCESS {
             return status;
         }
@@ -123,13 +113,14 @@ fn put_all(issued: Vec<Issued>) -> Status {
     SUCCESS
 }
 
-/// A part in a round, which is never released: the driver may come to it at any time.
-fn part(key: u64, member: usize, members: usize, round: Arc<Round>) -> Part {
-    Part {
-        key,
-        member: member as u32,
-        members: members as u32,
-        body: moves::run,
-        brought: Arc::into_raw(round) as usize,
+/// Puts meetings on a stream: the first part of each together, then the second.
+fn meet(stream: usize, name: &str, mut all: Vec<Vec<Part>>) -> Status {
+    while all.iter().any(|parts| !parts.is_empty()) {
+        let next = all.iter_mut().filter(|parts| !parts.is_empty());
+        let next: Vec<Part> = next.map(|parts| parts.remove(0)).collect();
+        if !driver::meet(stream, name, &next) {
+            return UNHANDLED_CUDA;
+        }
     }
+    SUCCESS
 }

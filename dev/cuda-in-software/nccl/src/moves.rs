@@ -1,8 +1,9 @@
 //! What members bring to a meeting, and how its bytes move.
 
-use crate::driver::Check;
 use half::{bf16, f16};
+use software_meeting::{Check, How, Memory};
 use std::ffi::c_void;
+use std::ops::Range;
 use std::sync::Mutex;
 
 /// `ncclDataType_t`.
@@ -47,7 +48,14 @@ pub(crate) struct Op {
     pub(crate) kind: Kind,
 }
 
-/// A meeting: what each member brings.
+/// What a member brings to a meeting: its calls, and the bytes that each sends.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Letter {
+    pub(crate) ops: Vec<Op>,
+    pub(crate) bytes: Vec<Vec<u8>>,
+}
+
+/// A meeting within a process: the calls of each member.
 pub(crate) struct Round(Mutex<Brought>);
 
 struct Brought {
@@ -80,7 +88,7 @@ impl Round {
     }
 }
 
-/// What the driver calls when all streams have come.
+/// What the driver calls when all streams of a process's meeting have come.
 ///
 /// # Safety
 /// The first pointer is to a round, and the last is the check's.
@@ -91,131 +99,105 @@ pub(crate) unsafe extern "C" fn run(
 ) -> u32 {
     // SAFETY: the caller's promise.
     let round = unsafe { &*round.cast::<Round>() };
-    let ops = round.0.lock().expect("no panic in a round").ops.clone();
+    let all = round.0.lock().expect("no panic in a round").ops.clone();
     let memory = Memory { check, context };
-    let done = match ops[0].first().map(|op| op.what) {
-        Some(What::Send | What::Receive) => pair(&ops, &memory),
-        Some(_) => collective(&ops, &memory),
-        None => Err(UNLIKE),
-    };
+    let read = all.into_iter().enumerate();
+    let num = read.len();
+    let letters = read.map(|(member, ops)| letter(&memory, ops, member, num));
+    let letters = letters.collect::<Result<Vec<Letter>, u32>>();
+    let done = letters.and_then(|letters| deliver(&letters, 0..num, &memory));
     done.err().unwrap_or(0)
 }
 
-/// Memory of devices, which the driver looks at.
-struct Memory {
-    check: Check,
-    context: *const c_void,
+/// Reads what a member sends by its calls.
+pub(crate) fn letter(memory: &Memory, ops: Vec<Op>, me: usize, num: usize) -> Result<Letter, u32> {
+    let get = |at, bytes, how| memory.get(at, bytes, how).map_err(|_| NOT_THERE);
+    let mut bytes = Vec::new();
+    for op in &ops {
+        let part = op.bytes()?;
+        bytes.push(match op.what {
+            What::AllGather | What::Send => get(op.send, part, How::Move)?,
+            What::Broadcast(root) if root == me => get(op.send, part, How::Move)?,
+            What::AllReduce(_) | What::Reduce(..) => get(op.send, part, How::Read)?,
+            What::ReduceScatter(_) => get(op.send, part * num, How::Read)?,
+            What::Broadcast(_) | What::Receive => Vec::new(),
+        });
+    }
+    Ok(Letter { ops, bytes })
 }
 
-impl Memory {
-    /// Reads bytes that are added up.
-    fn read(&self, at: u64, bytes: usize) -> Result<Vec<u8>, u32> {
-        self.get(at, bytes, 0)
+impl Op {
+    fn bytes(&self) -> Result<usize, u32> {
+        Ok(self.count * self.kind.bytes().ok_or(UNLIKE)?)
     }
+}
 
-    /// Reads bytes that are moved on, which nothing need have written.
-    fn take(&self, at: u64, bytes: usize) -> Result<Vec<u8>, u32> {
-        self.get(at, bytes, 2)
-    }
-
-    fn get(&self, at: u64, bytes: usize, how: u32) -> Result<Vec<u8>, u32> {
-        match (self.check)(self.context, at, bytes as u64, how) {
-            // SAFETY: the driver has said that the bytes are there.
-            0 => Ok(unsafe { std::slice::from_raw_parts(at as *const u8, bytes) }.to_vec()),
-            _ => Err(NOT_THERE),
-        }
-    }
-
-    fn write(&self, at: u64, bytes: &[u8]) -> Result<(), u32> {
-        match (self.check)(self.context, at, bytes.len() as u64, 1) {
-            0 => {
-                // SAFETY: the driver has said that the bytes are there.
-                unsafe { (at as *mut u8).copy_from(bytes.as_ptr(), bytes.len()) };
-                Ok(())
-            }
-            _ => Err(NOT_THERE),
-        }
+/// Writes what some members receive, given the letters of all.
+pub(crate) fn deliver(letters: &[Letter], to: Range<usize>, memory: &Memory) -> Result<(), u32> {
+    match letters[0].ops.first().map(|op| op.what) {
+        Some(What::Send | What::Receive) => pair(letters, to, memory),
+        Some(_) => collective(letters, to, memory),
+        None => Err(UNLIKE),
     }
 }
 
 /// Sends of one member are received by the other, in order.
-fn pair(ops: &[Vec<Op>], memory: &Memory) -> Result<(), u32> {
-    let of = |member: usize, what: What| ops[member].iter().filter(move |op| op.what == what);
-    let ways = if ops.len() == 1 {
-        vec![(0, 0)]
-    } else {
-        vec![(0, 1), (1, 0)]
-    };
-    for (from, to) in ways {
-        if of(from, What::Send).count() != of(to, What::Receive).count() {
+fn pair(letters: &[Letter], to: Range<usize>, memory: &Memory) -> Result<(), u32> {
+    for receiver in to {
+        let sender = &letters[letters.len() - 1 - receiver];
+        let sent = sender.ops.iter().zip(&sender.bytes);
+        let sent: Vec<_> = sent.filter(|(op, _)| op.what == What::Send).collect();
+        let received = letters[receiver].ops.iter();
+        let received: Vec<_> = received.filter(|op| op.what == What::Receive).collect();
+        if sent.len() != received.len() {
             return Err(UNLIKE);
         }
-        for (send, receive) in of(from, What::Send).zip(of(to, What::Receive)) {
+        for ((send, bytes), receive) in sent.into_iter().zip(received) {
             if (send.count, send.kind) != (receive.count, receive.kind) {
                 return Err(UNLIKE);
             }
-            let bytes = send.count * send.kind.bytes().ok_or(UNLIKE)?;
-            memory.write(receive.recv, &memory.take(send.send, bytes)?)?;
+            memory.write(receive.recv, bytes).map_err(|_| NOT_THERE)?;
         }
     }
     Ok(())
 }
 
-fn collective(ops: &[Vec<Op>], memory: &Memory) -> Result<(), u32> {
+fn collective(letters: &[Letter], to: Range<usize>, memory: &Memory) -> Result<(), u32> {
     let mut members = Vec::new();
-    for brought in ops {
-        match brought[..] {
-            [op] => members.push(op),
+    for letter in letters {
+        match (&letter.ops[..], &letter.bytes[..]) {
+            ([op], [bytes]) => members.push((op, bytes)),
             _ => return Err(UNLIKE),
         }
     }
-    let first = members[0];
+    let first = members[0].0;
     let is_like = |op: &Op| (op.what, op.count, op.kind) == (first.what, first.count, first.kind);
-    if !members.iter().all(is_like) {
+    if !members.iter().all(|(op, _)| is_like(op)) {
         return Err(UNLIKE);
     }
-    let num = members.len();
-    let part = first.count * first.kind.bytes().ok_or(UNLIKE)?;
-    let folded = |bytes: usize, fold: Fold| {
-        let sent = members.iter().map(|op| memory.read(op.send, bytes));
-        fold_all(&sent.collect::<Result<Vec<_>, u32>>()?, first.kind, fold)
+    let sent = || members.iter().map(|(_, bytes)| *bytes);
+    let folded = |fold: Fold| fold_all(&sent().collect::<Vec<_>>(), first.kind, fold);
+    let all = match first.what {
+        What::AllGather => sent().flatten().copied().collect(),
+        What::Broadcast(root) => members.get(root).ok_or(UNLIKE)?.1.clone(),
+        What::AllReduce(fold) | What::Reduce(fold, _) | What::ReduceScatter(fold) => folded(fold)?,
+        What::Send | What::Receive => return Err(UNLIKE),
     };
-    match first.what {
-        What::AllGather => {
-            let sent = members.iter().map(|op| memory.take(op.send, part));
-            let all = sent.collect::<Result<Vec<_>, u32>>()?.concat();
-            members
-                .iter()
-                .try_for_each(|op| memory.write(op.recv, &all))
-        }
-        What::Broadcast(root) => {
-            let bytes = memory.take(members.get(root).ok_or(UNLIKE)?.send, part)?;
-            members
-                .iter()
-                .try_for_each(|op| memory.write(op.recv, &bytes))
-        }
-        What::AllReduce(fold) => {
-            let all = folded(part, fold)?;
-            members
-                .iter()
-                .try_for_each(|op| memory.write(op.recv, &all))
-        }
-        What::Reduce(fold, root) => {
-            let all = folded(part, fold)?;
-            memory.write(members.get(root).ok_or(UNLIKE)?.recv, &all)
-        }
-        What::ReduceScatter(fold) => {
-            let all = folded(part * num, fold)?;
-            let parts = members.iter().enumerate();
-            let mut parts = parts.map(|(rank, op)| (op, &all[rank * part..(rank + 1) * part]));
-            parts.try_for_each(|(op, bytes)| memory.write(op.recv, bytes))
-        }
-        What::Send | What::Receive => Err(UNLIKE),
+    let part = first.bytes()?;
+    for member in to {
+        let bytes = match first.what {
+            What::Reduce(_, root) if root != member => continue,
+            What::ReduceScatter(_) => &all[member * part..(member + 1) * part],
+            _ => &all[..],
+        };
+        let to = members[member].0.recv;
+        memory.write(to, bytes).map_err(|_| NOT_THERE)?;
     }
+    Ok(())
 }
 
 /// Folds what all have sent, in the order of ranks: one of the orders that NCCL may take.
-fn fold_all(all: &[Vec<u8>], kind: Kind, fold: Fold) -> Result<Vec<u8>, u32> {
+fn fold_all(all: &[&Vec<u8>], kind: Kind, fold: Fold) -> Result<Vec<u8>, u32> {
     macro_rules! wrapping {
         ($number:ty) => {
             numbers::<$number, i128>(all, fold, |x| x.into(), |x| x as $number)
@@ -263,7 +245,7 @@ number!(f64, |x, y| x + y, |x, y| x * y);
 number!(i128, i128::wrapping_add, i128::wrapping_mul);
 
 fn numbers<T: Copy, N: Number>(
-    all: &[Vec<u8>],
+    all: &[&Vec<u8>],
     fold: Fold,
     up: impl Fn(T) -> N,
     down: impl Fn(N) -> T,

@@ -111,7 +111,7 @@ fn rows_are_read_from_any_place_with_any_codec() {
 
 #[test]
 fn prompts_and_responses_are_pairs() {
-    let source = source(file(&[10, 60], Compression::SNAPPY)).fields(Fields::pair());
+    let source = source(file(&[10, 60], Compression::SNAPPY)).fields(Fields::Dialogue);
     let mut documents = source.documents(100).unwrap();
     let (place, document) = documents.nth(12).unwrap().unwrap();
     let pair = Document::Pair {
@@ -129,12 +129,7 @@ fn prompts_and_responses_are_pairs() {
 fn what_cannot_be_read_is_named() {
     let good = file(&[10], Compression::SNAPPY);
     let error = |source: Source| {
-        let encode = |_: &Document| {
-            Ok(Encoded {
-                ids: vec![0; 9],
-                learn_from: 0,
-            })
-        };
+        let encode = |_: &Document| Ok(Encoded::new(vec![0; 9], 0));
         let once = Once::open(
             vec![source],
             Policy {

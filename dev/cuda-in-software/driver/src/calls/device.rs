@@ -90,7 +90,7 @@ unsafe extern "C" fn cuDeviceGetName(name: *mut c_char, length: c_int, of: c_int
 unsafe extern "C" fn cuDeviceGetUuid_v2(uuid: *mut [u8; 16], of: c_int) -> Status {
     call("cuDeviceGetUuid_v2", || {
         let mut bytes = *b"software GPU\0\0\0\0";
-        bytes[12..].copy_from_slice(&(device(of)? as u32).to_ne_bytes());
+        bytes[12..].copy_from_slice(&(setup().visible[device(of)?] as u32).to_ne_bytes());
         // SAFETY: the caller's promise.
         unsafe { put(uuid, bytes) }
     })
@@ -119,8 +119,7 @@ unsafe extern "C" fn cuDeviceGetAttribute(value: *mut c_int, which: c_uint, of: 
     })
 }
 
-/// `CUdevice_attribute`: those of a device of compute capability 6.1. CubeCL takes tensor cores from 7.0 on, by the
-/// version alone.
+/// `CUdevice_attribute`: those of the smallest device, whatever the compute capability.
 fn attribute(which: c_uint) -> Option<c_int> {
     Some(match which {
         1 => THREADS_MAX,
@@ -143,8 +142,8 @@ fn attribute(which: c_uint) -> Option<c_int> {
         37 => 256,
         38 => 1 << 20,
         39 => 2048,
-        75 => 6,
-        76 => 1,
+        75 => setup().capability.0 as c_int,
+        76 => setup().capability.1 as c_int,
         78 => 1,
         81 => 96 << 10,
         // Managed and pageable memory.

@@ -3,7 +3,7 @@
 use super::{Handle, call, enqueue};
 use crate::fault::Fault;
 use crate::machine::machine;
-use crate::meeting::{Body, Meeting};
+use crate::meeting::{Body, Meeting, Ready};
 use crate::queue::Work;
 use crate::status::{INVALID_VALUE, Status};
 use std::collections::HashMap;
@@ -20,6 +20,7 @@ struct Part {
     member: u32,
     members: u32,
     body: Option<Body>,
+    ready: Option<Ready>,
     brought: usize,
 }
 
@@ -49,7 +50,8 @@ unsafe extern "C" fn softwareMeet(
         let mut taken = Vec::new();
         for part in parts {
             let body = part.body.ok_or_else(|| Fault::from(INVALID_VALUE))?;
-            let new = || Arc::new(Meeting::new(part.members as usize, body, part.brought));
+            let new = || Meeting::new(part.members as usize, body, part.ready, part.brought);
+            let new = || Arc::new(new());
             let meeting = all.entry(part.key).or_insert_with(new);
             taken.push((Arc::clone(meeting), part.member as usize));
         }

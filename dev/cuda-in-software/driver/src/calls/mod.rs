@@ -22,7 +22,7 @@ use crate::status::{
 };
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// A handle: a number that programs hold as a pointer.
 type Handle = usize;
@@ -39,9 +39,10 @@ fn call(name: &str, body: impl FnOnce() -> Result<(), Fault>) -> Status {
     if !INITIALIZED.load(Ordering::Acquire) {
         return NOT_INITIALIZED;
     }
-    let done = match machine::is_in_callback() {
-        true => Err(Fault::new(NOT_PERMITTED, "a callback calls the driver")),
-        false => body(),
+    let done = match (machine::is_in_callback(), fails(name)) {
+        (true, _) => Err(Fault::new(NOT_PERMITTED, "a callback calls the driver")),
+        (false, Some(fault)) => Err(fault),
+        (false, None) => body(),
     };
     match done {
         Ok(()) => SUCCESS,
@@ -55,6 +56,14 @@ fn call(name: &str, body: impl FnOnce() -> Result<(), Fault>) -> Status {
             status
         }
     }
+}
+
+/// Whether this call is the one that is to fail.
+fn fails(name: &str) -> Option<Fault> {
+    static CALLS: AtomicU64 = AtomicU64::new(0);
+    let to_fail = setup().fails.as_ref()?;
+    let is_it = to_fail.call == name && CALLS.fetch_add(1, Ordering::Relaxed) + 1 == to_fail.number;
+    is_it.then(|| Fault::new(Status(to_fail.status), "it is to fail"))
 }
 
 /// Returns the device whose context is current, unless it has failed.

@@ -1,0 +1,292 @@
+//! Products of f32 matrices that are in memory: bit for bit Flex's, in memory that freed results have left.
+
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+
+use burn_backend::Shape;
+use burn_dist_kernels::product::{Matrices, Sizes, product, sum_of_products};
+use burn_flex::{FlexTensor, Layout};
+use burn_ir::BackendIr;
+use burn_std::{Bytes, DType};
+
+use super::bridge::{from_flex, is_in_memory, to_flex};
+use crate::burn::{Pooled, REORDERS_TURNED, with_bias};
+use crate::comm::Pool;
+use crate::ops::Recorded;
+use crate::ops::execute::Env;
+use crate::ops::product::Factor;
+
+/// Runs an operation that is products of f32 matrices in memory; returns `false` if it is not.
+pub(super) fn run<B: BackendIr>(op: &Recorded, env: &mut impl Env<B>, pool: &Arc<Pool>) -> bool {
+    if !is_in_memory::<B>() {
+        return false;
+    }
+    let Some(of) = op.product() else {
+        return false;
+    };
+    let ([rows, inner], [_, columns]) = (of.left.sizes(), of.right.sizes());
+    let sizes = Sizes {
+        batch: &of.batch,
+        rows,
+        inner,
+        columns,
+    };
+    if REORDERS_TURNED && of.right.is_turned && of.right.is_reshaped && !sizes.is_divisible() {
+        return false;
+    }
+    let [left, right] = [&of.left, &of.right].map(|factor| {
+        let tensor = taken::<B>(factor, env);
+        match factor.is_reshaped && !sizes.is_divisible() {
+            true => tensor.to_contiguous(),
+            false => tensor,
+        }
+    });
+    let bytes = of.out.shape.num_elements() * size_of::<f32>();
+    let mut memory = pool.take(bytes);
+    {
+        let dims = of.batch.len();
+        let [in_left, in_right] = [(&of.left, &left), (&of.right, &right)]
+            .map(|(factor, tensor)| factor.batch_strides(tensor.layout().strides(), dims));
+        let (left, right) = (
+            matrices(&of.left, &left, &in_left),
+            matrices(&of.right, &right, &in_right),
+        );
+        let out = floats(&mut memory.as_uninit_mut()[..bytes]);
+        match of.is_sum {
+            true => sum_of_products(sizes, left, right, out),
+            false => product(sizes, left, right, out),
+        }
+    }
+    drop((left, right));
+    // SAFETY: the product has written all bytes.
+    let data = unsafe { Bytes::from_controller(Box::new(Pooled(memory)), bytes) };
+    let layout = Layout::contiguous(Shape::from(of.out.shape.as_slice().to_vec()));
+    let made = FlexTensor::from_arc(Arc::new(data), layout, DType::F32);
+    let handle = from_flex::<B>(made, DType::F32).expect("operands came from this backend");
+    let handle = match of.bias {
+        Some(bias) => {
+            let tensor = |handle, shape: &Shape| {
+                let shape = shape.clone();
+                B::float_tensor(burn_ir::TensorHandle { handle, shape })
+            };
+            let bias = tensor(env.take(bias), &bias.shape);
+            B::float_tensor_handle(with_bias::<B>(tensor(handle, &of.out.shape), bias))
+        }
+        None => handle,
+    };
+    env.put(of.out, handle);
+    true
+}
+
+/// Takes the tensor of a factor.
+fn taken<B: BackendIr>(factor: &Factor<'_>, env: &mut impl Env<B>) -> FlexTensor {
+    let shape = factor.tensor.shape.as_slice();
+    let tensor = to_flex::<B>(env.take(factor.tensor), shape, DType::F32);
+    tensor.unwrap_or_else(|_| panic!("tensors of this backend are in memory"))
+}
+
+/// Returns where matrices lie; `batch` has their strides along the batch.
+fn matrices<'a>(factor: &Factor<'_>, tensor: &'a FlexTensor, batch: &'a [isize]) -> Matrices<'a> {
+    let layout = tensor.layout();
+    let [rows, columns] = factor.own_strides(layout.strides());
+    Matrices {
+        values: tensor.storage(),
+        offset: layout.start_offset(),
+        batch,
+        rows,
+        columns,
+    }
+}
+
+/// Views bytes that are only written as places of numbers.
+fn floats(bytes: &mut [MaybeUninit<u8>]) -> &mut [MaybeUninit<f32>] {
+    // SAFETY: any bytes, written or not, are a `MaybeUninit<f32>`.
+    let (before, floats, after) = unsafe { bytes.align_to_mut::<MaybeUninit<f32>>() };
+    assert!(
+        before.is_empty() && after.is_empty(),
+        "memory of pools is aligned for numbers"
+    );
+    floats
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use burn_backend::ops::FloatTensorOps;
+    use burn_backend::tensor::FloatTensor;
+    use burn_backend::{BackendTypes, Scalar, TensorData};
+    use burn_flex::Flex;
+    use burn_ir::{
+        FloatOperationIr, LinearOpIr, LinearWeightBackwardOpIr, LinearXBackwardOpIr, MatmulOpIr,
+        ModuleOperationIr, OperationIr, ScalarIr, TensorHandle, TensorId, TensorIr, TensorStatus,
+    };
+    use burn_std::future::block_on;
+
+    use super::*;
+    use crate::ops::execute::{execute_recorded, from_data, into_data};
+    use crate::ops::samples::FLOAT;
+
+    type Handle = <Flex as BackendIr>::Handle;
+
+    #[derive(Clone, Default)]
+    struct Map {
+        handles: HashMap<TensorId, Handle>,
+        device: <Flex as BackendTypes>::Device,
+    }
+
+    impl Env<Flex> for Map {
+        fn take(&mut self, tensor: &TensorIr) -> Handle {
+            self.handles[&tensor.id].clone()
+        }
+        fn put(&mut self, tensor: &TensorIr, handle: Handle) {
+            self.handles.insert(tensor.id, handle);
+        }
+        fn scalar(&self, scalar: &ScalarIr) -> Scalar {
+            (*scalar).into()
+        }
+        fn device(&self) -> &<Flex as BackendTypes>::Device {
+            &self.device
+        }
+    }
+
+    impl Map {
+        /// Makes a tensor, whose last two dims are turned in memory if it says so.
+        fn with(&mut self, tensor: &TensorIr, turned: bool) {
+            let mut shape = tensor.shape.as_slice().to_vec();
+            let last = shape.len() - 1;
+            if turned {
+                shape.swap(last - 1, last);
+            }
+            let len: usize = shape.iter().product();
+            let seed = tensor.id.value() as usize * 7919;
+            let value = |at: usize| ((at * 31 + seed) % 1009) as f32 * 0.0137 - 6.9;
+            let data = TensorData::new((0..len).map(value).collect(), shape);
+            let made = from_data::<Flex>(data, &self.device);
+            let made = match turned {
+                false => made,
+                true => {
+                    let shape = match &made {
+                        burn_ir::HandleKind::Float(tensor) => tensor.layout().shape().clone(),
+                        _ => unreachable!("it is a float"),
+                    };
+                    let made: FloatTensor<Flex> = Flex::float_tensor(TensorHandle {
+                        handle: made,
+                        shape,
+                    });
+                    Flex::float_tensor_handle(Flex::float_swap_dims(made, last - 1, last))
+                }
+            };
+            self.handles.insert(tensor.id, made);
+        }
+
+        fn read(&self, tensor: &TensorIr) -> TensorData {
+            let handle = self.handles[&tensor.id].clone();
+            block_on(into_data::<Flex>(
+                handle,
+                tensor.shape.clone(),
+                tensor.dtype,
+            ))
+            .unwrap()
+        }
+    }
+
+    fn tensor(id: u64, shape: &[usize], status: TensorStatus) -> TensorIr {
+        TensorIr {
+            id: TensorId::new(id),
+            shape: shape.to_vec().into(),
+            status,
+            dtype: DType::F32,
+        }
+    }
+
+    /// Every operation that has products, over a batch of matrices of a size.
+    fn operations(batch: &[usize], [rows, inner, columns]: [usize; 3]) -> Vec<OperationIr> {
+        let of = |last: [usize; 2]| [batch, &last].concat();
+        let read = |id, shape: &[usize]| tensor(id, shape, TensorStatus::ReadOnly);
+        let out = |shape: &[usize]| tensor(9, shape, TensorStatus::NotInit);
+        let (x, weight) = (read(1, &of([rows, inner])), read(2, &[inner, columns]));
+        let gradient = read(3, &of([rows, columns]));
+        let module = |op| OperationIr::Module(op);
+        let linear = |bias| {
+            module(ModuleOperationIr::Linear(LinearOpIr {
+                x: x.clone(),
+                weight: weight.clone(),
+                bias,
+                out: out(&of([rows, columns])),
+            }))
+        };
+        let mut one = of([inner, columns]);
+        one.iter_mut()
+            .take(1.min(batch.len()))
+            .for_each(|size| *size = 1);
+        let matmul = |rhs: &[usize]| {
+            OperationIr::Float(
+                FLOAT,
+                FloatOperationIr::Matmul(MatmulOpIr {
+                    lhs: x.clone(),
+                    rhs: read(4, rhs),
+                    out: out(&of([rows, columns])),
+                }),
+            )
+        };
+        vec![
+            matmul(&of([inner, columns])),
+            matmul(&one),
+            linear(None),
+            linear(Some(read(5, &[columns]))),
+            module(ModuleOperationIr::LinearXBackward(LinearXBackwardOpIr {
+                weight: weight.clone(),
+                output_grad: gradient.clone(),
+                out: out(&of([rows, inner])),
+            })),
+            module(ModuleOperationIr::LinearWeightBackward(
+                LinearWeightBackwardOpIr {
+                    x: x.clone(),
+                    output_grad: gradient,
+                    out: out(&[inner, columns]),
+                },
+            )),
+        ]
+    }
+
+    #[test]
+    fn products_are_bit_for_bit_those_of_flex() {
+        let pool = Pool::exact();
+        let batches: [&[usize]; 6] = [&[], &[1], &[3], &[8], &[1, 4], &[2, 3]];
+        let sizes = [
+            [5, 3, 4],
+            [1, 7, 9],
+            [64, 2, 33],
+            [96, 40, 72],
+            [130, 600, 20],
+            [9, 5, 1],
+        ];
+        let mut run_here = 0;
+        for (batch, size) in batches
+            .iter()
+            .flat_map(|batch| sizes.map(|size| (batch, size)))
+        {
+            for (op, turned) in operations(batch, size).into_iter().zip([0, 1, 2, 3, 1, 2]) {
+                let mut env = Map::default();
+                for (at, input) in op.inputs().enumerate() {
+                    let is_matrix = input.shape.num_dims() > 1;
+                    env.with(input, is_matrix && (turned >> at) & 1 == 1);
+                }
+                let out = op.outputs().next().unwrap().clone();
+                let op = Recorded::from(op);
+                let mut expected = env.clone();
+                execute_recorded::<Flex, _>(&op, &mut expected).unwrap();
+                if !run::<Flex>(&op, &mut env, &pool) {
+                    let is_one = out.shape.num_elements() == 1;
+                    assert!(is_one || REORDERS_TURNED || batch.len() > 1, "{op:?}");
+                    continue;
+                }
+                run_here += 1;
+                let (made, expected) = (env.read(&out), expected.read(&out));
+                assert_eq!(made.as_bytes(), expected.as_bytes(), "{op:?}");
+            }
+        }
+        assert!(run_here > 150, "{run_here} products of {}", 36 * 6);
+    }
+}

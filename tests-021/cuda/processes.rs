@@ -1,0 +1,76 @@
+//! Processes of the operating system, with a GPU each, and faults of GPUs: the tests start themselves again as the
+//! programs marked so below.
+
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
+
+use super::{losses, two_gpus};
+
+/// What a process has ended with.
+struct Ended {
+    succeeded: bool,
+    said: String,
+}
+
+/// Runs processes of a program below, which find each other over TCP; and variables for all of them.
+fn run(program: &str, processes: usize, variables: &[(&str, &str)]) -> Vec<Ended> {
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+    let port = free.expect("a port").port().to_string();
+    let start = |rank: usize| {
+        let mut command = Command::new(std::env::current_exe().expect("a test knows where it is"));
+        command
+            .args([program, "--exact", "--ignored", "--nocapture"])
+            .envs(variables.iter().copied())
+            .env("BURN_DIST_FLIGHT", "off")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        if processes > 1 {
+            command
+                .env("RANK", rank.to_string())
+                .env("WORLD_SIZE", processes.to_string())
+                .env("MASTER_ADDR", "127.0.0.1")
+                .env("MASTER_PORT", &port);
+        }
+        command.spawn().expect("a process")
+    };
+    let all: Vec<_> = (0..processes).map(start).collect();
+    std::thread::scope(|scope| {
+        let waiting: Vec<_> = all
+            .into_iter()
+            .map(|process| scope.spawn(|| process.wait_with_output().expect("a process")))
+            .collect();
+        let ended = waiting.into_iter().map(|thread| {
+            let output = thread.join().expect("no panic");
+            let [out, error] =
+                [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+            Ended {
+                succeeded: output.status.success(),
+                said: format!("{out}{error}"),
+            }
+        });
+        ended.collect()
+    })
+}
+
+/// The losses that a process has printed.
+fn printed(of: &Ended) -> String {
+    let line = of.said.lines().find_map(|line| line.split_once("losses: "));
+    let (_, losses) = line.unwrap_or_else(|| panic!("no losses in\n{}", of.said));
+    losses.into()
+}
+
+#[test]
+#[ignore = "a program that tests below start"]
+fn prints_its_losses() {
+    println!("losses: {:?}", losses(two_gpus("fsdp")));
+}
+
+#[test]
+#[ignore = "needs 2 NVIDIA GPUs and NCCL"]
+fn processes_of_the_system_train_as_one() {
+    let one = format!("{:?}", losses(two_gpus("fsdp")));
+    for process in run("processes::prints_its_losses", 2, &[]) {
+        assert!(process.succeeded, "{}", process.said);
+        assert_eq!(printed(&process), one);
+    }
+}
