@@ -1,5 +1,6 @@
 //! The command `plan`: which mesh trains a decoder fastest.
 
+use anyhow::bail;
 use burn_dist::trainer::args::SearchArgs;
 use burn_dist::trainer::command_line::CommandLine;
 use burn_dist::trainer::exit::End;
@@ -12,7 +13,11 @@ use crate::cli::{Cli, ModelArgs};
 /// Searches the mesh.
 pub(super) fn run(model: &ModelArgs, args: &SearchArgs) -> anyhow::Result<End> {
     let any = Columns::default();
-    let each = job(model, None, any)?.rows.each;
+    let given = job(model, None, any)?;
+    if given.config.adapters.is_some() {
+        bail!("`plan` takes it that all weights are trained: `simulate` meshes for adapters");
+    }
+    let each = given.rows.each;
     let rows = search::rows(args, &model.step, each)?;
     let make = || job(model, rows, any);
     let batch = make()?.rows.batch;

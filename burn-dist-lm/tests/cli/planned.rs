@@ -83,7 +83,8 @@ fn a_step_that_no_device_holds_is_shown_as_such() {
 fn a_mesh_is_searched_and_written() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("found.toml");
-    let step = "plan --size S --devices 4 --batch-tokens 4096 --tokens 1000000 --param-dtype bf16 --write";
+    let step =
+        "plan --size S --devices 4 --batch-tokens 4096 --tokens 1000000 --param-dtype bf16 --write";
     let mut args: Vec<&str> = step.split_whitespace().collect();
     args.push(text(&file));
     let said = works(&args);
@@ -91,7 +92,8 @@ fn a_mesh_is_searched_and_written() {
         "S, 16 x 256 tokens a step, 4 x h100",
         "candidates",
         "rows are not split evenly",
-        "planned and simulated",
+        "planned and simulated whole",
+        "no proof that nothing else is faster",
         "well-known meshes",
         "FSDP (fsdp=4)",
         "1000000 tokens",
@@ -116,15 +118,19 @@ fn devices_that_are_too_few_are_told_how_many_would_do() {
     assert_eq!(output.status.code(), Some(78), "{said}");
     for part in [
         "parameters and moments do not fit",
-        "no mesh of 1 devices fits",
+        "no mesh of 1 device(s) fits",
         "devices would, as",
     ] {
         assert!(said.contains(part), "no {part} in {said}");
     }
+    assert!(!said.contains("DDP (1)"), "{said}");
     let both = "plan --size tiny --devices 2 --mesh fsdp=2";
     let both: Vec<&str> = both.split_whitespace().collect();
     fails(&both, 1, &["--mesh is what `plan` searches"]);
     let half = "plan --size tiny --devices 2 --batch-tokens 100";
     let half: Vec<&str> = half.split_whitespace().collect();
     fails(&half, 1, &["not whole rows of 48 tokens: give 96 or 144"]);
+    let adapters = "plan --size tiny --devices 1 --lora-rank 2";
+    let adapters: Vec<&str> = adapters.split_whitespace().collect();
+    fails(&adapters, 1, &["`simulate` meshes for adapters"]);
 }

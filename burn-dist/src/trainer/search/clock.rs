@@ -17,12 +17,12 @@ use crate::trainer::simulate::timed;
 /// Layers of the two models from which one with more is estimated: the first layer and the last differ from others.
 const FEW: [usize; 2] = [3, 5];
 
-/// What a step takes.
+/// The figures of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Figures {
     /// Seconds of a step.
     pub step_s: f64,
-    /// What the fullest rank holds, with what is reserved.
+    /// Bytes of the fullest rank, with those that are reserved.
     pub peak_bytes: f64,
     /// Flops of the model.
     pub model_flops: f64,

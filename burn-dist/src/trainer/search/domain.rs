@@ -18,7 +18,7 @@ pub(super) const SCHEDULES: [(ScheduleKind, u32); 3] = [
     (ScheduleKind::ZbV, 2),
 ];
 
-/// What is made again in the backward, from what takes no time on.
+/// The recomputation that is tried, from the one that takes no time on.
 pub(super) const CHECKPOINTS: [ActivationCheckpoint; 3] = [
     ActivationCheckpoint::None,
     ActivationCheckpoint::Selective,
@@ -44,7 +44,7 @@ pub struct Candidate {
     pub microbatches: usize,
     /// In which order the ranks along pp work on them, and how many stages each has.
     pub schedule: (ScheduleKind, u32),
-    /// What the backward makes again.
+    /// The recomputation of the backward.
     pub checkpoint: ActivationCheckpoint,
     /// The scaling of linear layers in float8, if they are.
     pub float8: Option<Float8>,
@@ -118,11 +118,13 @@ pub enum Bound {
     Recomputation,
     /// Waiting for other stages alone makes it slower than another one.
     Bubble,
+    /// Closed forms put other meshes first: it was not looked at, and may be faster.
+    Forms,
 }
 
 impl Bound {
     /// All of them, in the order in which they are asked.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Rows,
         Self::Sequences,
         Self::Heads,
@@ -131,6 +133,7 @@ impl Bound {
         Self::Activations,
         Self::Recomputation,
         Self::Bubble,
+        Self::Forms,
     ];
 
     /// Returns what it is, for people.
@@ -144,11 +147,12 @@ impl Bound {
             Self::Activations => "activations do not fit (estimated)",
             Self::Recomputation => "fits with less made again, or fewer microbatches",
             Self::Bubble => "the bubble alone is too long (estimated)",
+            Self::Forms => "behind others by closed forms, not estimated",
         }
     }
 }
 
-/// What is searched.
+/// The numbers that candidates are made of.
 #[derive(Clone, Debug)]
 pub(super) struct Domain {
     /// Devices, and those of a node: tp stays inside.

@@ -1,13 +1,15 @@
 //! The command `plan`: which mesh trains a model fastest on devices that are not here.
 //!
 //! Candidates are all meshes of the devices, with microbatches, schedules, recomputation and float8. Few of them are
-//! planned whole, which takes a second for a large model:
+//! planned, and fewer whole, which takes a second for a large model:
 //!
 //! 1. numbers tell of most that they cannot be ([`Bound`]): rows, sequences, heads, layers, memory at rest;
-//! 2. models with three and five layers tell how long the others take, and what they hold, as if each layer more took
+//! 2. closed forms put the meshes in order, of which the first go on: 16 without stages and 12 with,
+//!    and more only as long as none fits. The forms may be wrong: so may be what they leave out;
+//! 3. models with three and five layers tell how long these take, and what they hold, as if each layer more took
 //!    as much. What fits with less made again is not tried with more. Of a mesh with stages they tell it of a
 //!    microbatch on the ranks of a stage, so that it is left out where its bubble alone makes it too slow;
-//! 3. the best of these are planned and simulated whole, as the command `simulate` does, until ten are faster than the
+//! 4. the best of these are planned and simulated whole, as the command `simulate` does, until ten are faster than the
 //!    next can be.
 //!
 //! Async TP is no candidate of its own: the planner takes it where the clock says that it is faster.
@@ -15,13 +17,18 @@
 //! | file | idea |
 //! | --- | --- |
 //! | `domain` | candidates, and bounds by numbers |
+//! | `forms` | how long one takes by closed forms, which put candidates in order |
 //! | `clock` | how long one takes: of the whole model, or from models with fewer layers |
+//! | `outcome` | what is found out of candidates |
 //! | `report` | what was searched, the best ten, and why well-known meshes are not among them |
 
 mod clock;
 mod domain;
+mod forms;
+mod outcome;
 mod report;
 
+use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::sync::Mutex;
 
@@ -29,76 +36,29 @@ use anyhow::{Context, bail};
 
 pub use clock::Figures;
 pub use domain::{Bound, Candidate};
+pub use outcome::{Outcome, Searched};
 
 use super::args::{SearchArgs, StepArgs};
 use super::exit::End;
 use super::job::Job;
 use super::mesh::Mesh;
 use super::model::Model;
-use super::voice::say;
+use super::voice::{note, say};
 use crate::clock::Hardware;
-use crate::mesh::MeshShape;
+use crate::mesh::{DType, MeshShape};
 use crate::train::files::write_whole;
 use crate::{ActivationCheckpoint, Float};
 use clock::Clock;
 use domain::{CHECKPOINTS, Domain};
+use forms::Forms;
+use outcome::SHOWN;
 
-/// The best candidates that are shown.
-const SHOWN: usize = 10;
+/// Meshes whose candidates are estimated: without stages, and schedules of meshes with stages.
+const FLAT: usize = 16;
+const STAGED: usize = 12;
 
 /// How far an estimate may be from what is simulated, of time and of memory.
 const APART: f64 = 0.05;
-
-/// What became of a candidate.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Outcome {
-    /// It is not planned.
-    Pruned(Bound),
-    /// It was estimated, and holds more than there is.
-    Unfit(Figures),
-    /// It was estimated, and others are faster.
-    Estimated(Figures),
-    /// It was planned whole.
-    Simulated(Figures),
-    /// It cannot be planned, for this reason.
-    Failed(String),
-}
-
-impl Outcome {
-    fn estimated(&self) -> Option<&Figures> {
-        match self {
-            Self::Estimated(figures) => Some(figures),
-            _ => None,
-        }
-    }
-
-    /// Returns the bound that has pruned it, if one has.
-    fn bound(&self) -> Option<Bound> {
-        match self {
-            Self::Pruned(bound) => Some(*bound),
-            Self::Unfit(_) => Some(Bound::Activations),
-            _ => None,
-        }
-    }
-
-    fn simulated(&self) -> Option<&Figures> {
-        match self {
-            Self::Simulated(figures) => Some(figures),
-            _ => None,
-        }
-    }
-}
-
-/// The result of a search.
-#[derive(Debug)]
-pub struct Searched {
-    /// All candidates, with what became of each.
-    pub all: Vec<(Candidate, Outcome)>,
-    /// Those that fit, by number, from the fastest on.
-    pub best: Vec<usize>,
-    /// Why the model cannot be split over so many ranks along tp.
-    pub unsplit: Vec<(usize, String)>,
-}
 
 /// Returns the rows of a step, of so many tokens each.
 ///
@@ -128,7 +88,7 @@ pub fn find<M: Model>(
     hardware: &Hardware,
     (devices, simulations): (usize, usize),
 ) -> anyhow::Result<Searched> {
-    About::new(&make()?, step, hardware)?.search(make, step, devices, simulations)
+    About::new(&make()?, step, hardware, false)?.search(make, step, devices, simulations)
 }
 
 /// Searches the fastest mesh, tells of it, and writes what `configure` makes of its options.
@@ -165,14 +125,15 @@ pub fn search<M: Model>(
         (None, None) => bail!("give --devices, or --nodes"),
     };
     let job = make()?;
-    let about = About::new(&job, step, &hardware)?;
+    let about = About::new(&job, step, &hardware, true)?;
     let searched = about.search(make, step, count, args.simulations)?;
     let shown = report::Shown {
-        about: &about,
+        domain: &about.domain,
+        hardware: &hardware,
         searched: &searched,
         devices: count,
         job: &job,
-        step,
+        dtype: about.dtype,
         tokens: args.tokens,
     };
     shown.tell();
@@ -187,7 +148,7 @@ pub fn search<M: Model>(
         return Ok(End::Done);
     }
     say!(
-        "\nno mesh of {count} devices fits; {}",
+        "\nno mesh of {count} device(s) fits; {}",
         about.remedy(make, step, count)?
     );
     Ok(End::Unfit)
@@ -214,9 +175,14 @@ fn options(of: &Candidate) -> Options {
 }
 
 /// A model, its rows and the devices, as far as all candidates share them.
-pub(super) struct About<'a> {
+struct About<'a> {
     domain: Domain,
     hardware: &'a Hardware,
+    /// Flops of a step, over all ranks.
+    flops: f64,
+    dtype: DType,
+    /// True if each phase is shown as it begins.
+    tells: bool,
 }
 
 impl<'a> About<'a> {
@@ -224,9 +190,14 @@ impl<'a> About<'a> {
         job: &Job<M>,
         step: &StepArgs,
         hardware: &'a Hardware,
+        tells: bool,
     ) -> anyhow::Result<Self> {
         let mesh = Mesh::dry::<M>(&step.devices)?;
         let model = M::build(&job.config, mesh.device());
+        let parameters = mesh.num_params(&model)?;
+        // Without a formula: a product of each parameter with each token, forward, and two backward.
+        let of_row = M::flops(&job.config, &(job.sample)(1)?);
+        let of_row = of_row.unwrap_or(6.0 * (parameters * job.rows.each) as f64);
         let float8 = &step.devices.forward.float8;
         let float8 = float8.clone().map(Some).into_iter();
         Ok(Self {
@@ -237,13 +208,16 @@ impl<'a> About<'a> {
                 each: job.rows.each,
                 splits_model: M::AXES.contains(&"tp"),
                 layers: mesh.num_units(&model)?,
-                parameters: mesh.num_params(&model)?,
+                parameters,
                 room: hardware
                     .memory_bytes()
                     .saturating_sub(hardware.reserved_bytes()),
                 float8: std::iter::once(None).chain(float8).collect(),
             },
             hardware,
+            flops: of_row * job.rows.batch as f64,
+            dtype: dtype(step.devices.forward.param_dtype),
+            tells,
         })
     }
 
@@ -275,43 +249,82 @@ impl<'a> About<'a> {
             .iter()
             .map(|of| domain.bound(of, splits).map(Outcome::Pruned))
             .collect();
-        let memory = self.hardware.memory_bytes() as f64;
-        let open = |outcomes: &[Option<Outcome>], is_staged: bool| -> Vec<Vec<usize>> {
-            let mut families: Vec<Vec<usize>> = Vec::new();
-            for (at, of) in candidates.iter().enumerate() {
-                if outcomes[at].is_some() || (of.stages() > 1) != is_staged {
-                    continue;
-                }
-                let is_of = |family: &Vec<usize>| are_of_family(&candidates[family[0]], of);
-                match families.last_mut().filter(|family| is_of(family)) {
-                    Some(family) => family.push(at),
-                    None => families.push(vec![at]),
-                }
-            }
-            families
+        let open = outcomes.iter().filter(|outcome| outcome.is_none()).count();
+        self.tell(devices, || {
+            format!(
+                "{} candidates, of which numbers leave {open}",
+                candidates.len()
+            )
+        });
+        let forms = Forms {
+            domain: &domain,
+            hardware: self.hardware,
+            flops: self.flops,
+            dtype: self.dtype,
         };
-        let estimate = |outcomes: &mut Vec<Option<Outcome>>, is_staged| -> anyhow::Result<()> {
-            let families = open(outcomes, is_staged);
-            let found = clock.each(&families, |job, family: &Vec<usize>| {
-                let of: Vec<&Candidate> = family.iter().map(|at| &candidates[*at]).collect();
-                chain(&of, memory, |of| clock.estimate(job, of))
-            })?;
-            for (family, found) in families.iter().zip(found) {
-                for (at, outcome) in family.iter().zip(found) {
-                    outcomes[*at] = Some(outcome);
-                }
-            }
-            Ok(())
-        };
-        estimate(&mut outcomes, false)?;
+        self.estimate(&clock, &forms, &candidates, &mut outcomes, false)?;
         self.prune_bubbles(&candidates, &mut outcomes);
-        estimate(&mut outcomes, true)?;
+        self.estimate(&clock, &forms, &candidates, &mut outcomes, true)?;
         let outcomes = outcomes
             .into_iter()
             .map(|outcome| outcome.expect("all are known"));
         let mut all: Vec<(Candidate, Outcome)> = candidates.into_iter().zip(outcomes).collect();
+        if simulations > 0 {
+            self.tell(devices, || {
+                format!("planning the best whole, at most {simulations}")
+            });
+        }
         let best = self.simulate(&clock, &mut all, simulations)?;
         Ok(Searched { all, best, unsplit })
+    }
+
+    /// Says how far the search is.
+    fn tell(&self, devices: usize, phase: impl Fn() -> String) {
+        if self.tells {
+            note!("{devices} device(s): {}", phase());
+        }
+    }
+
+    /// Estimates what is not yet known, of meshes with or without stages: those that are first by closed forms, and, as
+    /// long as none fits, the next ones.
+    fn estimate<M: Model>(
+        &self,
+        clock: &Clock<'_, M>,
+        forms: &Forms<'_>,
+        candidates: &[Candidate],
+        outcomes: &mut [Option<Outcome>],
+        is_staged: bool,
+    ) -> anyhow::Result<()> {
+        let memory = self.hardware.memory_bytes() as f64;
+        let families = ordered(forms, candidates, outcomes, memory, is_staged);
+        let (at_once, what) = match is_staged {
+            false => (FLAT, "meshes"),
+            true => (STAGED, "schedules of meshes with stages"),
+        };
+        let mut fits = outcomes.iter().flatten().any(|of| of.fits(memory));
+        for (number, some) in families.chunks(at_once).enumerate() {
+            if fits && number > 0 {
+                let left = some.iter().flatten();
+                left.for_each(|at| outcomes[*at] = Some(Outcome::Pruned(Bound::Forms)));
+                continue;
+            }
+            self.tell(forms.domain.devices, || {
+                let from = number * at_once;
+                let (first, last, count) = (from + 1, from + some.len(), families.len());
+                format!("estimating {first} to {last} of {count} {what}")
+            });
+            let found = clock.each(some, |job, family: &Vec<usize>| {
+                let of: Vec<&Candidate> = family.iter().map(|at| &candidates[*at]).collect();
+                chain(&of, memory, |of| clock.estimate(job, of))
+            })?;
+            for (family, found) in some.iter().zip(found) {
+                for (at, outcome) in family.iter().zip(found) {
+                    fits |= outcome.fits(memory);
+                    outcomes[*at] = Some(outcome);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Returns what would fit where nothing does: products in bf16, or more devices.
@@ -324,12 +337,8 @@ impl<'a> About<'a> {
         let memory = self.hardware.memory_bytes() as f64;
         let fitting = |step: &StepArgs, devices: usize| -> anyhow::Result<Option<String>> {
             let searched = self.search(make, step, devices, 0)?;
-            let fits = |outcome: &Outcome| {
-                let figures = outcome.estimated();
-                figures.is_some_and(|figures| figures.peak_bytes <= memory)
-            };
-            let mut fitting = searched.all.iter().filter(|(_, outcome)| fits(outcome));
-            Ok(fitting.next().map(|(of, _)| of.to_string()))
+            let fitting = searched.all.iter().find(|(_, of)| of.fits(memory));
+            Ok(fitting.map(|(of, _)| of.to_string()))
         };
         let mut ways = Vec::new();
         if step.devices.forward.param_dtype == Float::F32 {
@@ -401,11 +410,7 @@ impl<'a> About<'a> {
                     Ok(figures) => Outcome::Simulated(figures),
                     Err(error) => Outcome::Failed(format!("{error:#}")),
                 };
-                let fits = all[at]
-                    .1
-                    .simulated()
-                    .is_some_and(|of| of.peak_bytes <= memory);
-                best.extend(fits.then_some(at));
+                best.extend(all[at].1.fits(memory).then_some(at));
             }
             best.sort_by(|one, other| seconds(all, *one).total_cmp(&seconds(all, *other)));
         }
@@ -415,6 +420,55 @@ impl<'a> About<'a> {
 
 /// Candidates that are simulated before the next ones are looked at.
 const ROUND: usize = 4;
+
+fn dtype(float: Float) -> DType {
+    match float {
+        Float::F32 => DType::F32,
+        Float::BF16 => DType::BF16,
+        Float::F16 => DType::F16,
+    }
+}
+
+/// Returns the families of what is not yet known, with or without stages, in the order of the closed forms: by the time
+/// of their best, those that fit first.
+fn ordered(
+    forms: &Forms<'_>,
+    candidates: &[Candidate],
+    outcomes: &[Option<Outcome>],
+    memory: f64,
+    is_staged: bool,
+) -> Vec<Vec<usize>> {
+    let mut families: Vec<Vec<usize>> = Vec::new();
+    for (at, of) in candidates.iter().enumerate() {
+        if outcomes[at].is_some() || (of.stages() > 1) != is_staged {
+            continue;
+        }
+        let is_of = |family: &Vec<usize>| are_of_family(&candidates[family[0]], of);
+        match families.last_mut().filter(|family| is_of(family)) {
+            Some(family) => family.push(at),
+            None => families.push(vec![at]),
+        }
+    }
+    // Of what does not fit, what is the least over comes first.
+    let key = |family: &[usize]| {
+        let rough = family.iter().map(|at| forms.rough(&candidates[*at]));
+        let keys = rough.map(|of| match of.peak_bytes <= memory {
+            true => (0.0, of.step_s),
+            false => (of.peak_bytes, of.step_s),
+        });
+        keys.min_by(compare).expect("a family has candidates")
+    };
+    let mut keyed: Vec<_> = families
+        .into_iter()
+        .map(|family| (key(&family), family))
+        .collect();
+    keyed.sort_by(|(one, _), (other, _)| compare(one, other));
+    keyed.into_iter().map(|(_, family)| family).collect()
+}
+
+fn compare(one: &(f64, f64), other: &(f64, f64)) -> Ordering {
+    one.0.total_cmp(&other.0).then(one.1.total_cmp(&other.1))
+}
 
 /// Returns whether one candidate that fits prunes another that makes more again.
 fn are_of_family(one: &Candidate, other: &Candidate) -> bool {

@@ -1,10 +1,10 @@
-//! What a search tells: its domain, what pruned how many, the best ten, and why well-known meshes are not among them.
+//! The report of a search: its domain, what pruned how many, the best ten, and why well-known meshes are not among them.
 
-use super::domain::{AXES, MICROBATCHES, SCHEDULES, mesh_text};
-use super::{About, Bound, Candidate, Figures, Outcome, SHOWN, Searched};
-use crate::Float;
+use super::clock::Figures;
+use super::domain::{AXES, Bound, Candidate, Domain, MICROBATCHES, SCHEDULES, mesh_text};
+use super::outcome::{Outcome, SHOWN, Searched};
+use crate::clock::Hardware;
 use crate::mesh::DType;
-use crate::trainer::args::StepArgs;
 use crate::trainer::job::Job;
 use crate::trainer::model::Model;
 use crate::trainer::report::bytes_text;
@@ -12,11 +12,13 @@ use crate::trainer::voice::say;
 
 /// A search, with what it was of.
 pub(super) struct Shown<'a, M: Model> {
-    pub about: &'a About<'a>,
+    pub domain: &'a Domain,
+    pub hardware: &'a Hardware,
     pub searched: &'a Searched,
     pub devices: usize,
     pub job: &'a Job<M>,
-    pub step: &'a StepArgs,
+    /// The type of products.
+    pub dtype: DType,
     /// Tokens, or whatever rows are counted in, whose time is shown.
     pub tokens: Option<u64>,
 }
@@ -37,7 +39,7 @@ impl<M: Model> Shown<'_, M> {
 
     fn head(&self) -> Vec<String> {
         let Searched { all, unsplit, .. } = self.searched;
-        let (hardware, rows) = (self.about.hardware, self.job.rows);
+        let (hardware, rows) = (self.hardware, self.job.rows);
         let mut lines = vec![
             format!(
                 "{}, {rows} a step, {} x {} with {} to a node",
@@ -51,7 +53,7 @@ impl<M: Model> Shown<'_, M> {
             "  tp inside a node; dp not beside pp; {counts} microbatches for each rank along pp; recomputation none, \
              selective and full; {} stage(s) a rank; async TP where it pays{}",
             schedules.join(", "),
-            match self.about.domain.float8.len() {
+            match self.domain.float8.len() {
                 1 => "; no float8 (give --float8 to try it too)",
                 _ => "; with float8 and without",
             }
@@ -81,24 +83,16 @@ impl<M: Model> Shown<'_, M> {
         for (count, what) in [
             (
                 count(|of| of.estimated().is_some()),
-                "slower by an estimate",
+                "estimated by models with fewer layers, and slower",
             ),
             (
                 count(|of| of.simulated().is_some()),
-                "planned and simulated",
+                "planned and simulated whole",
             ),
         ] {
             lines.push(format!("  {count:>6} {what}"));
         }
         lines
-    }
-
-    fn dtype(&self) -> DType {
-        match self.step.devices.forward.param_dtype {
-            Float::F32 => DType::F32,
-            Float::BF16 => DType::BF16,
-            Float::F16 => DType::F16,
-        }
     }
 
     /// Returns tokens a second in all.
@@ -123,7 +117,7 @@ impl<M: Model> Shown<'_, M> {
             "MFU",
             "memory",
         ));
-        let peak = self.about.hardware.peak_flops(self.dtype()) * self.devices as f64;
+        let peak = self.hardware.peak_flops(self.dtype) * self.devices as f64;
         for at in best.iter().take(SHOWN) {
             let (of, Some(figures)) = (&all[*at].0, all[*at].1.simulated()) else {
                 continue;
@@ -140,12 +134,16 @@ impl<M: Model> Shown<'_, M> {
                 bytes_text(figures.peak_bytes as u64),
             ));
         }
+        lines.push(
+            "the fastest of those that were simulated: no proof that nothing else is faster"
+                .to_string(),
+        );
         lines
     }
 
     /// Returns what became of meshes that people know.
     fn well_known(&self) -> Vec<String> {
-        let (count, each) = (self.devices, self.about.domain.per_node);
+        let (count, each) = (self.devices, self.domain.per_node);
         let nodes = count.div_ceil(each);
         let known: [(&str, [usize; 5]); 6] = [
             ("DDP", [1, count, 1, 1, 1]),
@@ -155,7 +153,7 @@ impl<M: Model> Shown<'_, M> {
             ("FSDP x TP, TP a node", [1, 1, nodes, 1, each]),
             ("PP x FSDP, two stages", [2, 1, count / 2, 1, 1]),
         ];
-        let of_devices = |sizes: &[usize; 5]| sizes.iter().product::<usize>() == count;
+        let of_devices = |sizes: &[usize; 5]| count > 1 && sizes.iter().product::<usize>() == count;
         let Searched { all, best, .. } = self.searched;
         let fastest = best.first().and_then(|at| all[*at].1.simulated());
         let mut lines = Vec::new();
