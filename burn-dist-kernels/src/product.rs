@@ -27,7 +27,7 @@ const ONE_BLOCK: usize = 512;
 /// The sizes of a batch of products, `[batch..., rows, inner]` by `[batch..., inner, columns]`.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes<'a> {
-    /// Of the batch, one for each of its dims.
+    /// Sizes of the batch, one for each of its dims.
     pub batch: &'a [usize],
     /// Rows of left matrices and of results.
     pub rows: usize,
@@ -40,7 +40,7 @@ pub struct Sizes<'a> {
 /// Matrices in memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Matrices<'a> {
-    /// What holds them.
+    /// The memory that holds them.
     pub values: &'a [f32],
     /// The first element.
     pub offset: usize,
@@ -104,7 +104,7 @@ impl<'a> Sizes<'a> {
         result.saturating_mul(self.inner)
     }
 
-    /// Returns whether elements are found in the same way whatever rows are beside them, and however matrices lie.
+    /// Returns whether elements are the same sums whatever rows are beside them, and however matrices lie.
     pub fn is_divisible(&self) -> bool {
         let (least, most) = (self.rows.min(self.columns), self.rows.max(self.columns));
         let is_in_tiles = self.inner <= ONE_BLOCK || most > TILE;
@@ -223,7 +223,7 @@ pub fn product<'a>(
 /// Writes the sum of the products of a batch, `[rows, columns]`, as they would be added one after the other to zeros.
 ///
 /// # Panics
-/// As [`product`].
+/// The same as of [`product`].
 pub fn sum_of_products<'a>(
     sizes: Sizes<'a>,
     left: Matrices<'a>,
@@ -332,7 +332,7 @@ mod tests {
 
     use super::*;
 
-    /// What Flex does: a call for each matrix of the batch.
+    /// The calls of Flex: one for each matrix of the batch.
     fn one_by_one(call: &Call<'_>) -> Vec<Vec<f32>> {
         let len = call.sizes.rows * call.sizes.columns;
         let each = (0..call.sizes.count()).map(|index| {

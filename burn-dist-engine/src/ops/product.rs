@@ -19,7 +19,7 @@ pub(crate) struct Product<'a> {
     pub batch: Vec<usize>,
     /// True if the result is the sum of all products.
     pub is_sum: bool,
-    /// What is added to each row.
+    /// A row that is added to each.
     pub bias: Option<&'a TensorIr>,
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::mesh::DType;
 use crate::toy::{self, Builder, Kind};
 use crate::{Float, PlanOptions, Policy, Precision, plan, text_after};
 
@@ -91,4 +92,32 @@ fn gradients_are_no_outputs() {
     });
     let text = text_after(&b.window, &b.mesh, &toy::options(&b.mesh), "precision").expect("a pass");
     insta::assert_snapshot!(text);
+}
+
+/// A parameter that rests in bf16 and is recorded as a cast to f32 is read as it rests by a unit that computes in bf16;
+/// by one that computes in f32, as recorded.
+#[test]
+fn a_parameter_that_rests_in_few_bits_is_not_cast_there_and_back() {
+    let text = |precision| {
+        let mut b = Builder::new("");
+        let w = b.param(Builder::spec("up.weight", &[4, 4], Some("up")));
+        let wide = b.op(Kind::Cast, &[w], &[4, 4]);
+        let x = b.data(&[4, 4]);
+        let y = b.linear(x, wide);
+        b.survive(y);
+        b.window.inputs[0].dtype = DType::BF16;
+        b.window.ops[0].inputs[0].dtype = DType::BF16;
+        let b = b.under(Policy {
+            precision,
+            ..Policy::default()
+        });
+        text_after(&b.window, &b.mesh, &toy::options(&b.mesh), "precision").expect("a pass")
+    };
+    let low = text(Precision::new(Float::BF16));
+    assert!(
+        low.contains(" = linear(%4, %0)") && !low.contains("cast(%1)"),
+        "{low}"
+    );
+    let whole = text(Precision::default());
+    assert!(whole.contains(" = linear(%2, %1)"), "{whole}");
 }
