@@ -8,8 +8,8 @@ use super::domain::{Candidate, Domain};
 use crate::ActivationCheckpoint;
 use crate::clock::{Hardware, Operands};
 use crate::mesh::DType;
-use crate::plan::mesh::Split;
-use crate::plan::mesh::collective::Kind;
+use burn_dist_mesh::Split;
+use burn_dist_mesh::collective::Kind;
 
 /// A model's step on hardware, in few numbers.
 pub(super) struct Forms<'a> {
@@ -64,7 +64,13 @@ impl Forms<'_> {
         let visits = microbatches * layers / pp;
         let (held, again) = match of.checkpoint {
             ActivationCheckpoint::Full => (HELD_FULL, 1.0),
-            ActivationCheckpoint::Selective => (HELD_SELECTIVE, AGAIN_SELECTIVE),
+            ActivationCheckpoint::Selective | ActivationCheckpoint::Bytes(_) => {
+                (HELD_SELECTIVE, AGAIN_SELECTIVE)
+            }
+            ActivationCheckpoint::EveryNth(layers) => {
+                let part = 1.0 / layers.get() as f64;
+                (HELD + (HELD_FULL - HELD) * part, part)
+            }
             ActivationCheckpoint::None => (HELD, 0.0),
         };
         let more = 1.0 + again / 3.0;
