@@ -1,5 +1,5 @@
 //! Trains language models on a mesh of devices: `burn-dist-lm train | finetune | evaluate | generate | explain |
-//! simulate | convert | config | mesh`.
+//! simulate | plan | convert | config | mesh`.
 
 use std::process::ExitCode;
 

@@ -107,6 +107,21 @@ impl Model for Llama {
         Some(products + turns + attention)
     }
 
+    fn cut(config: &LlamaConfig, units: usize) -> Option<LlamaConfig> {
+        let mut cut = config.clone();
+        cut.num_layers = units;
+        let options = &mut cut.options;
+        options.unturned.retain(|layer| *layer < units);
+        if let Some(window) = &mut options.window {
+            // Few layers do not tell of many where some of them see all keys, and others do not.
+            if window.layers.len() < config.num_layers {
+                return None;
+            }
+            window.layers.retain(|layer| *layer < units);
+        }
+        Some(cut)
+    }
+
     fn facts(config: &LlamaConfig) -> Vec<(&'static str, String)> {
         config.facts()
     }

@@ -5,7 +5,7 @@ use burn_dist::trainer::args::TrainArgs;
 use burn_dist::trainer::command_line::CommandLine;
 use burn_dist::trainer::sections::{
     CHECKPOINT, CONVERT, EVALUATE, EXPLAIN, MESH, METRICS, OPTIMIZER, OUTPUT, PIPELINE, POLICY,
-    RUN, SCHEDULE, SIMULATE, TEXT_VALIDATION, TEXTS,
+    RUN, SCHEDULE, SEARCH, SIMULATE, TEXT_VALIDATION, TEXTS,
 };
 
 use super::{Cli, Command};
@@ -75,6 +75,7 @@ pub const SECTIONS: &[Section] = &[
     .of_command("evaluate"),
     EXPLAIN,
     SIMULATE,
+    SEARCH,
 ];
 
 /// Options of the trainer whose defaults are those of a command here.
@@ -244,7 +245,8 @@ mod tests {
         fn a_resolved_file_gives_the_same_arguments(
             draws in proptest::collection::vec((proptest::bool::weighted(0.4), any::<usize>()), 90),
             name in prop_oneof![
-                Just("pretrain"), Just("finetune"), Just("generate"), Just("evaluate"), Just("explain"), Just("simulate"), Just("mesh"),
+                Just("pretrain"), Just("finetune"), Just("generate"), Just("evaluate"), Just("explain"), Just("simulate"),
+                Just("mesh"),
             ],
         ) {
             let line = line(name, &draws);

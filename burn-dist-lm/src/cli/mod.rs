@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use burn_dist::train::tokenizer::{PLACE, QUESTION};
 use burn_dist::trainer::args::numbers::{at_least_0, positive};
 use burn_dist::trainer::args::{
-    ConvertArgs, EvaluateArgs, ExplainArgs, ForwardArgs, ShowMeshArgs, SimulateArgs, StepArgs,
-    TextArgs, TrainArgs,
+    ConvertArgs, EvaluateArgs, ExplainArgs, ForwardArgs, SearchArgs, ShowMeshArgs, SimulateArgs,
+    StepArgs, TextArgs, TrainArgs,
 };
 use clap::{Args, Parser, Subcommand};
 
@@ -56,6 +56,15 @@ pub enum Command {
         /// The modelled hardware, and what is shown.
         #[command(flatten)]
         args: SimulateArgs,
+    },
+    /// Find the mesh that trains a model fastest on modelled hardware, without running it.
+    Plan {
+        /// The model, and all that is not searched.
+        #[command(flatten)]
+        model: ModelArgs,
+        /// The devices, and what is shown.
+        #[command(flatten)]
+        args: SearchArgs,
     },
     /// Convert weights between a checkpoint and a folder as Hugging Face lays it out, or merge adapters into those of a
     /// folder, without a mesh.

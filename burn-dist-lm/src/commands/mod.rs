@@ -6,6 +6,7 @@ mod evaluate;
 mod finetune;
 mod generate;
 mod job;
+mod plan;
 mod pretrain;
 mod texts;
 
@@ -51,6 +52,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<End> {
             let job = job(model, simulate::batch(args, &model.step), any)?;
             simulate(&job, &model.step, args)
         }
+        Command::Plan { model, args } => plan::run(model, args),
         Command::Config(args) => show_config(&args.training.train),
         Command::Mesh { size, args } => show_mesh(&job::of_size(*size)?, args),
     }

@@ -77,3 +77,60 @@ fn a_step_that_no_device_holds_is_shown_as_such() {
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["fits"], false);
 }
+
+/// The mesh that is found is written as a file of a run, and no mesh that was simulated is faster.
+#[test]
+fn a_mesh_is_searched_and_written() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("found.toml");
+    let step =
+        "plan --size S --devices 4 --batch-tokens 4096 --tokens 1000000 --param-dtype bf16 --write";
+    let mut args: Vec<&str> = step.split_whitespace().collect();
+    args.push(text(&file));
+    let said = works(&args);
+    for part in [
+        "S, 16 x 256 tokens a step, 4 x h100",
+        "candidates",
+        "rows are not split evenly",
+        "planned and simulated whole",
+        "no proof that nothing else is faster",
+        "well-known meshes",
+        "FSDP (fsdp=4)",
+        "1000000 tokens",
+    ] {
+        assert!(said.contains(part), "no {part} in {said}");
+    }
+    let config = ["simulate", "--json", "--config", text(&file)];
+    let json: serde_json::Value = serde_json::from_str(&works(&config)).unwrap();
+    let speed = json["tokens_per_s_per_rank"].as_f64().unwrap();
+    let mut lines = said.lines().skip_while(|line| !line.contains("tokens/s"));
+    let first = lines.nth(1).expect("a best one");
+    let shown: f64 = first.split_whitespace().nth(1).unwrap().parse().unwrap();
+    assert!((shown - speed).abs() <= 1.0, "{speed} in {said}");
+}
+
+/// Where nothing fits, the command says what would, and ends as a step does that does not fit.
+#[test]
+fn devices_that_are_too_few_are_told_how_many_would_do() {
+    let step = "plan --size 8b --devices 1 --batch-tokens 8192 --param-dtype bf16";
+    let output = llama(&step.split_whitespace().collect::<Vec<_>>());
+    let said = String::from_utf8(output.stdout).expect("UTF-8");
+    assert_eq!(output.status.code(), Some(78), "{said}");
+    for part in [
+        "parameters and moments do not fit",
+        "no mesh of 1 device(s) fits",
+        "devices would, as",
+    ] {
+        assert!(said.contains(part), "no {part} in {said}");
+    }
+    assert!(!said.contains("DDP (1)"), "{said}");
+    let both = "plan --size tiny --devices 2 --mesh fsdp=2";
+    let both: Vec<&str> = both.split_whitespace().collect();
+    fails(&both, 1, &["--mesh is what `plan` searches"]);
+    let half = "plan --size tiny --devices 2 --batch-tokens 100";
+    let half: Vec<&str> = half.split_whitespace().collect();
+    fails(&half, 1, &["not whole rows of 48 tokens: give 96 or 144"]);
+    let adapters = "plan --size tiny --devices 1 --lora-rank 2";
+    let adapters: Vec<&str> = adapters.split_whitespace().collect();
+    fails(&adapters, 1, &["`simulate` meshes for adapters"]);
+}

@@ -13,6 +13,7 @@
 //! | `session` | a training command between its start and its end |
 //! | `task` | a whole program: a model by options of its own, with rows made from numbers |
 //! | `explain`, `simulate`, `evaluate` | commands that run no step: its plan, its time, the loss of a model as it is |
+//! | `search` | the command `plan`: the fastest mesh for a model |
 //! | `folder`, `convert` | models from folders of Hugging Face, and to them; weights from one form to another |
 //! | `mesh` | the devices, opened by these options |
 //! | `run`, `step` | the loop; one step of it: microbatches, clipping, the optimizer |
@@ -51,6 +52,7 @@ pub mod progress;
 pub mod report;
 pub mod run;
 pub mod schedule;
+pub mod search;
 pub mod sections;
 pub mod session;
 pub mod simulate;

@@ -62,6 +62,12 @@ pub trait Model: Module + Parallelize {
         None
     }
 
+    /// Returns the sizes of a model with so many modules in its list, and the same as this one else, if there is one:
+    /// a search for a mesh looks at such models first, which are planned in less time.
+    fn cut(_config: &Self::Config, _units: usize) -> Option<Self::Config> {
+        None
+    }
+
     /// Returns all that tells a model of these sizes from others, as names and values: what goes on with its weights
     /// has to have the same.
     fn facts(config: &Self::Config) -> Vec<(&'static str, String)>;

@@ -8,7 +8,7 @@ use burn_core::tensor::Tensor;
 
 use super::args::{MeshArgs, PipelineArgs, StagesBy};
 use super::batch::Batch;
-use super::job::{Job, StepRows};
+use super::job::{Job, Sample, StepRows};
 use super::mesh::{Explanation, Mesh};
 use super::model::Model;
 use super::optimizer::optimizer;
@@ -76,8 +76,19 @@ pub fn planned<M: Model>(
     first: usize,
     ask: &Ask,
 ) -> anyhow::Result<Predicted> {
-    let model = mesh.parallelize(M::build(&job.config, mesh.device()))?;
-    let next = |microbatches| (job.sample)(rows.of_microbatch() * microbatches);
+    planned_of::<M>(mesh, (&job.config, &job.sample), rows, first, ask)
+}
+
+/// Does the same of a model of these sizes, on rows like `sample`'s.
+pub(super) fn planned_of<M: Model>(
+    mesh: &Mesh,
+    (config, sample): (&M::Config, &Sample<M>),
+    rows: StepRows,
+    first: usize,
+    ask: &Ask,
+) -> anyhow::Result<Predicted> {
+    let model = mesh.parallelize(M::build(config, mesh.device()))?;
+    let next = |microbatches| sample(rows.of_microbatch() * microbatches);
     steps(mesh, model, next, [first, rows.accumulate], ask)
 }
 

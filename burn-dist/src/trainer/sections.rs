@@ -154,6 +154,24 @@ pub const SIMULATE: Section = Section::new(
 )
 .of_command("simulate");
 
+/// The options of `plan`.
+pub const SEARCH: Section = Section::new(
+    "plan",
+    "What a mesh is searched for, and shown",
+    &[
+        Key::of("devices"),
+        Key::of("nodes"),
+        Key::of("batch-tokens"),
+        Key::of("hardware"),
+        Key::of("hardware-file"),
+        Key::of("compile"),
+        Key::of("simulations"),
+        Key::of("tokens"),
+        Key::of("write"),
+    ],
+)
+.of_command("plan");
+
 /// The options of `evaluate`.
 pub const EVALUATE: Section = Section::new(
     "evaluate",

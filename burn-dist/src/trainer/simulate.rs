@@ -1,12 +1,14 @@
 //! The command `simulate`: how long a step takes on modelled hardware.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 
-use super::args::{SimulateArgs, StepArgs};
+use super::args::{MeshArgs, SimulateArgs, StepArgs};
 use super::error::Unfit;
 use super::exit::End;
-use super::job::Job;
-use super::mesh::Mesh;
+use super::job::{Job, Sample, StepRows};
+use super::mesh::{Explanation, Mesh};
 use super::model::Model;
 use super::outputs::{check_chart, draw_chart};
 use super::predict;
@@ -55,6 +57,69 @@ pub fn batch(args: &SimulateArgs, step: &StepArgs) -> Option<usize> {
     batch.or(step.batch)
 }
 
+/// A step that was planned and run on modelled hardware.
+pub(super) struct Timed {
+    /// Its mesh, which executes nothing.
+    pub mesh: Mesh,
+    /// Microbatches that are planned: one of them stands for those that are not.
+    pub planned_microbatches: usize,
+    /// Why all are planned, if it was tried with fewer.
+    pub why_all: Option<Arc<PlanError>>,
+    /// The step, with its windows on the hardware.
+    pub steady: Explanation,
+}
+
+/// Plans a step of a model of these sizes on rows like `sample`'s, and runs it on modelled hardware.
+///
+/// # Errors
+/// If the rows are too few for the mesh, or the step cannot be planned.
+pub(super) fn timed<M: Model>(
+    (config, sample): (&M::Config, &Sample<M>),
+    rows: StepRows,
+    step: &StepArgs,
+    plan_microbatches: Option<usize>,
+    hardware: &Hardware,
+) -> anyhow::Result<Timed> {
+    let devices = MeshArgs {
+        hardware: Some(hardware.clone()),
+        ..step.devices.clone()
+    };
+    let microbatches = rows.accumulate;
+    let mut planned_microbatches = microbatches.min(plan_microbatches.unwrap_or(PLANNED));
+    let mut why_all = None;
+    loop {
+        let mesh = Mesh::dry::<M>(&devices)?;
+        rows.check(&mesh, step.repeat_rows)?;
+        let asked = (planned_microbatches < microbatches).then(|| u32::try_from(microbatches));
+        let ask = Ask {
+            hardware: Some(hardware.clone()),
+            microbatches: asked.transpose()?,
+            ..Ask::default()
+        };
+        let few = rows.cut_to(planned_microbatches);
+        let error = match predict::planned_of::<M>(&mesh, (config, sample), few, 1, &ask) {
+            Ok(planned) => {
+                return Ok(Timed {
+                    mesh,
+                    planned_microbatches,
+                    why_all,
+                    steady: planned.steady,
+                });
+            }
+            Err(error) => error,
+        };
+        match mesh.fault() {
+            Some(Fault::Plan(reason))
+                if plan_microbatches.is_none() && matches!(*reason, PlanError::Repeat { .. }) =>
+            {
+                why_all = Some(reason);
+                planned_microbatches = microbatches;
+            }
+            _ => return Err(error),
+        }
+    }
+}
+
 /// Plans a step and runs it on modelled hardware.
 ///
 /// # Errors
@@ -70,37 +135,28 @@ pub fn simulate<M: Model>(
     };
     let compile = args.compile || hardware.kernels.compile;
     let hardware = hardware.compiled(compile);
-    let mut devices = predict::costed(&step.devices, job, &hardware)?;
-    devices.hardware = Some(hardware.clone());
-    let (rows, microbatches) = (job.rows, job.rows.accumulate);
-    let mut planned_microbatches = microbatches.min(args.plan_microbatches.unwrap_or(PLANNED));
-    let mut why_all = None;
-    let (mesh, steady) = loop {
-        let mesh = Mesh::dry::<M>(&devices)?;
-        rows.check(&mesh, step.repeat_rows)?;
-        check_chart(args.chart.as_ref(), &mesh)?;
-        let asked = (planned_microbatches < microbatches).then(|| u32::try_from(microbatches));
-        let ask = Ask {
-            hardware: Some(hardware.clone()),
-            microbatches: asked.transpose()?,
-            ..Ask::default()
-        };
-        let few = rows.cut_to(planned_microbatches);
-        let error = match predict::planned(&mesh, job, few, 1, &ask) {
-            Ok(planned) => break (mesh, planned.steady),
-            Err(error) => error,
-        };
-        match mesh.fault() {
-            Some(Fault::Plan(reason))
-                if args.plan_microbatches.is_none()
-                    && matches!(*reason, PlanError::Repeat { .. }) =>
-            {
-                why_all = Some(reason);
-                planned_microbatches = microbatches;
-            }
-            _ => return Err(error),
-        }
+    let devices = predict::costed(&step.devices, job, &hardware)?;
+    let step = &StepArgs {
+        devices,
+        ..step.clone()
     };
+    let rows = job.rows;
+    let microbatches = rows.accumulate;
+    if args.chart.is_some() {
+        check_chart(args.chart.as_ref(), &Mesh::dry::<M>(&step.devices)?)?;
+    }
+    let Timed {
+        mesh,
+        planned_microbatches,
+        why_all,
+        steady,
+    } = timed::<M>(
+        (&job.config, &job.sample),
+        rows,
+        step,
+        args.plan_microbatches,
+        &hardware,
+    )?;
     if planned_microbatches == microbatches {
         job.check_flops(steady.model_flops)?;
     }

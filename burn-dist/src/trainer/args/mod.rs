@@ -31,7 +31,7 @@ pub use mixture::MixtureArgs;
 pub use optimizer::{OptimizerArgs, ScheduleArgs};
 pub use rows::{ByteSize, RowsArgs};
 pub use run::RunArgs;
-pub use show::{EvaluateArgs, ExplainArgs, HardwareArgs, ShowMeshArgs, SimulateArgs};
+pub use show::{EvaluateArgs, ExplainArgs, HardwareArgs, SearchArgs, ShowMeshArgs, SimulateArgs};
 pub use step::StepArgs;
 pub use texts::TextArgs;
 pub use train::{OutputArgs, TrainArgs};

@@ -84,6 +84,36 @@ pub struct SimulateArgs {
     pub json: bool,
 }
 
+/// The options of `plan`, beside those of the model.
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("count").required(true))]
+pub struct SearchArgs {
+    /// Devices to find a mesh for.
+    #[arg(long, value_name = "N", group = "count", value_parser = positive)]
+    pub devices: Option<usize>,
+    /// Nodes to find one for, each with as many devices as the hardware says.
+    #[arg(long, value_name = "N", group = "count", value_parser = positive)]
+    pub nodes: Option<usize>,
+    /// Tokens of a training step over all ranks: whole rows of --seq.
+    #[arg(long, value_name = "N", value_parser = positive, conflicts_with = "batch")]
+    pub batch_tokens: Option<usize>,
+    /// The devices; h100 by default.
+    #[command(flatten)]
+    pub hardware: HardwareArgs,
+    /// Run chains of operations between products as one kernel, as a compiler makes it; burn-dist runs them one by one.
+    #[arg(long)]
+    pub compile: bool,
+    /// Plan and simulate at most so many whole.
+    #[arg(long, value_name = "N", default_value_t = 24, value_parser = positive)]
+    pub simulations: usize,
+    /// Show how long so many tokens take.
+    #[arg(long, value_name = "N")]
+    pub tokens: Option<u64>,
+    /// Write the options of the fastest as a configuration file.
+    #[arg(long, value_name = "FILE.toml")]
+    pub write: Option<PathBuf>,
+}
+
 /// The options of `evaluate`, beside those of the model and of its data.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("weights").multiple(true))]

@@ -1,0 +1,582 @@
+//! The command `plan`: which mesh trains a model fastest on devices that are not here.
+//!
+//! Candidates are all meshes of the devices, with microbatches, schedules, recomputation and float8. Few of them are
+//! planned, and fewer whole, which takes a second for a large model:
+//!
+//! 1. numbers tell of most that they cannot be ([`Bound`]): rows, sequences, heads, layers, memory at rest;
+//! 2. closed forms put the meshes in order, of which the first go on: 16 without stages and 12 with,
+//!    and more only as long as none fits. The forms may be wrong: so may be what they leave out;
+//! 3. models with three and five layers tell how long these take, and what they hold, as if each layer more took
+//!    as much. What fits with less made again is not tried with more. Of a mesh with stages they tell it of a
+//!    microbatch on the ranks of a stage, so that it is left out where its bubble alone makes it too slow;
+//! 4. the best of these are planned and simulated whole, as the command `simulate` does, until ten are faster than the
+//!    next can be.
+//!
+//! Async TP is no candidate of its own: the planner takes it where the clock says that it is faster.
+//!
+//! | file | idea |
+//! | --- | --- |
+//! | `domain` | candidates, and bounds by numbers |
+//! | `forms` | how long one takes by closed forms, which put candidates in order |
+//! | `clock` | how long one takes: of the whole model, or from models with fewer layers |
+//! | `outcome` | what is found out of candidates |
+//! | `report` | what was searched, the best ten, and why well-known meshes are not among them |
+
+mod clock;
+mod domain;
+mod forms;
+mod outcome;
+mod report;
+
+use std::cmp::Ordering;
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+use anyhow::{Context, bail};
+
+pub use clock::Figures;
+pub use domain::{Bound, Candidate};
+pub use outcome::{Outcome, Searched};
+
+use super::args::{SearchArgs, StepArgs};
+use super::exit::End;
+use super::job::Job;
+use super::mesh::Mesh;
+use super::model::Model;
+use super::voice::{note, say};
+use crate::clock::Hardware;
+use crate::mesh::{DType, MeshShape};
+use crate::train::files::write_whole;
+use crate::{ActivationCheckpoint, Float};
+use clock::Clock;
+use domain::{CHECKPOINTS, Domain};
+use forms::Forms;
+use outcome::SHOWN;
+
+/// Meshes whose candidates are estimated: without stages, and schedules of meshes with stages.
+const FLAT: usize = 16;
+const STAGED: usize = 12;
+
+/// How far an estimate may be from what is simulated, of time and of memory.
+const APART: f64 = 0.05;
+
+/// Returns the rows of a step, of so many tokens each.
+///
+/// # Errors
+/// If the batch is not one of whole rows.
+pub fn rows(args: &SearchArgs, step: &StepArgs, each: usize) -> anyhow::Result<Option<usize>> {
+    let Some(tokens) = args.batch_tokens else {
+        return Ok(step.batch);
+    };
+    if !tokens.is_multiple_of(each) {
+        bail!(
+            "--batch-tokens {tokens} are not whole rows of {each} tokens: give {} or {}",
+            tokens / each * each,
+            (tokens / each + 1) * each
+        );
+    }
+    Ok(Some(tokens / each))
+}
+
+/// Searches the meshes of so many devices; at most so many are simulated whole.
+///
+/// # Errors
+/// If the model cannot be made, or cannot lie on one device.
+pub fn find<M: Model>(
+    make: &(dyn Fn() -> anyhow::Result<Job<M>> + Sync),
+    step: &StepArgs,
+    hardware: &Hardware,
+    (devices, simulations): (usize, usize),
+) -> anyhow::Result<Searched> {
+    About::new(&make()?, step, hardware, false)?.search(make, step, devices, simulations)
+}
+
+/// Searches the fastest mesh, tells of it, and writes what `configure` makes of its options.
+///
+/// # Errors
+/// If the command line fixes what is searched, the model cannot be made, or the file not be written.
+pub fn search<M: Model>(
+    make: &(dyn Fn() -> anyhow::Result<Job<M>> + Sync),
+    step: &StepArgs,
+    args: &SearchArgs,
+    configure: &dyn Fn(&Options) -> anyhow::Result<String>,
+) -> anyhow::Result<End> {
+    let devices = &step.devices;
+    let fixed = [
+        ("--mesh", devices.forward.axes.mesh.is_some()),
+        ("--accumulate", step.accumulate != 1),
+        (
+            "--activation-checkpoint",
+            devices.activation_checkpoint != ActivationCheckpoint::None,
+        ),
+    ];
+    if let Some((option, _)) = fixed.iter().find(|(_, is_given)| *is_given) {
+        bail!("{option} is what `plan` searches: leave it out, or `simulate` the mesh");
+    }
+    let hardware = match args.hardware.read()? {
+        Some(hardware) => hardware,
+        None => Hardware::preset("h100")?,
+    };
+    let compile = args.compile || hardware.kernels.compile;
+    let hardware = hardware.compiled(compile);
+    let count = match (args.devices, args.nodes) {
+        (Some(devices), _) => devices,
+        (None, Some(nodes)) => nodes * hardware.devices_per_node,
+        (None, None) => bail!("give --devices, or --nodes"),
+    };
+    let job = make()?;
+    let about = About::new(&job, step, &hardware, true)?;
+    let searched = about.search(make, step, count, args.simulations)?;
+    let shown = report::Shown {
+        domain: &about.domain,
+        hardware: &hardware,
+        searched: &searched,
+        devices: count,
+        job: &job,
+        dtype: about.dtype,
+        tokens: args.tokens,
+    };
+    shown.tell();
+    if let Some(best) = searched.best.first() {
+        let best = &searched.all[*best].0;
+        if let Some(path) = &args.write {
+            let text = configure(&options(best))?;
+            let written = write_whole(path, |to| to.write_all(text.as_bytes()));
+            written.with_context(|| format!("cannot write {}", path.display()))?;
+            say!("\nconfiguration: {}", path.display());
+        }
+        return Ok(End::Done);
+    }
+    say!(
+        "\nno mesh of {count} device(s) fits; {}",
+        about.remedy(make, step, count)?
+    );
+    Ok(End::Unfit)
+}
+
+/// The options of a candidate, by name.
+pub type Options = Vec<(&'static str, String)>;
+
+fn options(of: &Candidate) -> Options {
+    let mut options = vec![
+        ("mesh", of.mesh()),
+        ("accumulate", of.microbatches.to_string()),
+        ("activation-checkpoint", of.checkpoint.to_string()),
+    ];
+    if of.stages() > 1 {
+        let (kind, stages) = of.schedule;
+        options.push(("schedule", kind.to_string()));
+        options.push(("stages-per-rank", stages.to_string()));
+    }
+    if let Some(float8) = &of.float8 {
+        options.push(("float8", float8.to_string()));
+    }
+    options
+}
+
+/// A model, its rows and the devices, as far as all candidates share them.
+struct About<'a> {
+    domain: Domain,
+    hardware: &'a Hardware,
+    /// Flops of a step, over all ranks.
+    flops: f64,
+    dtype: DType,
+    /// True if each phase is shown as it begins.
+    tells: bool,
+}
+
+impl<'a> About<'a> {
+    fn new<M: Model>(
+        job: &Job<M>,
+        step: &StepArgs,
+        hardware: &'a Hardware,
+        tells: bool,
+    ) -> anyhow::Result<Self> {
+        let mesh = Mesh::dry::<M>(&step.devices)?;
+        let model = M::build(&job.config, mesh.device());
+        let parameters = mesh.num_params(&model)?;
+        // Without a formula: a product of each parameter with each token, forward, and two backward.
+        let of_row = M::flops(&job.config, &(job.sample)(1)?);
+        let of_row = of_row.unwrap_or(6.0 * (parameters * job.rows.each) as f64);
+        let float8 = &step.devices.forward.float8;
+        let float8 = float8.clone().map(Some).into_iter();
+        Ok(Self {
+            domain: Domain {
+                devices: 1,
+                per_node: hardware.devices_per_node,
+                rows: job.rows.batch,
+                each: job.rows.each,
+                splits_model: M::AXES.contains(&"tp"),
+                layers: mesh.num_units(&model)?,
+                parameters,
+                room: hardware
+                    .memory_bytes()
+                    .saturating_sub(hardware.reserved_bytes()),
+                float8: std::iter::once(None).chain(float8).collect(),
+            },
+            hardware,
+            flops: of_row * job.rows.batch as f64,
+            dtype: dtype(step.devices.forward.param_dtype),
+            tells,
+        })
+    }
+
+    /// Searches the meshes of so many devices; at most so many are simulated whole.
+    fn search<M: Model>(
+        &self,
+        make: &(dyn Fn() -> anyhow::Result<Job<M>> + Sync),
+        step: &StepArgs,
+        devices: usize,
+        simulations: usize,
+    ) -> anyhow::Result<Searched> {
+        let domain = Domain {
+            devices,
+            ..self.domain.clone()
+        };
+        let clock = Clock {
+            make,
+            step,
+            hardware: self.hardware,
+            layers: domain.layers,
+            // Parameters, moments and gradients, in f32.
+            state_bytes: 16.0 * domain.parameters as f64,
+            known: Mutex::default(),
+        };
+        let candidates = domain.candidates();
+        let unsplit = unsplit(&make()?, step, &candidates)?;
+        let splits = |tp: usize| unsplit.iter().all(|(of, _)| *of != tp);
+        let mut outcomes: Vec<Option<Outcome>> = candidates
+            .iter()
+            .map(|of| domain.bound(of, splits).map(Outcome::Pruned))
+            .collect();
+        let open = outcomes.iter().filter(|outcome| outcome.is_none()).count();
+        self.tell(devices, || {
+            format!(
+                "{} candidates, of which numbers leave {open}",
+                candidates.len()
+            )
+        });
+        let forms = Forms {
+            domain: &domain,
+            hardware: self.hardware,
+            flops: self.flops,
+            dtype: self.dtype,
+        };
+        self.estimate(&clock, &forms, &candidates, &mut outcomes, false)?;
+        self.prune_bubbles(&candidates, &mut outcomes);
+        self.estimate(&clock, &forms, &candidates, &mut outcomes, true)?;
+        let outcomes = outcomes
+            .into_iter()
+            .map(|outcome| outcome.expect("all are known"));
+        let mut all: Vec<(Candidate, Outcome)> = candidates.into_iter().zip(outcomes).collect();
+        if simulations > 0 {
+            self.tell(devices, || {
+                format!("planning the best whole, at most {simulations}")
+            });
+        }
+        let best = self.simulate(&clock, &mut all, simulations)?;
+        Ok(Searched { all, best, unsplit })
+    }
+
+    /// Says how far the search is.
+    fn tell(&self, devices: usize, phase: impl Fn() -> String) {
+        if self.tells {
+            note!("{devices} device(s): {}", phase());
+        }
+    }
+
+    /// Estimates what is not yet known, of meshes with or without stages: those that are first by closed forms, and, as
+    /// long as none fits, the next ones.
+    fn estimate<M: Model>(
+        &self,
+        clock: &Clock<'_, M>,
+        forms: &Forms<'_>,
+        candidates: &[Candidate],
+        outcomes: &mut [Option<Outcome>],
+        is_staged: bool,
+    ) -> anyhow::Result<()> {
+        let memory = self.hardware.memory_bytes() as f64;
+        let families = ordered(forms, candidates, outcomes, memory, is_staged);
+        let (at_once, what) = match is_staged {
+            false => (FLAT, "meshes"),
+            true => (STAGED, "schedules of meshes with stages"),
+        };
+        let mut fits = outcomes.iter().flatten().any(|of| of.fits(memory));
+        for (number, some) in families.chunks(at_once).enumerate() {
+            if fits && number > 0 {
+                let left = some.iter().flatten();
+                left.for_each(|at| outcomes[*at] = Some(Outcome::Pruned(Bound::Forms)));
+                continue;
+            }
+            self.tell(forms.domain.devices, || {
+                let from = number * at_once;
+                let (first, last, count) = (from + 1, from + some.len(), families.len());
+                format!("estimating {first} to {last} of {count} {what}")
+            });
+            let found = clock.each(some, |job, family: &Vec<usize>| {
+                let of: Vec<&Candidate> = family.iter().map(|at| &candidates[*at]).collect();
+                chain(&of, memory, |of| clock.estimate(job, of))
+            })?;
+            for (family, found) in some.iter().zip(found) {
+                for (at, outcome) in family.iter().zip(found) {
+                    fits |= outcome.fits(memory);
+                    outcomes[*at] = Some(outcome);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns what would fit where nothing does: products in bf16, or more devices.
+    fn remedy<M: Model>(
+        &self,
+        make: &(dyn Fn() -> anyhow::Result<Job<M>> + Sync),
+        step: &StepArgs,
+        devices: usize,
+    ) -> anyhow::Result<String> {
+        let memory = self.hardware.memory_bytes() as f64;
+        let fitting = |step: &StepArgs, devices: usize| -> anyhow::Result<Option<String>> {
+            let searched = self.search(make, step, devices, 0)?;
+            let fitting = searched.all.iter().find(|(_, of)| of.fits(memory));
+            Ok(fitting.map(|(of, _)| of.to_string()))
+        };
+        let mut ways = Vec::new();
+        if step.devices.forward.param_dtype == Float::F32 {
+            let mut halves = step.clone();
+            halves.devices.forward.param_dtype = Float::BF16;
+            let of = fitting(&halves, devices)?;
+            ways.extend(of.map(|of| format!("--param-dtype bf16 would, as {of}")));
+        }
+        for times in [2, 4, 8, 16] {
+            if let Some(of) = fitting(step, devices * times)? {
+                ways.push(format!("{} devices would, as {of}", devices * times));
+                break;
+            }
+        }
+        Ok(match ways.is_empty() {
+            true => format!(
+                "nor does one of {}, all activations made again: give shorter rows, or fewer of them",
+                16 * devices
+            ),
+            false => ways.join("; "),
+        })
+    }
+
+    /// Prunes meshes with stages whose bubble alone makes them slower than the best without.
+    fn prune_bubbles(&self, candidates: &[Candidate], outcomes: &mut [Option<Outcome>]) {
+        // The best of those that split a layer alike.
+        let alike = |of: &Candidate| (of.sizes[3], of.sizes[4], of.float8.is_some());
+        let mut known: HashMap<(usize, usize, bool), f64> = HashMap::new();
+        for (of, outcome) in candidates.iter().zip(&*outcomes) {
+            if let Some(figures) = outcome.as_ref().and_then(Outcome::estimated) {
+                let best = known.entry(alike(of)).or_insert(f64::INFINITY);
+                *best = best.min(figures.step_s);
+            }
+        }
+        let best = known.values().copied().fold(f64::INFINITY, f64::min);
+        for (of, outcome) in candidates.iter().zip(outcomes) {
+            if let (None, Some(flat)) = (&*outcome, known.get(&alike(of)))
+                && flat * (1.0 + of.bubble()) > best * (1.0 + APART)
+            {
+                *outcome = Some(Outcome::Pruned(Bound::Bubble));
+            }
+        }
+    }
+
+    /// Simulates the best estimates whole; returns those that fit, from the fastest on.
+    fn simulate<M: Model>(
+        &self,
+        clock: &Clock<'_, M>,
+        all: &mut [(Candidate, Outcome)],
+        simulations: usize,
+    ) -> anyhow::Result<Vec<usize>> {
+        let memory = self.hardware.memory_bytes() as f64;
+        let estimated = all.iter().enumerate();
+        let estimated = estimated.filter_map(|(at, (_, of))| Some((of.estimated()?.step_s, at)));
+        let mut next: Vec<(f64, usize)> = estimated.collect();
+        next.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
+        let mut best: Vec<usize> = Vec::new();
+        let seconds = |all: &[(Candidate, Outcome)], at: usize| {
+            all[at].1.simulated().map_or(f64::INFINITY, |of| of.step_s)
+        };
+        for round in next[..simulations.min(next.len())].chunks(ROUND) {
+            if best.len() >= SHOWN && round[0].0 > seconds(all, best[SHOWN - 1]) * (1.0 + APART) {
+                break;
+            }
+            let numbers: Vec<usize> = round.iter().map(|(_, at)| *at).collect();
+            let found = clock.each(&numbers, |job, at| clock.whole(job, &all[*at].0))?;
+            for (at, figures) in numbers.into_iter().zip(found) {
+                all[at].1 = match figures {
+                    Ok(figures) => Outcome::Simulated(figures),
+                    Err(error) => Outcome::Failed(format!("{error:#}")),
+                };
+                best.extend(all[at].1.fits(memory).then_some(at));
+            }
+            best.sort_by(|one, other| seconds(all, *one).total_cmp(&seconds(all, *other)));
+        }
+        Ok(best)
+    }
+}
+
+/// Candidates that are simulated before the next ones are looked at.
+const ROUND: usize = 4;
+
+fn dtype(float: Float) -> DType {
+    match float {
+        Float::F32 => DType::F32,
+        Float::BF16 => DType::BF16,
+        Float::F16 => DType::F16,
+    }
+}
+
+/// Returns the families of what is not yet known, with or without stages, in the order of the closed forms: by the time
+/// of their best, those that fit first.
+fn ordered(
+    forms: &Forms<'_>,
+    candidates: &[Candidate],
+    outcomes: &[Option<Outcome>],
+    memory: f64,
+    is_staged: bool,
+) -> Vec<Vec<usize>> {
+    let mut families: Vec<Vec<usize>> = Vec::new();
+    for (at, of) in candidates.iter().enumerate() {
+        if outcomes[at].is_some() || (of.stages() > 1) != is_staged {
+            continue;
+        }
+        let is_of = |family: &Vec<usize>| are_of_family(&candidates[family[0]], of);
+        match families.last_mut().filter(|family| is_of(family)) {
+            Some(family) => family.push(at),
+            None => families.push(vec![at]),
+        }
+    }
+    // Of what does not fit, what is the least over comes first.
+    let key = |family: &[usize]| {
+        let rough = family.iter().map(|at| forms.rough(&candidates[*at]));
+        let keys = rough.map(|of| match of.peak_bytes <= memory {
+            true => (0.0, of.step_s),
+            false => (of.peak_bytes, of.step_s),
+        });
+        keys.min_by(compare).expect("a family has candidates")
+    };
+    let mut keyed: Vec<_> = families
+        .into_iter()
+        .map(|family| (key(&family), family))
+        .collect();
+    keyed.sort_by(|(one, _), (other, _)| compare(one, other));
+    keyed.into_iter().map(|(_, family)| family).collect()
+}
+
+fn compare(one: &(f64, f64), other: &(f64, f64)) -> Ordering {
+    one.0.total_cmp(&other.0).then(one.1.total_cmp(&other.1))
+}
+
+/// Returns whether one candidate that fits prunes another that makes more again.
+fn are_of_family(one: &Candidate, other: &Candidate) -> bool {
+    // Without stages, more microbatches are no faster either.
+    let microbatches = one.stages() == 1 || one.microbatches == other.microbatches;
+    microbatches
+        && one.sizes == other.sizes
+        && one.schedule == other.schedule
+        && one.float8 == other.float8
+}
+
+/// Estimates candidates of one family, from what holds most on; none makes as much again as one that fits.
+fn chain(
+    family: &[&Candidate],
+    memory: f64,
+    estimate: impl Fn(&Candidate) -> anyhow::Result<Figures>,
+) -> Vec<Outcome> {
+    let again = |of: &Candidate| CHECKPOINTS.iter().position(|it| *it == of.checkpoint);
+    let mut fits = None;
+    let outcomes = family.iter().map(|of| {
+        if fits.is_some_and(|fits| again(of) >= fits) {
+            return Outcome::Pruned(Bound::Recomputation);
+        }
+        match estimate(of) {
+            Err(error) => Outcome::Failed(format!("{error:#}")),
+            Ok(figures) if figures.peak_bytes > memory * (1.0 + APART) => Outcome::Unfit(figures),
+            Ok(figures) => {
+                if figures.peak_bytes <= memory {
+                    fits = Some(again(of));
+                }
+                Outcome::Estimated(figures)
+            }
+        }
+    });
+    outcomes.collect()
+}
+
+/// Returns over how many ranks along tp the model cannot be split, with the reasons.
+fn unsplit<M: Model>(
+    job: &Job<M>,
+    step: &StepArgs,
+    candidates: &[Candidate],
+) -> anyhow::Result<Vec<(usize, String)>> {
+    let mut sizes: Vec<usize> = candidates.iter().map(|of| of.sizes[4]).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    let mut unsplit = Vec::new();
+    for tp in sizes.into_iter().filter(|tp| *tp > 1) {
+        let mut devices = step.devices.clone();
+        devices.forward.axes.mesh = Some(MeshShape::parse(&format!("tp={tp}"))?);
+        let mesh = Mesh::dry::<M>(&devices)?;
+        if let Err(error) = mesh.parallelize(M::build(&job.config, mesh.device())) {
+            unsplit.push((tp, format!("{error:#}")));
+        }
+    }
+    Ok(unsplit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schedule::ScheduleKind;
+
+    fn candidate(microbatches: usize, checkpoint: ActivationCheckpoint) -> Candidate {
+        Candidate {
+            sizes: [1, 1, 4, 1, 1],
+            microbatches,
+            schedule: (ScheduleKind::default(), 1),
+            checkpoint,
+            float8: None,
+        }
+    }
+
+    /// More is made again, or in more microbatches, only as long as nothing fits; what just does not may.
+    #[test]
+    fn what_fits_prunes_what_makes_more_again() {
+        let all = [1, 2]
+            .map(|microbatches| CHECKPOINTS.map(|checkpoint| candidate(microbatches, checkpoint)));
+        let all: Vec<&Candidate> = all.iter().flatten().collect();
+        let held = |of: &Candidate| {
+            let again = CHECKPOINTS.iter().position(|it| *it == of.checkpoint);
+            let full = [200.0, 104.0, 50.0][again.expect("one of them")];
+            full / of.microbatches as f64
+        };
+        let outcomes = chain(&all, 100.0, |of| {
+            Ok(Figures {
+                step_s: 1.0,
+                peak_bytes: held(of),
+                model_flops: 1.0,
+            })
+        });
+        let texts = outcomes.iter().map(|outcome| match outcome {
+            Outcome::Pruned(bound) => format!("{bound:?}"),
+            Outcome::Estimated(figures) => figures.peak_bytes.to_string(),
+            Outcome::Unfit(figures) => format!("{} are too many", figures.peak_bytes),
+            other => format!("{other:?}"),
+        });
+        let texts: Vec<String> = texts.collect();
+        assert_eq!(
+            texts,
+            [
+                "200 are too many",
+                "104",
+                "50",
+                "100",
+                "Recomputation",
+                "Recomputation"
+            ]
+        );
+    }
+}
