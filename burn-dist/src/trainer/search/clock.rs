@@ -82,7 +82,7 @@ impl<M: Model> Clock<'_, M> {
             }
         };
         std::thread::scope(|scope| {
-            let threads = (0..cores.min(items.len())).map(|_| scope.spawn(&work));
+            let threads = (0..cores.min(items.len())).map(|_| scope.spawn(work));
             let threads: Vec<_> = threads.collect();
             threads.into_iter().try_for_each(|thread| {
                 let end = thread.join();
