@@ -33,7 +33,8 @@ impl Merge<'_> {
     ///
     /// # Errors
     /// [`ConvertError::DType`] for a tensor of the base that is none of floats of 16 to 64 bits,
-    /// [`ConvertError::Floats`], [`ConvertError::Range`]; [`ConvertError::Checkpoint`], also if a factor has another shape than its matrix.
+    /// [`ConvertError::Floats`], [`ConvertError::Range`]; [`ConvertError::Checkpoint`], also if a factor has another
+    /// shape than its matrix.
     ///
     /// # Source
     /// `peft/tuners/lora/layer.py`, `Linear.merge`. Differs: the sum is not rounded to 16 bits before it is added.

@@ -13,6 +13,7 @@ use burn_backend::tensor::FloatTensor;
 use burn_backend::{DType, Shape};
 use burn_flex::{Flex, FlexTensor, Layout as FlexLayout};
 use burn_ir::{BackendIr, HandleKind, TensorHandle};
+use burn_std::Bytes;
 use rustc_hash::FxHashMap;
 
 use super::Fault;
@@ -74,6 +75,15 @@ pub(super) fn from_flex<B: BackendIr>(tensor: FlexTensor, dtype: DType) -> Optio
     } else {
         downcast(tensor).ok().map(B::int_tensor_handle)
     }
+}
+
+/// Returns the tensor whose elements a buffer has in order.
+///
+/// # Panics
+/// If tensors of `B` are not shared buffers in memory.
+pub(super) fn in_order<B: BackendIr>(data: Arc<Bytes>, shape: Shape, dtype: DType) -> B::Handle {
+    let tensor = FlexTensor::from_arc(data, FlexLayout::contiguous(shape), dtype);
+    from_flex::<B>(tensor, dtype).expect("tensors of this backend are shared buffers in memory")
 }
 
 /// The Flex tensor of a handle.
@@ -345,9 +355,7 @@ fn result<B: BackendIr>(
     let shape = Shape::from(shape.to_vec());
     let bytes = bytes::of_burn(output);
     if shared {
-        let dtype = to_burn(dtype);
-        let tensor = FlexTensor::from_arc(bytes, FlexLayout::contiguous(shape), dtype);
-        return from_flex::<B>(tensor, dtype).expect("it came from this backend");
+        return in_order::<B>(bytes, shape, to_burn(dtype));
     }
     let data = TensorData::from_bytes(Arc::unwrap_or_clone(bytes), shape, to_burn(dtype));
     from_data::<B>(data, device)

@@ -9,14 +9,22 @@ use std::sync::Arc;
 use burn_std::Bytes;
 
 use crate::burn::Pooled;
-use crate::comm::{PoolBuffer, SharedBuffer, downcast};
+use crate::comm::{PoolBuffer, PoolMemory, SharedBuffer, downcast};
 
 /// Makes an output Burn's bytes, which give the memory back to its pool.
 pub(super) fn share(output: PoolBuffer) -> SharedBuffer {
     let len = output.len();
     // SAFETY: these bytes of the memory are initialised.
-    let bytes = unsafe { Bytes::from_controller(Box::new(Pooled(output.into_memory())), len) };
-    Arc::new(bytes)
+    unsafe { of_pool(output.into_memory(), len) }
+}
+
+/// Makes the first bytes of memory Burn's, which give the memory back to its pool.
+///
+/// # Safety
+/// These bytes are initialised.
+pub(super) unsafe fn of_pool(memory: PoolMemory, len: usize) -> Arc<Bytes> {
+    // SAFETY: as the caller promises.
+    Arc::new(unsafe { Bytes::from_controller(Box::new(Pooled(memory)), len) })
 }
 
 /// Returns an output of a hub that makes them by [`share`], or was passed by a rank, as Burn's bytes; a copy of any

@@ -1,16 +1,17 @@
 //! Products of f32 matrices that are in memory: bit for bit Flex's, in memory that freed results have left.
 
-use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 use burn_backend::Shape;
 use burn_dist_kernels::product::{Matrices, Sizes, product, sum_of_products};
-use burn_flex::{FlexTensor, Layout};
+use burn_dist_kernels::region::places_of;
+use burn_flex::FlexTensor;
 use burn_ir::BackendIr;
-use burn_std::{Bytes, DType};
+use burn_std::DType;
 
-use super::bridge::{from_flex, is_in_memory, to_flex};
-use crate::burn::{Pooled, REORDERS_TURNED, with_bias};
+use super::bridge::{in_order, is_in_memory, to_flex};
+use super::bytes::of_pool;
+use crate::burn::{REORDERS_TURNED, with_bias};
 use crate::comm::Pool;
 use crate::ops::Recorded;
 use crate::ops::execute::Env;
@@ -51,7 +52,7 @@ pub(super) fn run<B: BackendIr>(op: &Recorded, env: &mut impl Env<B>, pool: &Arc
             matrices(&of.left, &left, &in_left),
             matrices(&of.right, &right, &in_right),
         );
-        let out = floats(&mut memory.as_uninit_mut()[..bytes]);
+        let out = places_of::<f32>(&mut memory.as_uninit_mut()[..bytes]);
         match of.is_sum {
             true => sum_of_products(sizes, left, right, out),
             false => product(sizes, left, right, out),
@@ -59,10 +60,8 @@ pub(super) fn run<B: BackendIr>(op: &Recorded, env: &mut impl Env<B>, pool: &Arc
     }
     drop((left, right));
     // SAFETY: the product has written all bytes.
-    let data = unsafe { Bytes::from_controller(Box::new(Pooled(memory)), bytes) };
-    let layout = Layout::contiguous(Shape::from(of.out.shape.as_slice().to_vec()));
-    let made = FlexTensor::from_arc(Arc::new(data), layout, DType::F32);
-    let handle = from_flex::<B>(made, DType::F32).expect("operands came from this backend");
+    let data = unsafe { of_pool(memory, bytes) };
+    let handle = in_order::<B>(data, of.out.shape.clone(), DType::F32);
     let handle = match of.bias {
         Some(bias) => {
             let tensor = |handle, shape: &Shape| {
@@ -96,17 +95,6 @@ fn matrices<'a>(factor: &Factor<'_>, tensor: &'a FlexTensor, batch: &'a [isize])
         rows,
         columns,
     }
-}
-
-/// Views bytes that are only written as places of numbers.
-fn floats(bytes: &mut [MaybeUninit<u8>]) -> &mut [MaybeUninit<f32>] {
-    // SAFETY: any bytes, written or not, are a `MaybeUninit<f32>`.
-    let (before, floats, after) = unsafe { bytes.align_to_mut::<MaybeUninit<f32>>() };
-    assert!(
-        before.is_empty() && after.is_empty(),
-        "memory of pools is aligned for numbers"
-    );
-    floats
 }
 
 #[cfg(test)]

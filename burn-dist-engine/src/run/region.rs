@@ -13,14 +13,14 @@ use burn_dist_kernels::region::{Kernel, Memory, Operand, Output, RegionError};
 use burn_dist_plan::op::NewTensor;
 use burn_dist_plan::region::{Number, Region, ScalarOf};
 use burn_dist_plan::task::region_of;
-use burn_flex::{Flex, FlexTensor, Layout};
+use burn_flex::{Flex, Layout};
 use burn_ir::BackendIr;
 use burn_std::Bytes;
 use burn_std::future::block_on;
 use rustc_hash::FxHashMap;
 
-use super::bridge::{from_flex, is_in_memory, to_flex};
-use crate::burn::Pooled;
+use super::bridge::{in_order, is_in_memory, to_flex};
+use super::bytes::of_pool;
 use crate::burn::data::*;
 use crate::comm::{Pool, PoolMemory};
 use crate::ops::Recorded;
@@ -169,20 +169,14 @@ impl Regions {
         let mut held: Vec<Option<Held>> = held.into_iter().map(Some).collect();
         let made = task.outputs.iter().zip(made).map(|(out, made)| {
             let data = match made {
-                Made::New(memory) => {
-                    let memory = Box::new(Pooled(memory));
-                    // SAFETY: the region has written all bytes.
-                    Arc::new(unsafe { Bytes::from_controller(memory, out.bytes()) })
-                }
+                // SAFETY: the region has written all bytes.
+                Made::New(memory) => unsafe { of_pool(memory, out.bytes()) },
                 Made::Over(index) => {
                     let operand = held[index].take();
                     operand.expect("an operand becomes one result").data
                 }
             };
-            let dtype = to_burn(out.dtype);
-            let layout = Layout::contiguous(Shape::from(out.shape.clone()));
-            let handle = from_flex::<B>(FlexTensor::from_arc(data, layout, dtype), dtype);
-            handle.expect("operands came from this backend")
+            in_order::<B>(data, Shape::from(out.shape.clone()), to_burn(out.dtype))
         });
         Ok(made.collect())
     }

@@ -104,7 +104,7 @@ pub(super) fn places<T: Pod>(elements: &mut [T]) -> &mut [MaybeUninit<T>] {
 /// # Panics
 /// If they do not begin and end where elements do.
 #[inline]
-pub(super) fn places_of<T: Pod>(bytes: &mut [MaybeUninit<u8>]) -> &mut [MaybeUninit<T>] {
+pub fn places_of<T: Pod>(bytes: &mut [MaybeUninit<u8>]) -> &mut [MaybeUninit<T>] {
     // SAFETY: any bytes, written or not, are a `MaybeUninit<T>`, and a `T` without padding leaves no byte unwritten.
     let (before, elements, after) = unsafe { bytes.align_to_mut::<MaybeUninit<T>>() };
     assert!(

@@ -71,7 +71,7 @@ pub(crate) use functions::{Double, Instructions, Portable, Single};
 pub use kind::number_bits;
 pub use level::Level;
 pub(crate) use level::Loop;
-pub use memory::{Memory, Operand, Output};
+pub use memory::{Memory, Operand, Output, places_of};
 use program::Program;
 
 /// A region made ready to run.

@@ -7,6 +7,7 @@
 use burn_core::module::{LoraAdapter, Module, ModuleVisitor, Param, ParamId, Reparameterizer};
 use burn_core::tensor::module::linear;
 use burn_core::tensor::{Device, Distribution, Tensor};
+use burn_dist_front::parallel::ModulePath;
 use burn_nn::Linear;
 
 /// Freezes all parameters of a module and attaches factors of LoRA to the matrices that `is_target` names by their
@@ -136,31 +137,25 @@ pub fn adapted_linear<const D: usize>(layer: &Linear, input: Tensor<D>, dropout:
 pub fn num_trained(module: &impl Module) -> usize {
     #[derive(Default)]
     struct Counter {
-        /// How many modules are open, and how many were around what is attached to a parameter.
-        open: usize,
-        attached: Option<usize>,
+        path: ModulePath,
         own: usize,
         factors: usize,
     }
 
     impl ModuleVisitor for Counter {
-        fn enter_module(&mut self, _name: &str, container: &str) {
-            if container == burn_dist_front::parallel::ATTACHED {
-                self.attached = self.attached.or(Some(self.open));
-            }
-            self.open += 1;
+        fn enter_module(&mut self, name: &str, container: &str) {
+            self.path.enter(name, container);
         }
 
         fn exit_module(&mut self, _name: &str, _container: &str) {
-            self.open -= 1;
-            self.attached = self.attached.filter(|around| self.open > *around);
+            self.path.exit();
         }
 
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
             let count = param.lazy_shape().num_elements();
-            match self.attached {
-                Some(_) => self.factors += count,
-                None => self.own += count,
+            match self.path.is_attached() {
+                true => self.factors += count,
+                false => self.own += count,
             }
         }
     }

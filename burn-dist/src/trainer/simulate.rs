@@ -57,6 +57,15 @@ pub fn batch(args: &SimulateArgs, step: &StepArgs) -> Option<usize> {
     batch.or(step.batch)
 }
 
+/// Returns the type that a step computes its products in.
+pub(super) fn of_products(step: &StepArgs) -> DType {
+    match step.devices.forward.param_dtype {
+        Float::F32 => DType::F32,
+        Float::BF16 => DType::BF16,
+        Float::F16 => DType::F16,
+    }
+}
+
 /// A step that was planned and run on modelled hardware.
 pub(super) struct Timed {
     /// Its mesh, which executes nothing.
@@ -161,11 +170,7 @@ pub fn simulate<M: Model>(
         job.check_flops(steady.model_flops)?;
     }
     let windows = steady.simulations;
-    let dtype = match step.devices.forward.param_dtype {
-        Float::F32 => DType::F32,
-        Float::BF16 => DType::BF16,
-        Float::F16 => DType::F16,
-    };
+    let dtype = of_products(step);
     let ranks = || windows.iter().flat_map(|window| &window.ranks);
     let executed = |window: &Simulation| most(&window.ranks, |rank| rank.flops);
     let unfit = Unfit::of(&steady.memory, &hardware);

@@ -61,6 +61,16 @@ impl Candidate {
         self.sizes[0]
     }
 
+    /// Returns how many ranks share a sequence.
+    pub(super) fn cp(&self) -> usize {
+        self.sizes[3]
+    }
+
+    /// Returns how many ranks share a layer.
+    pub(super) fn tp(&self) -> usize {
+        self.sizes[4]
+    }
+
     /// Returns how many ranks have rows of their own.
     pub(super) fn row_groups(&self) -> usize {
         self.sizes[1] * self.sizes[2]
@@ -176,6 +186,9 @@ pub(super) struct Domain {
 /// Bytes of a parameter and its two moments, in f32.
 const BYTES_AT_REST: usize = 12;
 
+/// The same with its gradient.
+pub(super) const STATE_BYTES: usize = BYTES_AT_REST + 4;
+
 fn divisors(number: usize) -> impl Iterator<Item = usize> {
     (1..=number).filter(move |part| number.is_multiple_of(*part))
 }
@@ -230,9 +243,9 @@ impl Domain {
         let at_rest = self.parameters * BYTES_AT_REST / of.parts_at_rest();
         if !self.rows.is_multiple_of(of.microbatches * of.row_groups()) {
             Some(Bound::Rows)
-        } else if !self.each.is_multiple_of(of.sizes[3]) {
+        } else if !self.each.is_multiple_of(of.cp()) {
             Some(Bound::Sequences)
-        } else if !splits(of.sizes[4]) {
+        } else if !splits(of.tp()) {
             Some(Bound::Heads)
         } else if of.stages() > 1 && stages > self.layers {
             Some(Bound::Layers)

@@ -4,7 +4,7 @@
 //! They know a model by its flops, parameters and layers alone, and take a layer for one of a transformer, which has
 //! about `12 x width^2` parameters. So they may be wrong by much, and decide only which candidates are looked at first.
 
-use super::domain::{Candidate, Domain};
+use super::domain::{Candidate, Domain, STATE_BYTES};
 use crate::ActivationCheckpoint;
 use crate::clock::{Hardware, Operands};
 use crate::mesh::DType;
@@ -28,8 +28,6 @@ pub(super) struct Rough {
     pub peak_bytes: f64,
 }
 
-/// Bytes at rest and of gradients of a parameter: f32, with two moments.
-const STATE_BYTES: f64 = 16.0;
 /// Kernels of a layer, forward and backward, and how often they move its width, for each token.
 const KERNELS: f64 = 120.0;
 const MOVES: f64 = 100.0;
@@ -130,7 +128,7 @@ impl Forms<'_> {
         let under_way = pp.min(microbatches);
         let layers_held = layers / pp * under_way * held + HELD;
         let peak_bytes = hardware.reserved_bytes() as f64
-            + STATE_BYTES * parameters / of.parts_at_rest() as f64
+            + STATE_BYTES as f64 * parameters / of.parts_at_rest() as f64
             + 2.0 * of_layer * bytes
             + layers_held * activations / tp;
         Rough {

@@ -43,13 +43,14 @@ use super::exit::End;
 use super::job::Job;
 use super::mesh::Mesh;
 use super::model::Model;
+use super::simulate::of_products;
 use super::voice::{note, say};
 use crate::clock::Hardware;
 use crate::mesh::{DType, MeshShape};
 use crate::train::files::write_whole;
 use crate::{ActivationCheckpoint, Float};
 use clock::Clock;
-use domain::{CHECKPOINTS, Domain};
+use domain::{CHECKPOINTS, Domain, STATE_BYTES};
 use forms::Forms;
 use outcome::SHOWN;
 
@@ -216,7 +217,7 @@ impl<'a> About<'a> {
             },
             hardware,
             flops: of_row * job.rows.batch as f64,
-            dtype: dtype(step.devices.forward.param_dtype),
+            dtype: of_products(step),
             tells,
         })
     }
@@ -238,8 +239,7 @@ impl<'a> About<'a> {
             step,
             hardware: self.hardware,
             layers: domain.layers,
-            // Parameters, moments and gradients, in f32.
-            state_bytes: 16.0 * domain.parameters as f64,
+            state_bytes: (STATE_BYTES * domain.parameters) as f64,
             known: Mutex::default(),
         };
         let candidates = domain.candidates();
@@ -365,7 +365,7 @@ impl<'a> About<'a> {
     /// Prunes meshes with stages whose bubble alone makes them slower than the best without.
     fn prune_bubbles(&self, candidates: &[Candidate], outcomes: &mut [Option<Outcome>]) {
         // The best of those that split a layer alike.
-        let alike = |of: &Candidate| (of.sizes[3], of.sizes[4], of.float8.is_some());
+        let alike = |of: &Candidate| (of.cp(), of.tp(), of.float8.is_some());
         let mut known: HashMap<(usize, usize, bool), f64> = HashMap::new();
         for (of, outcome) in candidates.iter().zip(&*outcomes) {
             if let Some(figures) = outcome.as_ref().and_then(Outcome::estimated) {
@@ -420,14 +420,6 @@ impl<'a> About<'a> {
 
 /// Candidates that are simulated before the next ones are looked at.
 const ROUND: usize = 4;
-
-fn dtype(float: Float) -> DType {
-    match float {
-        Float::F32 => DType::F32,
-        Float::BF16 => DType::BF16,
-        Float::F16 => DType::F16,
-    }
-}
 
 /// Returns the families of what is not yet known, with or without stages, in the order of the closed forms: by the time
 /// of their best, those that fit first.
@@ -512,7 +504,7 @@ fn unsplit<M: Model>(
     step: &StepArgs,
     candidates: &[Candidate],
 ) -> anyhow::Result<Vec<(usize, String)>> {
-    let mut sizes: Vec<usize> = candidates.iter().map(|of| of.sizes[4]).collect();
+    let mut sizes: Vec<usize> = candidates.iter().map(Candidate::tp).collect();
     sizes.sort_unstable();
     sizes.dedup();
     let mut unsplit = Vec::new();
