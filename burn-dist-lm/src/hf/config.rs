@@ -182,6 +182,16 @@ pub(super) fn written(config: &LlamaConfig, text: &Text) -> Vec<u8> {
     (json.expect("plain fields always have a JSON form") + "\n").into_bytes()
 }
 
+/// Returns the error of a field that has another value than what is supported, of a file.
+fn unsupported(path: &Path) -> impl Fn(&'static str, String, &'static str) -> FolderError {
+    |field, found, supported| FolderError::Unsupported {
+        path: path.to_path_buf(),
+        field,
+        found,
+        supported,
+    }
+}
+
 /// A value, and the field in which it stands.
 type FieldValue<T> = (&'static str, Option<T>);
 
@@ -207,14 +217,7 @@ fn alike<T: PartialEq + Display>(
 
 impl HfConfig {
     fn to_llama(&self, path: &Path) -> Result<LlamaConfig, FolderError> {
-        let unsupported = |field, found: String, supported| {
-            Err(FolderError::Unsupported {
-                path: path.to_path_buf(),
-                field,
-                found,
-                supported,
-            })
-        };
+        let unsupported = unsupported(path);
         let written = family::named(&self.model_type);
         let written = written.map_err(|nearest| FolderError::Architecture {
             path: path.to_path_buf(),
@@ -223,7 +226,11 @@ impl HfConfig {
             known: FAMILIES.iter().map(|it| it.model_type).collect(),
         })?;
         if self.mlp_bias {
-            return unsupported("mlp_bias", "true".to_string(), "no biases there");
+            return Err(unsupported(
+                "mlp_bias",
+                "true".to_string(),
+                "no biases there",
+            ));
         }
         let of_rope = [&self.rope_scaling, &self.rope_parameters];
         let of_rope = of_rope
@@ -233,14 +240,18 @@ impl HfConfig {
         let mut partial = of_rope.chain([self.partial_rotary_factor]).flatten();
         if let Some(share) = partial.find(|share| *share != 1.0) {
             let supported = "rotary positions of whole heads";
-            return unsupported("partial_rotary_factor", share.to_string(), supported);
+            return Err(unsupported(
+                "partial_rotary_factor",
+                share.to_string(),
+                supported,
+            ));
         }
         if self.hidden_act != "silu" {
-            return unsupported(
+            return Err(unsupported(
                 "hidden_act",
                 format!("{:?}", self.hidden_act),
                 "the activation \"silu\" only",
-            );
+            ));
         }
         let config = LlamaConfig {
             dim: self.hidden_size.0,
@@ -304,42 +315,35 @@ impl HfConfig {
         written: &Written,
         usual: &Experts,
     ) -> Result<Experts, FolderError> {
-        let unsupported = |field, found: String, supported| {
-            Err(FolderError::Unsupported {
-                path: path.to_path_buf(),
-                field,
-                found,
-                supported,
-            })
-        };
+        let unsupported = unsupported(path);
         if written.says_norm && self.norm_topk_prob != Some(true) {
             let found = self
                 .norm_topk_prob
                 .map_or("not there", |_| "false")
                 .to_string();
-            return unsupported(
+            return Err(unsupported(
                 "norm_topk_prob",
                 found,
                 "weights of a token's experts that sum to 1",
-            );
+            ));
         }
         let dense = self
             .mlp_only_layers
             .as_ref()
             .filter(|layers| !layers.is_empty());
         if let Some(layers) = dense {
-            return unsupported(
+            return Err(unsupported(
                 "mlp_only_layers",
                 format!("{layers:?}"),
                 "experts in all layers",
-            );
+            ));
         }
         if let Some(Whole(step)) = self.decoder_sparse_step.filter(|step| step.0 != 1) {
-            return unsupported(
+            return Err(unsupported(
                 "decoder_sparse_step",
                 step.to_string(),
                 "experts in all layers",
-            );
+            ));
         }
         let number = |whole: Option<Whole>| whole.map(|Whole(number)| number);
         let one = ("num_experts", number(self.num_experts));
@@ -483,12 +487,7 @@ impl HfConfig {
         let theta = theta.unwrap_or(written.theta);
         let older = (older_name, rope.older_type.as_deref());
         let rope_type = alike(path, (type_name, rope.rope_type.as_deref()), older)?;
-        let unsupported = |field, found: String, supported| FolderError::Unsupported {
-            path: path.to_path_buf(),
-            field,
-            found,
-            supported,
-        };
+        let unsupported = unsupported(path);
         if rope.full_attention.is_some() || rope.sliding_attention.is_some() {
             let found = "for each type of layers".to_string();
             return Err(unsupported("rope_parameters", found, "one for all layers"));
