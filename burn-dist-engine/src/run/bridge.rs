@@ -12,7 +12,7 @@ use crate::ops::dtype::to_burn;
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{DType, Shape};
 use burn_flex::{Flex, FlexTensor, Layout as FlexLayout};
-use burn_ir::{BackendIr, HandleKind, TensorHandle};
+use burn_ir::{BackendIr, HandleKind, TensorHandle, TensorIr};
 use burn_std::Bytes;
 use rustc_hash::FxHashMap;
 
@@ -27,7 +27,7 @@ use crate::comm::{
     SharedBuffer,
 };
 use crate::mesh::Rank;
-use crate::ops::execute::{from_data, into_data};
+use crate::ops::execute::{Env, from_data, into_data};
 use crate::plan::task::{CollectiveTask, TransferTask};
 
 /// Groups by their members; making one validates it, so it is done once.
@@ -84,6 +84,16 @@ pub(super) fn from_flex<B: BackendIr>(tensor: FlexTensor, dtype: DType) -> Optio
 pub(super) fn in_order<B: BackendIr>(data: Arc<Bytes>, shape: Shape, dtype: DType) -> B::Handle {
     let tensor = FlexTensor::from_arc(data, FlexLayout::contiguous(shape), dtype);
     from_flex::<B>(tensor, dtype).expect("tensors of this backend are shared buffers in memory")
+}
+
+/// Takes a tensor out of an environment.
+///
+/// # Panics
+/// If tensors of `B` are not shared buffers in memory.
+pub(super) fn taken<B: BackendIr>(tensor: &TensorIr, env: &mut impl Env<B>) -> FlexTensor {
+    let handle = env.take(tensor);
+    to_flex::<B>(handle, tensor.shape.as_slice(), tensor.dtype)
+        .unwrap_or_else(|_| panic!("tensors of this backend are in memory"))
 }
 
 /// The Flex tensor of a handle.

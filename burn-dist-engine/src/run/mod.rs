@@ -16,6 +16,8 @@ mod fault_cell;
 mod gpus;
 mod host;
 mod host_store;
+#[cfg(test)]
+mod in_map;
 mod job;
 mod moved;
 mod observe;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use burn_dist_kernels::region::{Array, concat, copy, zeros};
 use burn_flex::FlexTensor;
-use burn_ir::{BackendIr, TensorIr};
+use burn_ir::BackendIr;
 
-use super::bridge::{from_flex, in_order, is_in_memory, to_flex};
+use super::bridge::{from_flex, in_order, is_in_memory, taken};
 use super::bytes::of_pool;
 use crate::comm::Pool;
 use crate::ops::Recorded;
@@ -54,13 +54,6 @@ pub(super) fn run<B: BackendIr>(op: &Recorded, env: &mut impl Env<B>, pool: &Arc
     true
 }
 
-/// Takes a tensor in memory.
-fn taken<B: BackendIr>(tensor: &TensorIr, env: &mut impl Env<B>) -> FlexTensor {
-    let handle = env.take(tensor);
-    to_flex::<B>(handle, tensor.shape.as_slice(), tensor.dtype)
-        .unwrap_or_else(|_| panic!("tensors of this backend are in memory"))
-}
-
 /// Returns how a tensor with elements of so many bytes lies.
 fn array(tensor: &FlexTensor, size: usize) -> Array<'_> {
     let layout = tensor.layout();
@@ -70,5 +63,94 @@ fn array(tensor: &FlexTensor, size: usize) -> Array<'_> {
         offset: layout.start_offset(),
         shape: layout.shape().as_slice(),
         strides: layout.strides(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn_flex::Flex;
+    use burn_ir::{BaseOperationIr, CatOpIr, CreationOpIr, OperationIr, ShapeOpIr, TensorStatus};
+    use burn_std::DType;
+
+    use super::super::in_map::{Map, tensor};
+    use super::*;
+    use crate::ops::execute::execute_recorded;
+
+    /// Every operation that moves elements, of tensors of a type.
+    fn operations(dtype: DType, [rows, columns]: [usize; 2]) -> Vec<BaseOperationIr> {
+        let read = |id, shape: &[usize]| tensor(id, shape, dtype, TensorStatus::ReadOnly);
+        let out = |shape: &[usize]| tensor(9, shape, dtype, TensorStatus::NotInit);
+        let cat = |dim: usize, others: [usize; 2]| {
+            let mut shape = [rows, columns];
+            shape[dim] = rows.max(columns) + others[dim];
+            let mut parts = [[rows, columns]; 2];
+            (parts[0][dim], parts[1][dim]) = (rows.max(columns), others[dim]);
+            BaseOperationIr::Cat(CatOpIr {
+                tensors: vec![read(1, &parts[0]), read(2, &parts[1])],
+                dim,
+                out: out(&shape),
+            })
+        };
+        let reshape = |from: &[usize], to: &[usize]| {
+            BaseOperationIr::Reshape(ShapeOpIr {
+                input: read(1, from),
+                out: out(to),
+            })
+        };
+        vec![
+            BaseOperationIr::Zeros(CreationOpIr {
+                out: out(&[rows, columns]),
+            }),
+            reshape(&[rows, columns], &[columns, rows]),
+            reshape(&[2, rows, columns], &[rows * columns, 2]),
+            cat(0, [rows, columns]),
+            cat(1, [3, 1]),
+        ]
+    }
+
+    fn recorded(op: BaseOperationIr, dtype: DType) -> Recorded {
+        Recorded::from(match dtype.is_float() {
+            true => OperationIr::BaseFloat(op),
+            false => OperationIr::BaseInt(op),
+        })
+    }
+
+    #[test]
+    fn elements_are_where_flex_has_them() {
+        let pool = Pool::exact();
+        let types = [DType::F32, DType::F64, DType::BF16, DType::I64, DType::I8];
+        let sizes = [[1, 1], [3, 5], [1, 7], [64, 200], [333, 129]];
+        for (dtype, size) in types
+            .iter()
+            .flat_map(|dtype| sizes.map(|size| (*dtype, size)))
+        {
+            for (op, turned) in operations(dtype, size)
+                .into_iter()
+                .flat_map(|op| [0, 1, 2, 3].map(|turned| (op.clone(), turned)))
+            {
+                let op = recorded(op, dtype);
+                let mut env = Map::default();
+                for (at, input) in op.reads().enumerate() {
+                    env.with(input, (turned >> at) & 1 == 1);
+                }
+                let mut expected = env.clone();
+                execute_recorded::<Flex, _>(&op, &mut expected).unwrap();
+                assert!(run::<Flex>(&op, &mut env, &pool), "{op:?}");
+                let out = op.makes().next().expect("one tensor");
+                let (made, expected) = (env.read(out), expected.read(out));
+                assert_eq!(made.as_bytes(), expected.as_bytes(), "{op:?} {turned}");
+            }
+        }
+    }
+
+    /// What has no element, and bools, whose bytes a backend chooses, are Flex's.
+    #[test]
+    fn others_are_left_alone() {
+        let bools = DType::Bool(burn_std::BoolStore::Native);
+        for (shape, dtype) in [(&[0, 3], DType::F32), (&[2, 3], bools)] {
+            let out = tensor(9, shape, dtype, TensorStatus::NotInit);
+            let op = OperationIr::BaseFloat(BaseOperationIr::Zeros(CreationOpIr { out }));
+            assert!(Recorded::from(op).moved().is_none());
+        }
     }
 }

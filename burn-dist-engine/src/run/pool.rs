@@ -8,13 +8,17 @@ use rayon::Yield;
 
 use crate::mesh::Rank;
 
-/// For how long a thread looks for work without a pause.
+/// For how long a thread without work looks for some and does nothing else.
 const SPIN: Duration = Duration::from_micros(20);
-/// For how long it lets other threads run in between, before it sleeps in between.
-const YIELD: Duration = Duration::from_millis(1);
+/// For how long it lets others run in between, before it sleeps in between: longer than most pauses between kernels that
+/// threads share, and short where a rank has only small ones, beside the thread that records.
+const YIELD: Duration = Duration::from_micros(150);
 /// For how long it sleeps then.
 const NAP: Duration = Duration::from_micros(50);
-
+/// After which time without work it sleeps longer.
+const QUIET: Duration = Duration::from_millis(2);
+/// For how long it sleeps then.
+const LONG_NAP: Duration = Duration::from_micros(200);
 /// For how long it looks for work after the rank has ended a job.
 const LINGER: Duration = Duration::from_micros(200);
 
@@ -65,8 +69,10 @@ impl Watch {
                     std::hint::spin_loop();
                 } else if idle < YIELD {
                     std::thread::yield_now();
-                } else {
+                } else if idle < QUIET {
                     std::thread::sleep(NAP);
+                } else {
+                    std::thread::sleep(LONG_NAP);
                 }
             }
         }
@@ -74,17 +80,18 @@ impl Watch {
 }
 
 /// The pool of a rank, seen from the thread that leads it.
+#[derive(Default)]
 pub(super) struct Pool {
     watch: Option<Arc<Watch>>,
 }
 
 impl Pool {
-    /// Makes the other threads of the current pool watch this one. They start before it goes on: inside a part of a
-    /// kernel, that never ended.
-    fn lead() -> Self {
+    /// Makes the other threads of the current pool watch this one, if it has one of its own. They start before this one
+    /// goes on: one that began to watch while it waits for a part of a kernel would never end that part.
+    pub(super) fn lead() -> Self {
         let others = rayon::current_num_threads().saturating_sub(1);
-        if others == 0 {
-            return Self { watch: None };
+        if others == 0 || rayon::current_thread_index().is_none() {
+            return Self::default();
         }
         let watch = Arc::new(Watch::default());
         let started = Arc::new(std::sync::Barrier::new(others + 1));
@@ -123,7 +130,7 @@ impl Drop for Pool {
 
 /// Does the work of a rank in a thread pool of `threads` threads of its own (this one included), so that the kernels of
 /// one rank never wait in line behind another rank's.
-pub(super) fn in_own_pool(rank: Rank, threads: usize, work: impl FnOnce(&Pool) + Send + 'static) {
+pub(super) fn in_own_pool(rank: Rank, threads: usize, work: impl FnOnce() + Send + 'static) {
     // Rayon never frees a pool that a thread is made part of: here it is one of those that the pool starts.
     let mut this = None;
     let start = |thread: rayon::ThreadBuilder| {
@@ -141,7 +148,7 @@ pub(super) fn in_own_pool(rank: Rank, threads: usize, work: impl FnOnce(&Pool) +
         .build();
     match (pool, this) {
         (Ok(pool), Some(this)) => {
-            pool.spawn(|| work(&Pool::lead()));
+            pool.spawn(work);
             // It ends with the work.
             drop(pool);
             this.run();
@@ -153,7 +160,60 @@ pub(super) fn in_own_pool(rank: Rank, threads: usize, work: impl FnOnce(&Pool) +
                 ?error,
                 "no thread pool of its own: ranks share one"
             );
-            work(&Pool { watch: None });
+            work();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use rayon::prelude::*;
+
+    use super::*;
+
+    /// Parts of parts, between which the others have nothing to do for longer and shorter.
+    #[test]
+    fn all_threads_take_parts_and_none_waits_for_ever() {
+        for threads in 1..=4 {
+            let (sent, received) = channel();
+            let rank = std::thread::spawn(move || {
+                in_own_pool(Rank(0), threads, move || {
+                    let pool = Pool::lead();
+                    for pause in [0, 50, 300, 3000] {
+                        let sum: u64 = pool.work(|| {
+                            let inner = |i: u64| (0..i).into_par_iter().map(|j| j ^ i).sum::<u64>();
+                            let first: u64 = (0..200).into_par_iter().map(inner).sum();
+                            std::thread::sleep(Duration::from_micros(pause));
+                            first + (0..200).into_par_iter().map(inner).sum::<u64>()
+                        });
+                        sent.send((rayon::current_num_threads(), sum))
+                            .expect("it listens");
+                        std::thread::sleep(Duration::from_micros(pause));
+                    }
+                });
+            });
+            let one = |i: u64| (0..i).map(|j| j ^ i).sum::<u64>();
+            let expected = 2 * (0..200).map(one).sum::<u64>();
+            let found: Vec<_> = received.iter().collect();
+            assert_eq!(found, [(threads, expected); 4]);
+            rank.join().expect("it ends");
+        }
+    }
+
+    #[test]
+    fn a_panic_of_the_work_ends_all_threads() {
+        let alive = Arc::new(());
+        let held = alive.clone();
+        let rank = std::thread::spawn(move || {
+            in_own_pool(Rank(0), 3, move || {
+                let held = held;
+                Pool::lead().work(|| panic!("{held:?}"));
+            });
+        });
+        rank.join().expect("the pool drops what has panicked");
+        // The threads of the pool hold what they watch until they end.
+        assert_eq!(Arc::strong_count(&alive), 1);
     }
 }

@@ -9,7 +9,7 @@ use burn_flex::FlexTensor;
 use burn_ir::BackendIr;
 use burn_std::DType;
 
-use super::bridge::{in_order, is_in_memory, to_flex};
+use super::bridge::{in_order, is_in_memory, taken};
 use super::bytes::of_pool;
 use crate::burn::{REORDERS_TURNED, with_bias};
 use crate::comm::Pool;
@@ -36,7 +36,7 @@ pub(super) fn run<B: BackendIr>(op: &Recorded, env: &mut impl Env<B>, pool: &Arc
         return false;
     }
     let [left, right] = [&of.left, &of.right].map(|factor| {
-        let tensor = taken::<B>(factor, env);
+        let tensor = taken::<B>(factor.tensor, env);
         match factor.is_reshaped && !sizes.is_divisible() {
             true => tensor.to_contiguous(),
             false => tensor,
@@ -77,13 +77,6 @@ pub(super) fn run<B: BackendIr>(op: &Recorded, env: &mut impl Env<B>, pool: &Arc
     true
 }
 
-/// Takes the tensor of a factor.
-fn taken<B: BackendIr>(factor: &Factor<'_>, env: &mut impl Env<B>) -> FlexTensor {
-    let shape = factor.tensor.shape.as_slice();
-    let tensor = to_flex::<B>(env.take(factor.tensor), shape, DType::F32);
-    tensor.unwrap_or_else(|_| panic!("tensors of this backend are in memory"))
-}
-
 /// Returns where matrices lie; `batch` has their strides along the batch.
 fn matrices<'a>(factor: &Factor<'_>, tensor: &'a FlexTensor, batch: &'a [isize]) -> Matrices<'a> {
     let layout = tensor.layout();
@@ -99,100 +92,22 @@ fn matrices<'a>(factor: &Factor<'_>, tensor: &'a FlexTensor, batch: &'a [isize])
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
-
-    use burn_backend::ops::FloatTensorOps;
-    use burn_backend::tensor::FloatTensor;
-    use burn_backend::{BackendTypes, Scalar, TensorData};
-    use burn_flex::Flex;
     use burn_ir::{
         FloatOperationIr, LinearOpIr, LinearWeightBackwardOpIr, LinearXBackwardOpIr, MatmulOpIr,
-        ModuleOperationIr, OperationIr, ScalarIr, TensorHandle, TensorId, TensorIr, TensorStatus,
+        ModuleOperationIr, OperationIr, TensorStatus,
     };
-    use burn_std::future::block_on;
 
+    use super::super::in_map::{Map, tensor};
     use super::*;
-    use crate::ops::execute::{execute_recorded, from_data, into_data};
+    use crate::ops::execute::execute_recorded;
     use crate::ops::samples::FLOAT;
-
-    type Handle = <Flex as BackendIr>::Handle;
-
-    #[derive(Clone, Default)]
-    struct Map {
-        handles: HashMap<TensorId, Handle>,
-        device: <Flex as BackendTypes>::Device,
-    }
-
-    impl Env<Flex> for Map {
-        fn take(&mut self, tensor: &TensorIr) -> Handle {
-            self.handles[&tensor.id].clone()
-        }
-        fn put(&mut self, tensor: &TensorIr, handle: Handle) {
-            self.handles.insert(tensor.id, handle);
-        }
-        fn scalar(&self, scalar: &ScalarIr) -> Scalar {
-            (*scalar).into()
-        }
-        fn device(&self) -> &<Flex as BackendTypes>::Device {
-            &self.device
-        }
-    }
-
-    impl Map {
-        /// Makes a tensor, whose last two dims are turned in memory if it says so.
-        fn with(&mut self, tensor: &TensorIr, turned: bool) {
-            let mut shape = tensor.shape.as_slice().to_vec();
-            let last = shape.len() - 1;
-            if turned {
-                shape.swap(last - 1, last);
-            }
-            let len: usize = shape.iter().product();
-            let seed = tensor.id.value() as usize * 7919;
-            let value = |at: usize| ((at * 31 + seed) % 1009) as f32 * 0.0137 - 6.9;
-            let data = TensorData::new((0..len).map(value).collect(), shape);
-            let made = from_data::<Flex>(data, &self.device);
-            let made = match turned {
-                false => made,
-                true => {
-                    let shape = match &made {
-                        burn_ir::HandleKind::Float(tensor) => tensor.layout().shape().clone(),
-                        _ => unreachable!("it is a float"),
-                    };
-                    let made: FloatTensor<Flex> = Flex::float_tensor(TensorHandle {
-                        handle: made,
-                        shape,
-                    });
-                    Flex::float_tensor_handle(Flex::float_swap_dims(made, last - 1, last))
-                }
-            };
-            self.handles.insert(tensor.id, made);
-        }
-
-        fn read(&self, tensor: &TensorIr) -> TensorData {
-            let handle = self.handles[&tensor.id].clone();
-            block_on(into_data::<Flex>(
-                handle,
-                tensor.shape.clone(),
-                tensor.dtype,
-            ))
-            .unwrap()
-        }
-    }
-
-    fn tensor(id: u64, shape: &[usize], status: TensorStatus) -> TensorIr {
-        TensorIr {
-            id: TensorId::new(id),
-            shape: shape.to_vec().into(),
-            status,
-            dtype: DType::F32,
-        }
-    }
+    use burn_flex::Flex;
 
     /// Every operation that has products, over a batch of matrices of a size.
     fn operations(batch: &[usize], [rows, inner, columns]: [usize; 3]) -> Vec<OperationIr> {
         let of = |last: [usize; 2]| [batch, &last].concat();
-        let read = |id, shape: &[usize]| tensor(id, shape, TensorStatus::ReadOnly);
-        let out = |shape: &[usize]| tensor(9, shape, TensorStatus::NotInit);
+        let read = |id, shape: &[usize]| tensor(id, shape, DType::F32, TensorStatus::ReadOnly);
+        let out = |shape: &[usize]| tensor(9, shape, DType::F32, TensorStatus::NotInit);
         let (x, weight) = (read(1, &of([rows, inner])), read(2, &[inner, columns]));
         let gradient = read(3, &of([rows, columns]));
         let module = |op| OperationIr::Module(op);

@@ -14,7 +14,7 @@ use super::fault_cell::FaultCell;
 use super::gpus::{self, Gpus};
 use super::job::{Job, Reader, Run, RunArgs};
 use super::observe::Observers;
-use super::pool::in_own_pool;
+use super::pool::{Pool, in_own_pool};
 use super::tensors::Tensors;
 use super::times::Clock;
 use super::trace::{Trace, TraceLog, Tracer};
@@ -171,8 +171,14 @@ impl<B: BackendIr> Runtime<B> {
                     let thread = std::thread::Builder::new()
                         .name(format!("rank {}", rank.0))
                         .spawn(move || {
-                            in_own_pool(rank, threads, move |pool| {
-                                let comm = match bridge::is_in_memory::<B>() {
+                            in_own_pool(rank, threads, move || {
+                                let in_memory = bridge::is_in_memory::<B>();
+                                // Kernels of a device have threads of their own.
+                                let pool = match in_memory {
+                                    true => Pool::lead(),
+                                    false => Pool::default(),
+                                };
+                                let comm = match in_memory {
                                     true => host,
                                     false => {
                                         let (turn, device) = (turn.clone(), device.clone());
@@ -181,7 +187,7 @@ impl<B: BackendIr> Runtime<B> {
                                 };
                                 let tensors = Tensors::new(device, observers);
                                 Worker::new(rank, turn, comm, of_worker, tensors)
-                                    .work(pool, &queue);
+                                    .work(&pool, &queue);
                             });
                         });
                     if let Err(error) = &thread {
