@@ -23,6 +23,8 @@ const THIN: usize = 2;
 const TILE: usize = 64;
 /// Rows of the smallest part of a product that a thread has: `gemm` goes through 6 or 16 of them at a time.
 const ROWS: usize = 96;
+/// Columns of the smallest part: `gemm` goes through 64 or 6 of them at a time.
+const COLUMNS: usize = 128;
 /// Inner dims up to which `gemm` finds an element in one block, so that adding it to what is there rounds once more.
 const ONE_BLOCK: usize = 512;
 
@@ -140,20 +142,82 @@ struct Call<'a> {
     right: Matrices<'a>,
 }
 
+/// Where a result goes: its first element, and elements from one row to the next.
+#[derive(Clone, Copy)]
+struct Out {
+    first: *mut f32,
+    apart: usize,
+}
+
+// SAFETY: who writes through it says that nothing else does.
+unsafe impl Send for Out {}
+// SAFETY: as above.
+unsafe impl Sync for Out {}
+
+impl Out {
+    fn of(memory: &mut [MaybeUninit<f32>], apart: usize) -> Self {
+        Self {
+            first: memory.as_mut_ptr().cast(),
+            apart,
+        }
+    }
+
+    /// Returns where the columns from `column` on go.
+    fn from(self, column: usize) -> Self {
+        Self {
+            first: self.first.wrapping_add(column),
+            ..self
+        }
+    }
+}
+
 impl Call<'_> {
     /// Writes the product with all threads.
     fn run_shared(&self, index: usize, out: &mut [MaybeUninit<f32>]) {
         let (sizes, threads) = (self.sizes, rayon::current_num_threads());
-        if threads == 1 || !sizes.is_divisible() || sizes.rows < threads * ROWS {
+        // `gemm` lets threads meet for each block, and before it for the factors of that; here they meet once. Each
+        // brings its part of the longer side in order, and all of the shorter.
+        let is_wide = sizes.columns > sizes.rows;
+        let (side, least) = match is_wide {
+            true => (sizes.columns, COLUMNS),
+            false => (sizes.rows, ROWS),
+        };
+        if threads == 1 || !sizes.is_divisible() || side < threads * least {
             return self.run(index, Parallelism::Rayon(0), out, false);
         }
-        // Threads meet once: `gemm` lets them meet for each block, and before it for the factors of that.
-        let (rows, parts) = parts(sizes.rows, threads, ROWS);
-        let parts = split(out, parts, rows * sizes.columns);
+        let (each, count) = parts(side, threads, least);
+        if is_wide {
+            let whole = Out::of(out, sizes.columns);
+            return (0..count).into_par_iter().for_each(|part| {
+                let first = part * each;
+                let columns = match part + 1 == count {
+                    true => sizes.columns - first,
+                    false => each,
+                };
+                let call = self.of_columns(first, columns);
+                // SAFETY: these columns are this part's alone, and lie in `out`.
+                unsafe { call.run_to(index, Parallelism::None, whole.from(first), false) }
+            });
+        }
+        let parts = split(out, count, each * sizes.columns);
         parts.into_par_iter().enumerate().for_each(|(part, out)| {
-            let call = self.of_rows(part * rows, out.len() / sizes.columns);
+            let call = self.of_rows(part * each, out.len() / sizes.columns);
             call.run(index, Parallelism::None, out, false);
         });
+    }
+
+    /// Returns the same products of so many columns from `first` on.
+    fn of_columns(&self, first: usize, columns: usize) -> Self {
+        let Self { sizes, left, right } = *self;
+        let skipped = right.columns * first as isize;
+        Self {
+            sizes: Sizes { columns, ..sizes },
+            left,
+            right: Matrices {
+                offset: right.offset.wrapping_add_signed(skipped),
+                ..right
+            },
+        }
     }
 
     /// Returns the same products of so many rows from `first` on.
@@ -178,26 +242,36 @@ impl Call<'_> {
         out: &mut [MaybeUninit<f32>],
         adds: bool,
     ) {
-        let Self { sizes, left, right } = self;
+        let sizes = self.sizes;
         assert_eq!(
             out.len(),
             sizes.rows * sizes.columns,
             "memory for one product"
         );
+        // SAFETY: the result is all of a slice that is borrowed mutably.
+        unsafe { self.run_to(index, parallelism, Out::of(out, sizes.columns), adds) }
+    }
+
+    /// Writes the product to rows that lie apart, or adds it to what is there.
+    ///
+    /// # Safety
+    /// All elements of the result are memory that nothing else reads or writes meanwhile; if the product is added, they
+    /// are written.
+    unsafe fn run_to(&self, index: usize, parallelism: Parallelism, out: Out, adds: bool) {
+        let Self { sizes, left, right } = self;
         let (at_left, at_right) = (
             left.first(sizes.batch, index),
             right.first(sizes.batch, index),
         );
-        // SAFETY: all elements of the batch lie inside, which `check` has found; the result has its memory for itself,
-        // and where it is read, it was written.
+        // SAFETY: all elements of the batch lie inside, which `check` has found; of the result the caller says so.
         unsafe {
             gemm::gemm(
                 sizes.rows,
                 sizes.columns,
                 sizes.inner,
-                out.as_mut_ptr().cast::<f32>(),
+                out.first,
                 1,
-                sizes.columns as isize,
+                out.apart as isize,
                 adds,
                 left.values.as_ptr().offset(at_left),
                 left.columns,
@@ -469,12 +543,17 @@ mod tests {
 
     /// Also where a row or two are left over.
     #[test]
-    fn rows_that_threads_share_are_those_of_one_call() {
-        for (rows, threads) in [192, 193, 194, 289, 300, 385]
+    fn parts_that_threads_share_are_those_of_one_call() {
+        for (side, threads) in [192, 193, 194, 257, 289, 300, 385, 386]
             .into_iter()
-            .flat_map(|rows| [(rows, 2), (rows, 3)])
+            .flat_map(|side| [(side, 2), (side, 3)])
         {
-            for [inner, columns] in [[160, 256], [600, 70]] {
+            for [rows, inner, columns] in [
+                [side, 160, 256],
+                [side, 600, 70],
+                [200, 200, side],
+                [70, 600, side],
+            ] {
                 let (left, right) = (values(rows * inner, 3), values(inner * columns, 5));
                 let of = |values, columns| Matrices {
                     values,
@@ -499,7 +578,7 @@ mod tests {
                 assert_eq!(
                     bits(&read(&out)),
                     bits(&expected.concat()),
-                    "{rows} {threads}"
+                    "{rows} {columns} {threads}"
                 );
             }
         }
