@@ -43,7 +43,7 @@ use std::process::Command;
 
 use promises::{llama, transformer, weights};
 
-one_thread::one_thread!();
+one_thread::one_thread_per_process!();
 
 /// Returns what runs the ignored test `name` in a process of its own.
 fn child(name: &str) -> Command {

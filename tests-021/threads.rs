@@ -23,8 +23,8 @@ fn one_thread_finds_every_gradient() {
 }
 
 #[test]
-#[ignore = "Burn 0.21.0 loses gradients on several threads (tracel-ai/burn#5573): once this passes, `one_thread!` \
-            can go"]
+#[ignore = "Burn 0.21.0 loses gradients on several threads (tracel-ai/burn#5573): once this passes, \
+            `one_thread_per_process!` can go"]
 fn several_threads_find_every_gradient() {
     let rounds = || (0..20_000).all(|_| gradients() == [3.0, 3.0, 1.0]);
     let found: Vec<bool> = std::thread::scope(|scope| {

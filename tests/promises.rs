@@ -6,4 +6,4 @@
 mod experts;
 mod regions;
 
-one_thread::one_thread!();
+one_thread::one_thread_per_process!();

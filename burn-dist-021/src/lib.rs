@@ -85,4 +85,4 @@ mod guides {
 }
 
 #[cfg(test)]
-one_thread::one_thread!();
+one_thread::one_thread_per_process!();

@@ -28,4 +28,4 @@ pub const PROGRAM: Program = Program {
 mod tests;
 
 #[cfg(test)]
-one_thread::one_thread!();
+one_thread::one_thread_per_process!();

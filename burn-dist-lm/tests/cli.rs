@@ -17,7 +17,7 @@ mod planned;
 use std::path::Path;
 use std::process::{Command, Output};
 
-one_thread::one_thread!();
+one_thread::one_thread_per_process!();
 
 fn llama(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_burn-dist-lm"))

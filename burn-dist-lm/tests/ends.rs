@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-one_thread::one_thread!();
+one_thread::one_thread_per_process!();
 
 fn text(path: &Path) -> &str {
     path.to_str().expect("a temporary folder's name is UTF-8")

@@ -13,7 +13,7 @@ use burn_dist::trainer::tokens::RandomTokens;
 use burn_dist::{DeviceMesh, Parallelize};
 use burn_dist_lm::model::{Llama, Size};
 
-one_thread::one_thread!();
+one_thread::one_thread_per_process!();
 
 const STEPS: usize = 20;
 const BATCH: usize = 4;

@@ -148,4 +148,4 @@ mod programs {
 }
 
 #[cfg(test)]
-one_thread::one_thread!();
+one_thread::one_thread_per_process!();

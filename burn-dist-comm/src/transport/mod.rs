@@ -88,7 +88,7 @@ pub trait Transport: Send {
         0
     }
 
-    /// Returns whether a message has arrived in part.
+    /// Returns whether a message has arrived in part, so that looking for the rest soon is worth it.
     fn is_receiving(&self) -> bool;
 
     /// Returns a process of which nothing comes any more, and which nothing reaches, once, and how that was seen;

@@ -52,11 +52,16 @@ fn losses_are_those_of_one_device() {
 
 #[test]
 fn stages_change_nothing() {
-    for (without, with) in [("1", "pp=2"), ("1", "pp=4"), ("dp=2", "pp=2,dp=2")] {
-        assert_eq!(lines(with, &[]), lines(without, &[]), "{with}");
+    // The bits of a step are those of all before it.
+    let steps = ["--steps", "12"];
+    let [alone, two] = ["1", "dp=2"].map(|mesh| lines(mesh, &steps));
+    assert_eq!(losses(&alone).len(), 12);
+    for (without, with) in [(&alone, "pp=2"), (&alone, "pp=4"), (&two, "pp=2,dp=2")] {
+        assert_eq!(&lines(with, &steps), without, "{with}");
     }
     // Four stages on two ranks, there and back.
-    assert_eq!(lines("pp=2", &["--schedule", "zb-v"]), lines("1", &[]));
+    let there_and_back = [&steps[..], &["--schedule", "zb-v"]].concat();
+    assert_eq!(lines("pp=2", &there_and_back), alone);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use moe::data::Ciphers;
 use moe::model::{Config, Decoder};
 use moe::train::Figures;
 
-one_thread::one_thread!();
+one_thread::one_thread_per_process!();
 
 const BATCH: usize = 8;
 const SEQ: usize = 16;

@@ -26,7 +26,7 @@ use burn_dist::{DeviceMesh, ParallelizeWith, Plan, Regions};
 use burn_pack::{Reader, Scalar};
 use programs::{Log, Numbers};
 
-one_thread::one_thread!();
+one_thread::one_thread_per_process!();
 
 /// Samples of an epoch: six batches, the last one short.
 const SAMPLES: u16 = 22;

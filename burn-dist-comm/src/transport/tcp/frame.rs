@@ -24,14 +24,20 @@ pub(super) enum Kind {
     Reads,
     /// The sender is done with the oldest loan.
     Returned,
+    /// The sender has the ring of the receiver.
+    Maps,
+    /// What follows comes by the ring of the sender.
+    Moved,
 }
 
-const KINDS: [Kind; 5] = [
+const KINDS: [Kind; 7] = [
     Kind::Message,
     Kind::Lent,
     Kind::Card,
     Kind::Reads,
     Kind::Returned,
+    Kind::Maps,
+    Kind::Moved,
 ];
 
 /// The start of a frame.
@@ -84,17 +90,23 @@ impl Prefix {
     }
 }
 
-/// The place of a number in the memory of a process, by which another one sees whether it can read there.
+/// The place of a number in the memory of a process, by which another one sees whether it can read there, and where it
+/// finds the process's [ring](super::ring).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Card {
     pub(super) pid: u32,
     pub(super) address: u64,
     pub(super) number: u64,
+    pub(super) ring: Option<u32>,
 }
+
+/// Stands for the number of a ring where there is none.
+const NO_RING: u64 = u64::MAX;
 
 impl Card {
     pub(super) fn to_bytes(self) -> Vec<u8> {
-        let parts = [self.pid.into(), self.address, self.number];
+        let ring = self.ring.map_or(NO_RING, u64::from);
+        let parts = [self.pid.into(), self.address, self.number, ring];
         parts.map(u64::to_le_bytes).concat()
     }
 
@@ -102,13 +114,17 @@ impl Card {
         let (numbers, []) = bytes.as_chunks() else {
             return None;
         };
-        let &[pid, address, number] = numbers else {
+        let &[pid, address, number, ring] = numbers else {
             return None;
         };
         Some(Self {
             pid: u64::from_le_bytes(pid).try_into().ok()?,
             address: u64::from_le_bytes(address),
             number: u64::from_le_bytes(number),
+            ring: match u64::from_le_bytes(ring) {
+                NO_RING => None,
+                ring => Some(ring.try_into().ok()?),
+            },
         })
     }
 }
@@ -125,14 +141,18 @@ mod tests {
                 assert_eq!(Prefix::parse(&prefix.to_bytes()), Ok(prefix));
             }
         }
-        let card = Card {
-            pid: 7,
-            address: u64::MAX,
-            number: 3,
-        };
-        assert_eq!(Card::parse(&card.to_bytes()), Some(card));
-        for wrong in [&card.to_bytes()[..23], &[0xff; 24], &[]] {
-            assert_eq!(Card::parse(wrong), None);
+        for ring in [None, Some(0), Some(u32::MAX)] {
+            let card = Card {
+                pid: 7,
+                address: u64::MAX,
+                number: 3,
+                ring,
+            };
+            let bytes = card.to_bytes();
+            assert_eq!(Card::parse(&bytes), Some(card));
+            for wrong in [&bytes[..31], &bytes[..24], &[0xff; 32], &[]] {
+                assert_eq!(Card::parse(wrong), None);
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! Bytes as they come, and messages as they are whole.
 
 use super::frame::{Card, Kind, PREFIX_BYTES, Prefix};
+use super::ring::Reader;
 use super::seal::Opening;
 use super::turn::{Broken, TURN_BYTES_MAX};
 use crate::Block;
@@ -9,6 +10,7 @@ use crate::transport::{Destination, Matcher, held_max};
 use rustix::buffer::spare_capacity;
 use rustix::fd::AsFd;
 use rustix::io::Errno;
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -29,8 +31,22 @@ pub(super) struct Incoming {
     stage: Stage,
     /// The other process, if this one can read its memory.
     neighbour: Option<u32>,
+    /// Its ring, once this one has it.
+    ring: Option<Ring>,
     notes: Notes,
 }
+
+/// The ring of the other process.
+struct Ring {
+    reader: Reader,
+    /// True once all comes by it.
+    is_used: bool,
+    /// How often it had nothing since the connection was looked at.
+    vain_looks: u32,
+}
+
+/// A connection whose bytes come by a ring is looked at, for its end, each time that the ring has had nothing so often.
+const VAIN_LOOKS: u32 = 16;
 
 /// The content of frames that are no messages, and what is to be answered.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -39,6 +55,10 @@ pub(super) struct Notes {
     pub(super) reads: bool,
     /// The other one can read that of this one.
     pub(super) is_read: bool,
+    /// This process has the ring of the other one.
+    pub(super) maps: bool,
+    /// The other one has that of this one.
+    pub(super) is_mapped: bool,
     /// Loans that this process is done with.
     pub(super) done: usize,
     /// Loans that the other one is done with.
@@ -96,6 +116,7 @@ impl Incoming {
             records: opening.map(|opening| (opening, Vec::new())),
             stage: Stage::Head,
             neighbour: None,
+            ring: None,
             notes: Notes::default(),
         }
     }
@@ -105,12 +126,17 @@ impl Incoming {
         std::mem::take(&mut self.notes)
     }
 
-    /// Returns whether a message has come in part.
+    /// Returns whether a message has come in part, and its rest is waited for: not its call.
     pub(super) fn is_inside(&self) -> bool {
-        let is_record = self.records.as_ref();
-        !matches!(self.stage, Stage::Head)
-            || self.taken < self.content.len()
-            || is_record.is_some_and(|(_, records)| !records.is_empty())
+        match &self.stage {
+            Stage::Head => {
+                let records = self.records.as_ref();
+                self.taken < self.content.len()
+                    || records.is_some_and(|(_, records)| !records.is_empty())
+            }
+            Stage::Held(..) => false,
+            Stage::Body(..) => true,
+        }
     }
 
     fn left(&self) -> &[u8] {
@@ -209,11 +235,25 @@ impl Incoming {
                 Some(card) if card.is_readable() => {
                     self.neighbour = Some(card.pid);
                     self.notes.reads = true;
+                    let open = |number| Reader::open(card.pid, number).ok();
+                    self.ring = card.ring.and_then(open).map(|reader| Ring {
+                        reader,
+                        is_used: false,
+                        vain_looks: 0,
+                    });
+                    self.notes.maps = self.ring.is_some();
                 }
                 Some(_) => {}
             },
             Kind::Reads => self.notes.is_read = true,
             Kind::Returned => self.notes.returned += 1,
+            Kind::Maps => self.notes.is_mapped = true,
+            Kind::Moved => match &mut self.ring {
+                Some(ring) if !ring.is_used && self.taken == self.content.len() => {
+                    ring.is_used = true;
+                }
+                _ => return malformed("words of a ring that this process does not have"),
+            },
         }
         Ok(Stage::Head)
     }
@@ -247,8 +287,11 @@ impl Incoming {
         }
         let rest = body.region.rest(body.filled);
         let len = rest.len().min(*room);
-        let read = rustix::io::read(from, &mut rest[..len]);
-        let Some(bytes) = bytes_of(read.map(|(read, _)| read.len()))? else {
+        let read = match &mut self.ring {
+            Some(ring) if ring.is_used => ring.read(from, &mut rest[..len])?,
+            _ => bytes_of(rustix::io::read(from, &mut rest[..len]).map(|(read, _)| read.len()))?,
+        };
+        let Some(bytes) = read else {
             return Ok(false);
         };
         body.filled += bytes;
@@ -260,17 +303,24 @@ impl Incoming {
     fn read(&mut self, from: impl AsFd, room: &mut usize) -> Result<bool, Broken> {
         self.content.drain(..self.taken);
         self.taken = 0;
-        let bytes = match &mut self.records {
-            None => {
+        let bytes = match (&mut self.records, &mut self.ring) {
+            (None, Some(ring)) if ring.is_used => {
                 self.content.reserve(READ_BYTES);
-                rustix::io::read(from, spare_capacity(&mut self.content))
+                let read = ring.read(from, self.content.spare_capacity_mut())?;
+                // SAFETY: so many bytes behind the others were written.
+                unsafe { self.content.set_len(self.content.len() + read.unwrap_or(0)) };
+                read
             }
-            Some((_, records)) => {
+            (None, _) => {
+                self.content.reserve(READ_BYTES);
+                bytes_of(rustix::io::read(from, spare_capacity(&mut self.content)))?
+            }
+            (Some((_, records)), _) => {
                 records.reserve(RECORDS_BYTES);
-                rustix::io::read(from, spare_capacity(records))
+                bytes_of(rustix::io::read(from, spare_capacity(records)))?
             }
         };
-        let Some(bytes) = bytes_of(bytes)? else {
+        let Some(bytes) = bytes else {
             return Ok(false);
         };
         *room = room.saturating_sub(bytes);
@@ -279,6 +329,37 @@ impl Incoming {
             taken.map_err(|error| Broken::Malformed(error.to_string()))?;
         }
         Ok(true)
+    }
+}
+
+impl Ring {
+    /// Moves what the ring has to the front of `into`; `None` if there is nothing for now. The connection `from` has
+    /// nothing any more but its end.
+    fn read(
+        &mut self,
+        from: impl AsFd,
+        into: &mut [MaybeUninit<u8>],
+    ) -> Result<Option<usize>, Broken> {
+        let malformed = |error: std::io::Error| Broken::Malformed(error.to_string());
+        let read = self.reader.read(into).map_err(malformed)?;
+        if read > 0 {
+            self.vain_looks = 0;
+            return Ok(Some(read));
+        }
+        self.vain_looks += 1;
+        if self.vain_looks < VAIN_LOOKS {
+            return Ok(None);
+        }
+        self.vain_looks = 0;
+        match bytes_of(rustix::io::read(from, &mut [0_u8])) {
+            Ok(None) => Ok(None),
+            Ok(Some(_)) => Err(Broken::Malformed("bytes beside its ring".into())),
+            // It may have written before it ended.
+            Err(end) => match self.reader.read(into).map_err(malformed)? {
+                0 => Err(end),
+                read => Ok(Some(read)),
+            },
+        }
     }
 }
 

@@ -31,8 +31,10 @@ impl Loans {
         }
     }
 
-    pub(super) fn card(&self) -> Card {
+    /// The card of this process, which has such a ring.
+    pub(super) fn card(&self, ring: Option<u32>) -> Card {
         Card {
+            ring,
             pid: std::process::id(),
             address: address(&raw const *self.number),
             number: *self.number,

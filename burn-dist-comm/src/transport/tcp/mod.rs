@@ -6,9 +6,10 @@
 //!
 //! A body is sent from the memory that it lies in, and received into its place in an output, or into a pooled buffer:
 //! neither is copied here, but for the first bytes, which came with the head, and for short ones, which travel with
-//! their heads. Inside a machine the connection carries heads alone, and the other process reads a body from the memory
-//! of this one (`loans`), where the system allows that. Where a connection is sealed ([`Sealing`]), all goes as records
-//! of the seal: a copy at each end, and the time of the cipher.
+//! their heads. Inside a machine, where the system allows that, the other process reads a body from the memory of this
+//! one (`loans`), and heads go through memory that both have (`ring`), so that no call of the system is needed for
+//! them: the connection then only tells that the other process is still there. Where a connection is sealed
+//! ([`Sealing`]), all goes as records of the seal: a copy at each end, and the time of the cipher.
 //!
 //! A connection that ends is not the end of the transport: [`Transport::ended`] says whose it was.
 //!
@@ -20,11 +21,13 @@
 //! | `turn` | how much of a connection is moved at once, and why it ends |
 //! | `seal` | records that only the other end can read |
 //! | `loans` | bodies that a process of the same machine reads where they lie |
+//! | `ring` | memory through which two processes of a machine stream bytes |
 
 mod frame;
 mod incoming;
 mod loans;
 mod outgoing;
+mod ring;
 mod seal;
 #[cfg(test)]
 mod tests;
@@ -116,8 +119,16 @@ impl Connection {
         if notes.reads {
             self.outgoing.push_frame(Kind::Reads, &[]);
         }
+        if notes.maps {
+            self.outgoing.push_frame(Kind::Maps, &[]);
+        }
         for _ in 0..notes.done {
             self.outgoing.push_frame(Kind::Returned, &[]);
+        }
+        if notes.is_mapped && !self.outgoing.move_to_ring() {
+            return Err(Broken::Malformed(
+                "words about a ring that was not made".into(),
+            ));
         }
         let Some(loans) = self.outgoing.loans() else {
             return match notes.is_read || notes.returned > 0 {

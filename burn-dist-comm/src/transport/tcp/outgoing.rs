@@ -2,6 +2,7 @@
 
 use super::frame::{Kind, Prefix};
 use super::loans::Loans;
+use super::ring::Writer;
 use super::seal::Sealing;
 use super::turn::{Broken, TURN_BYTES_MAX};
 use crate::Block;
@@ -36,8 +37,18 @@ pub(super) struct Outgoing {
     seal: Option<Seal>,
     /// Bodies that are lent, where the other process may be one of this machine.
     loans: Option<Loans>,
+    /// What goes by memory that both processes have, and not over the connection, if it does.
+    ring: Option<ByRing>,
     /// True if the other end takes nothing any more: what it has sent before may still be here, and is read.
     is_over: bool,
+}
+
+/// A ring, and what is still to be written to it.
+struct ByRing {
+    writer: Writer,
+    pieces: Pieces,
+    /// True once the other process has it: all goes there.
+    is_used: bool,
 }
 
 struct Seal {
@@ -101,7 +112,9 @@ impl Pieces {
 
 impl Outgoing {
     pub(super) fn new(sealing: Option<Box<dyn Sealing>>, loans: Option<Loans>) -> Self {
-        let card = loans.as_ref().map(Loans::card);
+        let writer = loans.as_ref().and_then(|_| Writer::new());
+        let number = writer.as_ref().map(Writer::number);
+        let card = loans.as_ref().map(|loans| loans.card(number));
         let mut outgoing = Self {
             pieces: Pieces::default(),
             seal: sealing.map(|sealing| Seal {
@@ -110,6 +123,11 @@ impl Outgoing {
                 sent: 0,
             }),
             loans,
+            ring: writer.map(|writer| ByRing {
+                writer,
+                pieces: Pieces::default(),
+                is_used: false,
+            }),
             is_over: false,
         };
         if let Some(card) = card {
@@ -126,18 +144,16 @@ impl Outgoing {
             body: body.len(),
         };
         if body.len() <= INLINE_BYTES_MAX {
-            return self
-                .pieces
-                .push(prefix(Kind::Message), head, body.as_slice());
+            let pieces = self.pieces();
+            return pieces.push(prefix(Kind::Message), head, body.as_slice());
         }
         let lent = self.loans.as_mut().and_then(|loans| loans.lend(&body));
+        let pieces = self.pieces();
         match lent {
-            Some(address) => self
-                .pieces
-                .push(prefix(Kind::Lent), head, &address.to_le_bytes()),
+            Some(address) => pieces.push(prefix(Kind::Lent), head, &address.to_le_bytes()),
             None => {
-                self.pieces.push(prefix(Kind::Message), head, &[]);
-                self.pieces.push_body(body);
+                pieces.push(prefix(Kind::Message), head, &[]);
+                pieces.push_body(body);
             }
         }
     }
@@ -149,7 +165,27 @@ impl Outgoing {
             head: head.len(),
             body: 0,
         };
-        self.pieces.push(prefix, head, &[]);
+        self.pieces().push(prefix, head, &[]);
+    }
+
+    /// Where what is sent next waits.
+    fn pieces(&mut self) -> &mut Pieces {
+        match &mut self.ring {
+            Some(ring) if ring.is_used => &mut ring.pieces,
+            _ => &mut self.pieces,
+        }
+    }
+
+    /// The other process has the ring: from now on, all goes there. Returns whether there is one that is not used yet.
+    pub(super) fn move_to_ring(&mut self) -> bool {
+        if !self.ring.as_ref().is_some_and(|ring| !ring.is_used) {
+            return false;
+        }
+        self.push_frame(Kind::Moved, &[]);
+        if let Some(ring) = &mut self.ring {
+            ring.is_used = true;
+        }
+        true
     }
 
     /// Returns the loans; `None` if nothing ever is lent.
@@ -161,7 +197,8 @@ impl Outgoing {
     pub(super) fn bytes(&self) -> usize {
         let sealed = self.seal.as_ref();
         let sealed = sealed.map_or(0, |seal| seal.records.len() - seal.sent);
-        self.pieces.bytes + sealed + self.lent_bytes()
+        let by_ring = self.ring.as_ref().map_or(0, |ring| ring.pieces.bytes);
+        self.pieces.bytes + sealed + by_ring + self.lent_bytes()
     }
 
     /// Returns how many of them are lent, with nothing more to send for them than what their heads have.
@@ -180,6 +217,9 @@ impl Outgoing {
                 Some(seal) => seal.flush(&mut self.pieces, to)?,
             };
             self.is_over = !goes_on;
+        }
+        if let Some(ring) = &mut self.ring {
+            flush_plain(&mut ring.pieces, &mut ring.writer);
         }
         if self.is_over {
             self.pieces = Pieces::default();

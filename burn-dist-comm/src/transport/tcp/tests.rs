@@ -112,7 +112,8 @@ proptest! {
             match incoming.receive(&from, &mut matcher, &pool) {
                 Ok(message) => found += usize::from(message.is_some()),
                 Err(Broken::Malformed(what)) => {
-                    prop_assert!(["a frame", "a message with", "a card", "a loan"].iter().any(|start| what.starts_with(start)));
+                    let starts = ["a frame", "a message with", "a card", "a loan", "words of a ring"];
+                    prop_assert!(starts.iter().any(|start| what.starts_with(start)));
                     break;
                 }
                 Err(broken) => panic!("{broken:?}"),
@@ -225,7 +226,7 @@ fn a_neighbour_reads_a_body_where_it_lies_and_gives_it_back() {
             .push(&[number], Block::from(Arc::clone(&lent)));
     }
     drop(lent);
-    // Heads are all that the connection carries; bodies have not left before they are read.
+    // Heads go by the ring, and nothing over the connection; bodies have not left before they are read.
     let bytes = both[0].outgoing.bytes();
     assert_eq!(bytes, 2 * ((3 << 20) + PREFIX_BYTES + 1 + 8));
     let mut seen = Vec::new();
@@ -233,8 +234,8 @@ fn a_neighbour_reads_a_body_where_it_lies_and_gives_it_back() {
         .outgoing
         .flush(&mut seen)
         .expect("a vector takes all");
-    assert_eq!(seen.len(), 2 * (PREFIX_BYTES + 1 + 8));
-    (&both[0].stream).write_all(&seen).expect("little");
+    assert!(seen.is_empty());
+    assert_eq!(both[0].outgoing.bytes(), 2 * (3 << 20));
     let found = turn(&mut both, &pool);
     assert_eq!(found.len(), 2);
     for ((head, block), number) in found.iter().zip([1, 2]) {
@@ -242,6 +243,62 @@ fn a_neighbour_reads_a_body_where_it_lies_and_gives_it_back() {
     }
     assert_eq!(both[0].outgoing.bytes(), 0);
     assert!(weak.upgrade().is_none(), "it was given back");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn what_a_neighbour_has_said_is_heard_after_its_end() {
+    let (mut both, pool) = (neighbours(), Pool::new(1 << 20));
+    assert!(turn(&mut both, &pool).is_empty());
+    let [mut one, mut other] = both;
+    // More than the ring has at once.
+    let long = body(16 << 10);
+    let send = |one: &mut Connection| {
+        one.outgoing.flush(&one.stream).expect("open");
+        one.outgoing.bytes()
+    };
+    for number in 0..9 {
+        one.outgoing.push(&[number], Block::from(long.clone()));
+    }
+    let (mut found, mut one) = (Vec::new(), Some(one));
+    let how = loop {
+        // It ends once all of it is in the ring.
+        one = one.and_then(|mut one| (send(&mut one) > 0).then_some(one));
+        match other.receive(&mut |_, _| Destination::Buffer, &pool) {
+            Ok(message) => found.extend(message),
+            Err(broken) => break broken,
+        }
+    };
+    assert!(matches!(how, Broken::Ended(_)), "{how:?}");
+    assert_eq!(found.len(), 9);
+    for ((head, block), number) in found.iter().zip(0..) {
+        assert!(*head == [number] && block.as_slice() == long);
+    }
+}
+
+#[test]
+fn a_ring_that_nobody_made_ends_the_connection() {
+    for (kind, what) in [(Kind::Maps, "about a ring"), (Kind::Moved, "of a ring")] {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let mut calls =
+            TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+        let (stream, _) = listener.accept().expect("a call");
+        let mut outgoing = Outgoing::new(None, None);
+        outgoing.push_frame(kind, &[]);
+        outgoing.flush(&mut calls).expect("little");
+        let (mut other, pool) = (
+            Connection::plain(stream, "other").expect("a socket"),
+            Pool::new(0),
+        );
+        let broken = loop {
+            match other.receive(&mut |_, _| Destination::Buffer, &pool) {
+                Ok(found) => assert!(found.is_none()),
+                Err(broken) => break broken,
+            }
+        };
+        let is_named = matches!(&broken, Broken::Malformed(text) if text.contains(what));
+        assert!(is_named, "{broken:?}");
+    }
 }
 
 #[test]
@@ -273,7 +330,7 @@ fn a_loan_that_nobody_made_ends_the_connection() {
 #[test]
 fn a_card_with_another_number_is_no_neighbours() {
     let loans = Loans::new();
-    let card = loans.card();
+    let card = loans.card(None);
     assert_eq!(card.is_readable(), cfg!(target_os = "linux"));
     for wrong in [
         frame::Card {
