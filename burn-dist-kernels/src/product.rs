@@ -21,6 +21,8 @@ const SMALL: usize = 16 * 16;
 const THIN: usize = 2;
 /// Rows and columns up to which `gemm` has blocks of another length.
 const TILE: usize = 64;
+/// Rows of the smallest part of a product that a thread has: `gemm` goes through 6 or 16 of them at a time.
+const ROWS: usize = 96;
 /// Inner dims up to which `gemm` finds an element in one block, so that adding it to what is there rounds once more.
 const ONE_BLOCK: usize = 512;
 
@@ -139,6 +141,35 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
+    /// Writes the product with all threads.
+    fn run_shared(&self, index: usize, out: &mut [MaybeUninit<f32>]) {
+        let (sizes, threads) = (self.sizes, rayon::current_num_threads());
+        if threads == 1 || !sizes.is_divisible() || sizes.rows < threads * ROWS {
+            return self.run(index, Parallelism::Rayon(0), out, false);
+        }
+        // Threads meet once: `gemm` lets them meet for each block, and before it for the factors of that.
+        let (rows, parts) = parts(sizes.rows, threads, ROWS);
+        let parts = split(out, parts, rows * sizes.columns);
+        parts.into_par_iter().enumerate().for_each(|(part, out)| {
+            let call = self.of_rows(part * rows, out.len() / sizes.columns);
+            call.run(index, Parallelism::None, out, false);
+        });
+    }
+
+    /// Returns the same products of so many rows from `first` on.
+    fn of_rows(&self, first: usize, rows: usize) -> Self {
+        let Self { sizes, left, right } = *self;
+        let skipped = left.rows * first as isize;
+        Self {
+            sizes: Sizes { rows, ..sizes },
+            left: Matrices {
+                offset: left.offset.wrapping_add_signed(skipped),
+                ..left
+            },
+            right,
+        }
+    }
+
     /// Writes the product, or adds it to what is there if that is written.
     fn run(
         &self,
@@ -208,7 +239,7 @@ pub fn product<'a>(
     let by_matrix = count >= 4 && all_work >= BATCH_SHARED_MIN;
     if sizes.work() >= SHARED_MIN && !by_matrix {
         for (index, out) in out.chunks_exact_mut(size).enumerate() {
-            call.run(index, Parallelism::Rayon(0), out, false);
+            call.run_shared(index, out);
         }
     } else if count > 1 && all_work >= BATCH_SHARED_MIN {
         let each = out.par_chunks_exact_mut(size).enumerate();
@@ -243,30 +274,16 @@ pub fn sum_of_products<'a>(
         && sizes.count().saturating_mul(sizes.work()) >= BATCH_SHARED_MIN;
     // Rows of each part: so many that it is found as the whole would be.
     let least = (SMALL / sizes.columns + 1).max(2);
-    let rows = match is_shared {
-        true => sizes.rows.div_ceil(threads).next_multiple_of(16).max(least),
-        false => sizes.rows,
-    };
-    let parts = match sizes.rows % rows {
-        rest if rest > 0 && rest < least => sizes.rows / rows,
-        _ => sizes.rows.div_ceil(rows),
+    let (rows, parts) = match is_shared {
+        true => parts(sizes.rows, threads, least),
+        false => (sizes.rows, 1),
     };
     let parts: Vec<&mut [MaybeUninit<f32>]> = split(out, parts, rows * sizes.columns);
     let run = |(part, out): (usize, &mut [MaybeUninit<f32>])| {
-        let call = Call {
-            sizes: Sizes {
-                rows: out.len() / sizes.columns,
-                ..sizes
-            },
-            left: Matrices {
-                offset: left
-                    .offset
-                    .wrapping_add_signed(left.rows * (part * rows) as isize),
-                ..left
-            },
-            right,
-        };
-        call.sum(out);
+        let whole = Call { sizes, left, right };
+        whole
+            .of_rows(part * rows, out.len() / sizes.columns)
+            .sum(out);
     };
     match parts.len() {
         1 => parts.into_iter().enumerate().for_each(run),
@@ -305,6 +322,14 @@ impl<'a> Matrices<'a> {
             ..self
         }
     }
+}
+
+/// Returns how many rows a part has, and how many parts there are: one for each thread, of at least so many rows. The
+/// last has what is left over too.
+fn parts(rows: usize, threads: usize, least: usize) -> (usize, usize) {
+    let each = rows.div_ceil(threads).next_multiple_of(16).max(least);
+    let rest = usize::from(rows % each >= least);
+    (each, (rows / each + rest).max(1))
 }
 
 /// Splits memory in so many parts, all of a length but the last.
@@ -439,6 +464,44 @@ mod tests {
             let mut out = vec![MaybeUninit::uninit(); rows * columns];
             pool.install(|| sum_of_products(sizes, left, right, &mut out));
             prop_assert_eq!(bits(&read(&out)), bits(&sums));
+        }
+    }
+
+    /// Also where a row or two are left over.
+    #[test]
+    fn rows_that_threads_share_are_those_of_one_call() {
+        for (rows, threads) in [192, 193, 194, 289, 300, 385]
+            .into_iter()
+            .flat_map(|rows| [(rows, 2), (rows, 3)])
+        {
+            for [inner, columns] in [[160, 256], [600, 70]] {
+                let (left, right) = (values(rows * inner, 3), values(inner * columns, 5));
+                let of = |values, columns| Matrices {
+                    values,
+                    offset: 0,
+                    batch: &[],
+                    rows: columns,
+                    columns: 1,
+                };
+                let (left, right) = (of(&left, inner as isize), of(&right, columns as isize));
+                let sizes = Sizes {
+                    batch: &[],
+                    rows,
+                    inner,
+                    columns,
+                };
+                assert!(sizes.work() >= SHARED_MIN);
+                let expected = one_by_one(&Call { sizes, left, right });
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+                let mut out = vec![MaybeUninit::uninit(); rows * columns];
+                pool.unwrap()
+                    .install(|| product(sizes, left, right, &mut out));
+                assert_eq!(
+                    bits(&read(&out)),
+                    bits(&expected.concat()),
+                    "{rows} {threads}"
+                );
+            }
         }
     }
 

@@ -22,6 +22,7 @@
 //! | `lower`, `emit` | from a global operation to the local ones of a rank |
 //! | `pointwise` | what functions of single elements share |
 //! | `formula`, `curves` | what an operation computes of each element, for regions; activations |
+//! | [`moved`] | which operations fill a tensor, or move elements and no more |
 //! | [`product`] | which operations are products of f32 matrices |
 //! | `places` | which results are in the memory of an operand |
 //! | [`execute`] | runs one operation: where its tensors come from, and errors |
@@ -58,6 +59,7 @@ mod logic;
 mod lower;
 mod mask;
 mod matmul;
+pub(crate) mod moved;
 #[cfg(not(burn_021))]
 mod normal;
 mod nothing;

@@ -14,7 +14,7 @@ use super::fault_cell::FaultCell;
 use super::gpus::{self, Gpus};
 use super::job::{Job, Reader, Run, RunArgs};
 use super::observe::Observers;
-use super::serve::in_own_pool;
+use super::pool::in_own_pool;
 use super::tensors::Tensors;
 use super::times::Clock;
 use super::trace::{Trace, TraceLog, Tracer};
@@ -171,7 +171,7 @@ impl<B: BackendIr> Runtime<B> {
                     let thread = std::thread::Builder::new()
                         .name(format!("rank {}", rank.0))
                         .spawn(move || {
-                            in_own_pool(rank, threads, move || {
+                            in_own_pool(rank, threads, move |pool| {
                                 let comm = match bridge::is_in_memory::<B>() {
                                     true => host,
                                     false => {
@@ -180,7 +180,8 @@ impl<B: BackendIr> Runtime<B> {
                                     }
                                 };
                                 let tensors = Tensors::new(device, observers);
-                                Worker::new(rank, turn, comm, of_worker, tensors).work(&queue);
+                                Worker::new(rank, turn, comm, of_worker, tensors)
+                                    .work(pool, &queue);
                             });
                         });
                     if let Err(error) = &thread {

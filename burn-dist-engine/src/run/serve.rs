@@ -9,55 +9,18 @@ use burn_ir::BackendIr;
 use super::bridge;
 use super::gpus;
 use super::job::Job;
+use super::pool::Pool;
 use super::stats::RankStats;
 use super::worker::Worker;
 use super::{Fault, tensors::Tensors};
-use crate::mesh::Rank;
 use crate::plan::memory::MemoryClass;
-
-/// Does the work of a rank in a thread pool of `threads` threads of its own (this one included), so that the kernels of
-/// one rank never wait in line behind another rank's.
-pub(super) fn in_own_pool(rank: Rank, threads: usize, work: impl FnOnce() + Send + 'static) {
-    // Rayon never frees a pool that a thread is made part of: here it is one of those that the pool starts.
-    let mut this = None;
-    let start = |thread: rayon::ThreadBuilder| {
-        match &this {
-            None => this = Some(thread),
-            Some(_) => drop(std::thread::Builder::new().spawn(|| thread.run())?),
-        }
-        Ok(())
-    };
-    // As in any thread, a panic ends what has panicked; it has been told by then.
-    let pool = rayon::ThreadPoolBuilder::new()
-        .num_threads(threads)
-        .panic_handler(drop)
-        .spawn_handler(start)
-        .build();
-    match (pool, this) {
-        (Ok(pool), Some(this)) => {
-            pool.spawn(work);
-            // It ends with the work.
-            drop(pool);
-            this.run();
-        }
-        (pool, _) => {
-            let error = pool.err();
-            tracing::warn!(
-                rank = rank.0,
-                ?error,
-                "no thread pool of its own: ranks share one"
-            );
-            work();
-        }
-    }
-}
 
 impl<B: BackendIr> Worker<B> {
     /// Works until the queue is closed.
-    pub(super) fn work(&mut self, queue: &Receiver<Job<B>>) {
+    pub(super) fn work(&mut self, pool: &Pool, queue: &Receiver<Job<B>>) {
         let turn = self.turn.clone();
         while let Ok(job) = queue.recv() {
-            turn.work(|| self.job(job));
+            turn.work(|| pool.work(|| self.job(job)));
         }
         // Tensors are given back as they were made: in turn.
         turn.work(|| {

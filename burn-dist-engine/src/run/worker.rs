@@ -15,7 +15,7 @@ use super::observer::TaskPart;
 use super::region::Regions;
 use super::tensors::{SlotEnv, Tensors};
 use super::turn::Turn;
-use super::{Fault, host, product, random};
+use super::{Fault, host, moved, product, random};
 use crate::comm::{Communicator, LocalHub};
 use crate::mesh::{DType, Rank};
 use crate::ops::Recorded;
@@ -279,7 +279,8 @@ impl<B: BackendIr> Worker<B> {
             tensors: &mut self.tensors,
             scalars: &run.args.scalars,
         };
-        if !product::run::<B>(op, &mut env, self.regions.pool()) {
+        let pool = self.regions.pool();
+        if !(moved::run::<B>(op, &mut env, pool) || product::run::<B>(op, &mut env, pool)) {
             execute_recorded::<B, _>(op, &mut env)
                 .map_err(|error| self.failed(run, error.to_string()))?;
         }

@@ -1,10 +1,12 @@
 //! The backward: the weights of a block are made again from the log-sum-exp, so that none were kept.
 
+use std::mem::MaybeUninit;
+
 use rayon::prelude::*;
 
-use super::block::product;
+use super::block::{filled, next, product};
 use super::dropout::times_each;
-use super::forward::{Forward, KEYS, QUERIES};
+use super::forward::{KEYS, Made, QUERIES};
 use super::view::Matrix;
 use super::{Inputs, Real, View};
 
@@ -43,7 +45,7 @@ struct Scratch<T> {
 /// If a shape is not that of the sizes.
 pub fn backward<T: Real>(
     inputs: &Inputs<'_, T>,
-    made: &Forward<T>,
+    made: Made<'_, T>,
     gradient: View<'_, T, 5>,
     with_bias: bool,
 ) -> Gradients<T> {
@@ -57,35 +59,14 @@ pub fn backward<T: Real>(
         true => sizes.group * sizes.queries * sizes.keys,
         false => 0,
     };
-    let zeros = |of_head: usize| vec![T::ZERO; num_heads * of_head];
-    let mut gradients = Gradients {
-        q: zeros(of_q),
-        k: zeros(of_k),
-        v: zeros(of_v),
-        bias: zeros(of_bias),
-    };
-    let mut rest = [
-        &mut gradients.q[..],
-        &mut gradients.k[..],
-        &mut gradients.v[..],
-        &mut gradients.bias[..],
-    ];
-    let jobs: Vec<Job<'_, T>> = (0..num_heads)
-        .map(|head| {
-            let mut next = 0;
-            let [q, k, v, bias] = [of_q, of_k, of_v, of_bias].map(|len| {
-                let (mine, others) = std::mem::take(&mut rest[next]).split_at_mut(len);
-                rest[next] = others;
-                next += 1;
-                mine
-            });
-            Job {
-                head,
-                q,
-                k,
-                v,
-                bias,
-            }
+    let lens = [of_q, of_k, of_v, of_bias];
+    let mut made_of = lens.map(|of_head| Vec::with_capacity(num_heads * of_head));
+    let mut rest = made_of.each_mut().map(|all| all.spare_capacity_mut());
+    let jobs: Vec<[&mut [MaybeUninit<T>]; 4]> = (0..num_heads)
+        .map(|_| {
+            let mut lens = lens.into_iter();
+            rest.each_mut()
+                .map(|rest| next(rest, lens.next().expect("four lengths")))
         })
         .collect();
     let scratch = || Scratch {
@@ -93,16 +74,30 @@ pub fn backward<T: Real>(
         gradients: vec![T::ZERO; QUERIES * KEYS.min(sizes.keys)],
         factors: [T::ONE; KEYS],
     };
-    jobs.into_par_iter().for_each_init(scratch, |scratch, job| {
+    let jobs = jobs.into_par_iter().enumerate();
+    jobs.for_each_init(scratch, |scratch, (head, places)| {
+        let [q, k, v, bias] = places.map(|places| filled(places, T::ZERO));
+        let job = Job {
+            head,
+            q,
+            k,
+            v,
+            bias,
+        };
         inputs.head_backward(made, gradient, job, scratch);
     });
-    gradients
+    for (all, of_head) in made_of.iter_mut().zip(lens) {
+        // SAFETY: the jobs have the places of all heads, and have written them.
+        unsafe { all.set_len(num_heads * of_head) };
+    }
+    let [q, k, v, bias] = made_of;
+    Gradients { q, k, v, bias }
 }
 
 impl<T: Real> Inputs<'_, T> {
     fn head_backward(
         &self,
-        made: &Forward<T>,
+        made: Made<'_, T>,
         gradient: View<'_, T, 5>,
         job: Job<'_, T>,
         scratch: &mut Scratch<T>,

@@ -1,5 +1,7 @@
 //! Products of blocks, and the numbers that they are made of.
 
+use std::mem::MaybeUninit;
+
 use super::rows::Rows;
 use super::view::Matrix;
 use crate::region::{Double, Portable, Single};
@@ -51,6 +53,20 @@ macro_rules! real {
 }
 real!(f32, Single::<Portable>::log);
 real!(f64, Double::log);
+
+/// Writes a number to all places. Memory of the system that is read before it is written is mapped twice.
+pub(super) fn filled<T: Copy>(places: &mut [MaybeUninit<T>], number: T) -> &mut [T] {
+    places.fill(MaybeUninit::new(number));
+    // SAFETY: every place was just written.
+    unsafe { places.assume_init_mut() }
+}
+
+/// Takes the first places out of a slice.
+pub(super) fn next<'a, T>(rest: &mut &'a mut [T], len: usize) -> &'a mut [T] {
+    let (mine, others) = std::mem::take(rest).split_at_mut(len);
+    *rest = others;
+    mine
+}
 
 /// Writes `factor * a b` to rows of `out`, or adds it to them.
 pub(super) fn product<T: Real>(

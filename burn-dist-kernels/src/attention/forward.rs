@@ -1,8 +1,10 @@
 //! The forward: blocks of queries, each with a running maximum and sum over blocks of keys.
 
+use std::mem::MaybeUninit;
+
 use rayon::prelude::*;
 
-use super::block::product;
+use super::block::{filled, next, product};
 use super::dropout::times_each;
 use super::view::Matrix;
 use super::{Inputs, Real};
@@ -22,6 +24,25 @@ pub struct Forward<T> {
     pub log_sum_exp: Vec<T>,
 }
 
+/// What the backward reads of what the forward has made.
+#[derive(Clone, Copy, Debug)]
+pub struct Made<'a, T> {
+    /// The result, `[batch, heads, group, queries, value_width]`.
+    pub out: &'a [T],
+    /// The log-sum-exp, `[batch, heads, group, queries]`.
+    pub log_sum_exp: &'a [T],
+}
+
+impl<T> Forward<T> {
+    /// Returns it as the backward reads it.
+    pub fn made(&self) -> Made<'_, T> {
+        Made {
+            out: &self.out,
+            log_sum_exp: &self.log_sum_exp,
+        }
+    }
+}
+
 /// Scores of a block of queries and keys, and what belongs to its queries.
 struct Scratch<T> {
     scores: Vec<T>,
@@ -39,22 +60,19 @@ pub fn forward<T: Real>(inputs: &Inputs<'_, T>) -> Forward<T> {
     let sizes = inputs.sizes;
     let [queries, width] = [sizes.queries, sizes.value_width];
     let num_heads = sizes.batch * sizes.heads * sizes.group;
-    let mut out = vec![T::ZERO; num_heads * queries * width];
-    let mut log_sum_exp = vec![T::HIDDEN; num_heads * queries];
-    if queries == 0 || num_heads == 0 {
-        return Forward { out, log_sum_exp };
-    }
+    let (of_out, of_sums) = (num_heads * queries * width, num_heads * queries);
+    let (mut out, mut log_sum_exp) = (Vec::with_capacity(of_out), Vec::with_capacity(of_sums));
     let blocks = queries.div_ceil(QUERIES);
     // Slices of one block of queries of one head each.
-    let mut jobs: Vec<(usize, usize, &mut [T], &mut [T])> = Vec::with_capacity(num_heads * blocks);
-    let mut rest = (&mut out[..], &mut log_sum_exp[..]);
+    let mut jobs: Vec<(usize, usize, &mut [MaybeUninit<T>], &mut [MaybeUninit<T>])> =
+        Vec::with_capacity(num_heads * blocks);
+    let mut places = &mut out.spare_capacity_mut()[..of_out];
+    let mut sums = &mut log_sum_exp.spare_capacity_mut()[..of_sums];
     for head in 0..num_heads {
         for block in 0..blocks {
             let rows = QUERIES.min(queries - block * QUERIES);
-            let (mine, others) = std::mem::take(&mut rest.0).split_at_mut(rows * width);
-            let (sums, other_sums) = std::mem::take(&mut rest.1).split_at_mut(rows);
-            rest = (others, other_sums);
-            jobs.push((head, block * QUERIES, mine, sums));
+            let (out, log_sum_exp) = (next(&mut places, rows * width), next(&mut sums, rows));
+            jobs.push((head, block * QUERIES, out, log_sum_exp));
         }
     }
     let scratch = || Scratch {
@@ -65,8 +83,14 @@ pub fn forward<T: Real>(inputs: &Inputs<'_, T>) -> Forward<T> {
     };
     jobs.into_par_iter()
         .for_each_init(scratch, |scratch, (head, first, out, log_sum_exp)| {
+            let (out, log_sum_exp) = (filled(out, T::ZERO), filled(log_sum_exp, T::HIDDEN));
             inputs.block(head, first, out, log_sum_exp, scratch);
         });
+    // SAFETY: the jobs have all places, and have written them.
+    unsafe {
+        out.set_len(of_out);
+        log_sum_exp.set_len(of_sums);
+    }
     Forward { out, log_sum_exp }
 }
 

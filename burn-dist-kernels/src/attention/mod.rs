@@ -25,7 +25,7 @@ mod view;
 pub use backward::{Gradients, backward};
 pub use block::Real;
 pub use dropout::{Dropout, Origin, Places};
-pub use forward::{Forward, forward};
+pub use forward::{Forward, Made, forward};
 pub use inputs::{Inputs, Sizes, Visible};
 pub use rows::Rows;
 pub use view::View;

@@ -214,7 +214,7 @@ impl Case {
         let made = forward(&inputs);
         let gradients = backward(
             &inputs,
-            &made,
+            made.made(),
             View::contiguous(&gradient, self.out_shape()),
             true,
         );

@@ -214,6 +214,17 @@ pub fn concat(
     Ok(())
 }
 
+/// Sets memory to zero.
+pub fn zeros(to: &mut [MaybeUninit<u8>]) {
+    let zero = MaybeUninit::new(0);
+    match to.len() < SHARED_MIN {
+        true => to.fill(zero),
+        false => to
+            .par_chunks_mut(SHARED_MIN)
+            .for_each(|part| part.fill(zero)),
+    }
+}
+
 fn check_result(bytes: usize, size: usize, to: &[MaybeUninit<u8>]) -> Result<(), RegionError> {
     match to.len() == bytes && to.as_ptr().addr().is_multiple_of(size) {
         true => Ok(()),

@@ -2,7 +2,7 @@
 
 use burn_backend::ops::{BoolTensorOps, FloatTensorOps};
 use burn_backend::{Element, Shape, TensorData};
-use burn_dist_kernels::attention::{self as kernels, Dropout, Forward, Inputs, Real, Sizes, View};
+use burn_dist_kernels::attention::{self as kernels, Dropout, Inputs, Made, Real, Sizes, View};
 use burn_flex::{Flex, FlexTensor};
 use burn_std::{DType, FloatDType};
 
@@ -184,16 +184,15 @@ fn backward<T: Real + Element + bytemuck::Pod>(
     let inputs = Readable::new(inputs);
     let (out, log_sum_exp) = (made.out.to_contiguous(), made.log_sum_exp.to_contiguous());
     let gradient = readable(&gradient);
-    let all = |tensor: &FlexTensor| -> Vec<T> { tensor.storage::<T>().to_vec() };
-    let made = Forward {
-        out: all(&out),
-        log_sum_exp: all(&log_sum_exp),
+    let made = Made {
+        out: out.storage(),
+        log_sum_exp: log_sum_exp.storage(),
     };
     let s = inputs.sizes;
     let of_scale = of(scores.scale);
     let gradients = kernels::backward(
         &inputs.inputs(scores, of_scale),
-        &made,
+        made,
         view(&gradient),
         with_bias,
     );

@@ -1,0 +1,159 @@
+//! The threads of one rank: a pool of its own, whose other threads stay awake while the rank works.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rayon::Yield;
+
+use crate::mesh::Rank;
+
+/// For how long a thread looks for work without a pause.
+const SPIN: Duration = Duration::from_micros(20);
+/// For how long it lets other threads run in between, before it sleeps in between.
+const YIELD: Duration = Duration::from_millis(1);
+/// For how long it sleeps then.
+const NAP: Duration = Duration::from_micros(50);
+
+/// For how long it looks for work after the rank has ended a job.
+const LINGER: Duration = Duration::from_micros(200);
+
+const IDLE: u8 = 0;
+const WORKS: u8 = 1;
+const CLOSED: u8 = 2;
+
+/// Whether a rank works, as the other threads of its pool see it.
+///
+/// A thread of rayon that finds nothing to do sleeps after some microseconds, and waking it for the next kernel takes
+/// longer than many kernels do. While the rank works, its threads look for parts of kernels all the time instead.
+#[derive(Default)]
+struct Watch {
+    state: AtomicU8,
+    lock: Mutex<()>,
+    changed: Condvar,
+}
+
+impl Watch {
+    fn set(&self, state: u8) {
+        let _lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        self.state.store(state, Ordering::Release);
+        self.changed.notify_all();
+    }
+
+    /// Waits while the rank does nothing. Returns whether it goes on.
+    fn wait(&self) -> bool {
+        let lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let idle = |_: &mut ()| self.state.load(Ordering::Acquire) == IDLE;
+        let _lock = self.changed.wait_while(lock, idle);
+        self.state.load(Ordering::Acquire) == WORKS
+    }
+
+    /// Takes parts of kernels until the rank is closed.
+    fn help(&self) {
+        while self.wait() {
+            let mut idle = Instant::now();
+            loop {
+                if rayon::yield_now() == Some(Yield::Executed) {
+                    idle = Instant::now();
+                    continue;
+                }
+                let (state, idle) = (self.state.load(Ordering::Acquire), idle.elapsed());
+                if state == CLOSED || (state == IDLE && idle > LINGER) {
+                    break;
+                }
+                if idle < SPIN {
+                    std::hint::spin_loop();
+                } else if idle < YIELD {
+                    std::thread::yield_now();
+                } else {
+                    std::thread::sleep(NAP);
+                }
+            }
+        }
+    }
+}
+
+/// The pool of a rank, seen from the thread that leads it.
+pub(super) struct Pool {
+    watch: Option<Arc<Watch>>,
+}
+
+impl Pool {
+    /// Makes the other threads of the current pool watch this one. They start before it goes on: inside a part of a
+    /// kernel, that never ended.
+    fn lead() -> Self {
+        let others = rayon::current_num_threads().saturating_sub(1);
+        if others == 0 {
+            return Self { watch: None };
+        }
+        let watch = Arc::new(Watch::default());
+        let started = Arc::new(std::sync::Barrier::new(others + 1));
+        let leader = rayon::current_thread_index();
+        let helper = (watch.clone(), started.clone());
+        rayon::spawn_broadcast(move |context| {
+            let (watch, started) = &helper;
+            if Some(context.index()) != leader {
+                started.wait();
+                watch.help();
+            }
+        });
+        started.wait();
+        Self { watch: Some(watch) }
+    }
+
+    /// Does work with all threads.
+    pub(super) fn work<R>(&self, work: impl FnOnce() -> R) -> R {
+        let Some(watch) = &self.watch else {
+            return work();
+        };
+        watch.set(WORKS);
+        let result = work();
+        watch.set(IDLE);
+        result
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        if let Some(watch) = &self.watch {
+            watch.set(CLOSED);
+        }
+    }
+}
+
+/// Does the work of a rank in a thread pool of `threads` threads of its own (this one included), so that the kernels of
+/// one rank never wait in line behind another rank's.
+pub(super) fn in_own_pool(rank: Rank, threads: usize, work: impl FnOnce(&Pool) + Send + 'static) {
+    // Rayon never frees a pool that a thread is made part of: here it is one of those that the pool starts.
+    let mut this = None;
+    let start = |thread: rayon::ThreadBuilder| {
+        match &this {
+            None => this = Some(thread),
+            Some(_) => drop(std::thread::Builder::new().spawn(|| thread.run())?),
+        }
+        Ok(())
+    };
+    // As in any thread, a panic ends what has panicked; it has been told by then.
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .panic_handler(drop)
+        .spawn_handler(start)
+        .build();
+    match (pool, this) {
+        (Ok(pool), Some(this)) => {
+            pool.spawn(|| work(&Pool::lead()));
+            // It ends with the work.
+            drop(pool);
+            this.run();
+        }
+        (pool, _) => {
+            let error = pool.err();
+            tracing::warn!(
+                rank = rank.0,
+                ?error,
+                "no thread pool of its own: ranks share one"
+            );
+            work(&Pool { watch: None });
+        }
+    }
+}
