@@ -10,7 +10,6 @@ pub mod cli;
 pub mod commands;
 pub mod generate;
 pub mod hf;
-pub mod lora;
 pub mod model;
 pub mod train;
 

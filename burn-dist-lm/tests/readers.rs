@@ -8,7 +8,7 @@ mod hostile_json;
 use std::path::Path;
 
 use burn_dist::trainer::folder::{InFolders, Origin};
-use burn_dist_lm::lora;
+use burn_dist::trainer::lora;
 use burn_dist_lm::model::Llama;
 use hostile::Content::{Link, Sparse};
 use hostile::{Content, Reader, USUAL};
@@ -28,7 +28,7 @@ fn read_adapters(folder: &Path) -> Result<(), String> {
     std::fs::write(folder.join("adapter_model.safetensors"), tensors).unwrap();
     let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peft/base");
     let config = Llama::read_config(&base).expect("sizes of the base");
-    lora::read(folder, &config)
+    lora::read::<Llama>(folder, &config)
         .map(drop)
         .map_err(|error| error.to_string())
 }
@@ -59,7 +59,7 @@ const READERS: &[Reader] = &[
     },
     Reader {
         name: "adapter_config.json",
-        sources: &["lora/config.rs"],
+        sources: &[],
         file: "adapter_config.json",
         good: || include_bytes!("peft/adapters/adapter_config.json").to_vec(),
         hostile: usual,

@@ -1,5 +1,7 @@
 //! Patterns over module paths: `layers.*.attention.wq`, `**.*_norm`.
 
+use std::fmt;
+
 /// A compiled pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern(Vec<PatternSegment>);
@@ -20,7 +22,7 @@ impl PatternSegment {
     pub fn matches(&self, name: &str) -> bool {
         match self {
             Self::Any => true,
-            Self::Glob(glob) => part(glob.as_bytes(), name.as_bytes()),
+            Self::Glob(glob) => part(glob, name),
             Self::Name(wanted) => wanted == name,
         }
     }
@@ -75,14 +77,31 @@ fn matches(pattern: &[PatternSegment], path: &[String]) -> bool {
     }
 }
 
-/// Returns whether `*`s in `glob` can be filled to make `text`.
-fn part(glob: &[u8], text: &[u8]) -> bool {
-    match glob.split_first() {
-        None => text.is_empty(),
-        Some((b'*', rest)) => (0..=text.len()).any(|skipped| part(rest, &text[skipped..])),
-        Some((c, rest)) => text
-            .split_first()
-            .is_some_and(|(t, text)| c == t && part(rest, text)),
+/// Returns whether `*`s in `glob` can be filled to make `text`: each part takes the first place that it fits, which
+/// leaves the most to the rest.
+fn part(glob: &str, text: &str) -> bool {
+    let Some((start, rest)) = glob.split_once('*') else {
+        return glob == text;
+    };
+    let (between, end) = rest.rsplit_once('*').unwrap_or(("", rest));
+    let left = text.strip_prefix(start);
+    let left = left.and_then(|left| left.strip_suffix(end));
+    let mut parts = between.split('*');
+    let after = |left: &str, part: &str| left.find(part).map(|at| at + part.len());
+    left.is_some_and(|left| {
+        let mut at = 0;
+        parts.all(|part| after(&left[at..], part).map(|by| at += by).is_some())
+    })
+}
+
+/// The text that it was read from.
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.0.iter().map(|segment| match segment {
+            PatternSegment::Any => "**",
+            PatternSegment::Glob(text) | PatternSegment::Name(text) => text,
+        });
+        f.write_str(&names.collect::<Vec<_>>().join("."))
     }
 }
 
@@ -96,7 +115,9 @@ mod tests {
             .filter(|s| !s.is_empty())
             .map(Into::into)
             .collect();
-        Pattern::parse(pattern).expect("readable").matches(&path)
+        let parsed = Pattern::parse(pattern).expect("readable");
+        assert_eq!(parsed.to_string(), pattern);
+        parsed.matches(&path)
     }
 
     #[test]
@@ -113,6 +134,10 @@ mod tests {
             ("layers.*.*_norm", "layers.0.norm", false),
             ("layers.*.w*", "layers.0.w", true),
             ("*a*b", "xaybzb", true),
+            ("a*a", "a", false),
+            ("a*b*b", "ab", false),
+            ("*a*b*", "xbya", false),
+            ("*aab*", "aaab", true),
             ("**", "", true),
             ("**", "a.b.c", true),
             ("**.wq", "wq", true),

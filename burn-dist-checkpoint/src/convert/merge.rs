@@ -2,7 +2,7 @@
 
 use super::{ConvertError, Converted, Kind, convert_floats};
 use crate::error::CheckpointError;
-use crate::hf::{Folder, FolderWriter, Form, Tensor};
+use crate::hf::{Factor, Folder, FolderWriter, Form, Tensor};
 use crate::load::Request;
 use crate::region::Region;
 use burn_dist_mesh::DType;
@@ -25,9 +25,8 @@ pub struct Merge<'a> {
 }
 
 impl Merge<'_> {
-    /// Writes the base with `w + scale * (b @ a)` in place of every matrix `m.weight` whose factors are
-    /// `base_model.model.m.lora_A.weight` and `lora_B`: in f32, rounded once to the type of the matrix. One tensor is
-    /// in memory at a time.
+    /// Writes the base with `w + scale * (b @ a)` in place of every matrix `m.weight` of a layer `m` that has factors
+    /// ([`Factor`]): in f32, rounded once to the type of the matrix. One tensor is in memory at a time.
     ///
     /// Which tensors the adapters have is not compared with the base: who knows the model does that.
     ///
@@ -94,13 +93,13 @@ impl Merge<'_> {
         shape: &[usize],
         bytes: &[u8],
     ) -> Result<Option<Vec<u8>>, ConvertError> {
-        let factor = |which| {
-            let module = name.strip_suffix(".weight")?;
-            let name = format!("base_model.model.{module}.lora_{which}.weight");
+        let factor = |factor: Factor| {
+            let name = factor.tensor(name.strip_suffix(".weight")?);
             let (dtype, shape) = self.adapters.tensor(&name)?;
             Some((name, dtype.unwrap_or(DType::F32), shape))
         };
-        let (Some(a), Some(b), &[outputs, inputs]) = (factor("A"), factor("B"), shape) else {
+        let (Some(a), Some(b), &[outputs, inputs]) = (factor(Factor::A), factor(Factor::B), shape)
+        else {
             return Ok(None);
         };
         let rank = a.2.first().copied().unwrap_or(0);

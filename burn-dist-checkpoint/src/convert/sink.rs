@@ -123,13 +123,13 @@ fn folder(
     dtypes: &[DType],
 ) -> Result<(), ConvertError> {
     let (mut tensors, mut unknown) = (Vec::new(), Vec::new());
-    let mut rows: BTreeMap<String, (Form, usize)> = BTreeMap::new();
+    let mut rows: BTreeMap<String, Part> = BTreeMap::new();
     for (index, entry) in source.entries.iter().enumerate() {
         let row = match conversion.names {
             None => Some((entry.key.clone(), Form::Same)),
             Some(names) => names.tensor(&entry.key),
         };
-        let Some((name, form)) = row.filter(|(_, form)| *form != Form::Stacked) else {
+        let Some((name, form)) = row else {
             unknown.push(entry.key.clone());
             continue;
         };
@@ -137,9 +137,20 @@ fn folder(
             let (key, shape) = (entry.key.clone(), entry.shape.clone());
             return Err(CheckpointError::Form { key, form, shape }.into());
         }
-        let shape = form.stored_shape(&entry.shape);
-        tensors.push(HfTensor::new(name.as_str(), dtypes[index], shape));
-        rows.insert(name, (form, index));
+        let members = form.members(&name, &entry.shape);
+        let of = members.len();
+        for (number, (name, form, shape)) in members.into_iter().enumerate() {
+            let stored = form.stored_shape(&shape);
+            tensors.push(HfTensor::new(name.as_str(), dtypes[index], stored));
+            let part = Part {
+                index,
+                form,
+                shape,
+                number,
+                of,
+            };
+            rows.insert(name, part);
+        }
     }
     if !unknown.is_empty() {
         return Err(ConvertError::NoRow { names: unknown });
@@ -156,26 +167,43 @@ fn folder(
         .map(|tensor| tensor.name.clone())
         .collect();
     for name in names {
-        let Some(&(form, index)) = rows.get(&name) else {
+        let Some(part) = rows.get(&name) else {
             unreachable!("the writer has these tensors")
         };
-        tensor(&mut writer, &name, form, source, index, dtypes[index])?;
+        tensor(&mut writer, &name, part, source, dtypes[part.index])?;
     }
     Ok(writer.commit()?)
+}
+
+/// What a tensor holds: a parameter, or one of the matrices that it is stacked of.
+struct Part {
+    /// The parameter.
+    index: usize,
+    form: Form,
+    shape: Vec<usize>,
+    /// Which one of how many parts of the parameter it is.
+    number: usize,
+    of: usize,
 }
 
 /// Writes one tensor: by parts that follow each other, or by whole rows of it.
 fn tensor(
     writer: &mut FolderWriter,
     name: &str,
-    form: Form,
+    part: &Part,
     source: &Source,
-    index: usize,
     dtype: DType,
 ) -> Result<(), ConvertError> {
+    let Part {
+        index,
+        form,
+        number,
+        of,
+        ..
+    } = *part;
     let entry = &source.entries[index];
     let step = step(entry.dtype, dtype);
-    let Some((inputs, outputs)) = form.matrix(&entry.shape) else {
+    let Some((inputs, outputs)) = form.matrix(&part.shape) else {
         let regions = parts(entry.numel(), step);
         return convert(source, index, dtype, regions, |_, bytes| {
             Ok(writer.write(name, bytes)?)
@@ -186,13 +214,18 @@ fn tensor(
         .max(form.step());
     let region = |start: usize| {
         let count = columns.min(outputs - start);
-        Region::new(vec![inputs, outputs], vec![0, start], vec![inputs, count]).ok()
+        Region::new(
+            vec![of, inputs, outputs],
+            vec![number, 0, start],
+            vec![1, inputs, count],
+        )
+        .ok()
     };
     // Within the matrix.
     let regions = (0..outputs).step_by(columns).filter_map(region);
     let mut rows = Vec::new();
     convert(source, index, dtype, regions, |region, bytes| {
-        let count = region.extent()[1];
+        let count = region.extent()[2];
         rows.resize(bytes.len(), 0);
         form.pack((inputs, count), 0..count, dtype.size(), bytes, &mut rows);
         Ok(writer.write(name, &rows)?)

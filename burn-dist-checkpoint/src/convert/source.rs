@@ -3,8 +3,8 @@
 use super::{ConvertError, Kind, detect};
 use crate::error::CheckpointError;
 use crate::format::TensorEntry;
-use crate::hf::{Folder, Form, Names};
-use crate::load::{Checkpoint, Job, Reader, Request, Scratch};
+use crate::hf::{Folder, Form, Names, Wanted};
+use crate::load::{Checkpoint, Job, Match, Reader, Request, Scratch};
 use crate::records::{Record, open_bpk, open_mpk};
 use crate::region::Region;
 use crate::save::Checkpoints;
@@ -12,6 +12,7 @@ use crate::storage::Storage;
 use crate::stored::Tensors;
 use burn_dist_mesh::DType;
 use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -26,6 +27,16 @@ pub(super) struct Entry {
 }
 
 impl Entry {
+    fn new(key: String, dtype: DType, shape: Vec<usize>) -> Self {
+        Self {
+            key,
+            prefix: String::new(),
+            dtype,
+            shape,
+            id: None,
+        }
+    }
+
     pub(super) fn numel(&self) -> usize {
         self.shape.iter().product()
     }
@@ -155,13 +166,7 @@ fn checkpoint(storage: &Arc<dyn Storage>, path: &Path) -> Result<Source, Convert
             name: tensor.key.clone(),
             found: tensor.dtype.clone(),
         })?;
-        Ok(Entry {
-            key: tensor.key.clone(),
-            prefix: String::new(),
-            dtype,
-            shape: tensor.shape.clone(),
-            id: None,
-        })
+        Ok(Entry::new(tensor.key.clone(), dtype, tensor.shape.clone()))
     };
     let entries = checkpoint.manifest().tensors.iter().map(entry);
     Ok(Source {
@@ -175,14 +180,15 @@ fn checkpoint(storage: &Arc<dyn Storage>, path: &Path) -> Result<Source, Convert
 
 fn folder(folder: Folder, names: Option<&Names>) -> Result<Source, ConvertError> {
     let (mut found, mut unknown) = (Vec::new(), Vec::new());
+    // How many tensors each parameter is stacked of, and what the first of them is like.
+    let mut stacks = BTreeMap::new();
     for (name, dtype, shape) in folder.tensors() {
         let row = match names {
             None => Some((name.to_owned(), Form::Same)),
             Some(names) if names.is_ignored(name) => continue,
             Some(names) => names.parameter(name),
         };
-        // What is stacked of several tensors is read by the model alone.
-        let Some((key, form)) = row.filter(|(_, form)| *form != Form::Stacked) else {
+        let Some((key, form)) = row else {
             unknown.push(name.to_owned());
             continue;
         };
@@ -190,17 +196,32 @@ fn folder(folder: Folder, names: Option<&Names>) -> Result<Source, ConvertError>
             name: name.to_owned(),
             found: folder.dtype_name(name).to_owned(),
         })?;
+        if form == Form::Stacked {
+            let (num, ..) = stacks.entry(key).or_insert((0, dtype, shape));
+            *num += 1;
+            continue;
+        }
         // Turning a shape twice gives it back.
-        let shape = form.stored_shape(shape);
-        let id = None;
-        let entry = Entry {
-            key,
-            prefix: String::new(),
-            dtype,
-            shape,
-            id,
-        };
+        let entry = Entry::new(key, dtype, form.stored_shape(shape));
         found.push((entry, (name.to_owned(), form)));
+    }
+    for (key, (num, dtype, each)) in stacks {
+        let each = each.iter().rev();
+        let shape: Vec<usize> = [num].iter().chain(each).copied().collect();
+        let row = names.and_then(|names| names.tensor(&key));
+        let (name, form) = row.unwrap_or_else(|| unreachable!("a row has named its tensors"));
+        if !form.fits(&shape) {
+            return Err(CheckpointError::Form { key, form, shape }.into());
+        }
+        let members = form.members(&name, &shape);
+        let wanted = members.iter().map(|(name, form, shape)| Wanted {
+            name,
+            form: *form,
+            dtype: Some(dtype),
+            shape,
+        });
+        folder.check(wanted, Match::Subset)?;
+        found.push((Entry::new(key, dtype, shape), (name, form)));
     }
     if !unknown.is_empty() {
         return Err(ConvertError::NoRow { names: unknown });
@@ -219,13 +240,10 @@ fn folder(folder: Folder, names: Option<&Names>) -> Result<Source, ConvertError>
 fn record(kind: Kind, record: Record) -> Source {
     let Record { tensors, ids } = record;
     let entries = tensors.tensors.iter().filter_map(|(key, stored)| {
+        // Records with other types are refused when they are read.
         let entry = Entry {
-            key: key.clone(),
-            prefix: String::new(),
-            // Records with other types are refused when they are read.
-            dtype: stored.dtype?,
-            shape: stored.shape.clone(),
             id: ids.get(key).copied(),
+            ..Entry::new(key.clone(), stored.dtype?, stored.shape.clone())
         };
         Some((entry, (key.clone(), Form::Same)))
     });

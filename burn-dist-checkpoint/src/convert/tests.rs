@@ -95,6 +95,72 @@ fn expected(float: DType, int: DType) -> Content {
 
 const KINDS: [Kind; 4] = [Kind::Checkpoint, Kind::Hf, Kind::Mpk, Kind::Bpk];
 
+/// Three experts of two layers, each a matrix of 4 outputs and 6 inputs, as a folder with other tensors.
+fn experts(storage: &MemoryStorage, path: &str, left_out: &[&str]) {
+    let shared: Arc<dyn Storage> = Arc::new(storage.clone());
+    let mut tensors = vec![("norm".to_string(), vec![5])];
+    for (layer, expert) in (0..2).flat_map(|layer| (0..3).map(move |expert| (layer, expert))) {
+        let name = format!("layers.{layer}.experts.{expert}.up.weight");
+        tensors.push((name, vec![4, 6]));
+    }
+    tensors.retain(|(name, _)| !left_out.contains(&name.as_str()));
+    let listed = tensors.iter();
+    let listed = listed.map(|(name, shape)| Tensor::new(name, DType::F32, shape.clone()));
+    let writer = FolderWriter::create_on(shared, Path::new(path), listed.collect(), None);
+    let mut writer = writer.unwrap();
+    for (number, (name, shape)) in tensors.iter().enumerate() {
+        let numel: usize = shape.iter().product();
+        let values = (0..numel).map(|at| (number * 100 + at) as f32);
+        let bytes: Vec<u8> = values.flat_map(f32::to_le_bytes).collect();
+        writer.write(name, &bytes).unwrap();
+    }
+    writer.commit().unwrap();
+}
+
+const STACKED: &str =
+    "norm = \"norm\"\n\"layers.*.up\" = \"layers.*.experts.*.up.weight, stacked\"\n";
+
+#[test]
+fn what_several_tensors_hold_is_one_parameter_and_becomes_them_again() {
+    let storage = MemoryStorage::new();
+    experts(&storage, "there", &[]);
+    let names = Names::parse(STACKED, &[]).unwrap();
+    let mut found = Vec::new();
+    for kind in [Kind::Checkpoint, Kind::Mpk] {
+        let (to, back) = (format!("as/{kind}"), format!("back/{kind}"));
+        let run = |from: &str, to: &str, kind, dtype| {
+            convert(&storage, (from, to), kind, |conversion| {
+                (conversion.names, conversion.dtype) = (Some(&names), dtype);
+            })
+            .unwrap()
+        };
+        assert_eq!(run("there", &to, kind, None).parameters, 3);
+        let stacked = content(&storage, &to, kind, None);
+        let (_, shape, bytes) = &stacked["layers.1.up"];
+        assert_eq!(*shape, [3, 6, 4]);
+        // Of its second expert, input 2 and output 3.
+        let at = (24 + 2 * 4 + 3) * 4;
+        let value = f32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+        assert_eq!(value, (5 * 100 + 3 * 6 + 2) as f32);
+        run(&to, &back, Kind::Hf, None);
+        assert_eq!(
+            content(&storage, &back, Kind::Hf, None),
+            content(&storage, "there", Kind::Hf, None)
+        );
+        found.push(stacked);
+    }
+    assert_eq!(found[0], found[1]);
+    assert_eq!(content(&storage, "there", Kind::Hf, Some(&names)), found[0]);
+
+    // One that is not there is named.
+    experts(&storage, "less", &["layers.1.experts.1.up.weight"]);
+    let error = convert(&storage, ("less", "more"), Kind::Checkpoint, |conversion| {
+        conversion.names = Some(&names);
+    });
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("layers.1.experts.1.up.weight"), "{error}");
+}
+
 #[test]
 fn every_form_becomes_every_other_bit_by_bit() {
     let names = Names::parse(NAMES, &[]).unwrap();

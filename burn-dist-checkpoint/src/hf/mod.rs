@@ -31,6 +31,7 @@
 
 mod commit;
 mod error;
+mod factor;
 mod float8;
 mod folder;
 mod header;
@@ -44,6 +45,7 @@ mod write;
 
 pub use crate::stored::{Form, NumBytes};
 pub use error::FolderProblem;
+pub use factor::Factor;
 pub use float8::{FLOAT8_BLOCK, Float8};
 pub use folder::{Folder, Wanted};
 #[cfg(feature = "cli")]

@@ -1,6 +1,7 @@
 //! Which parameter is which tensor, as data.
 
 use super::Form;
+use super::factor::{Factor, WRAPPERS};
 use super::pattern::Pattern;
 use std::fmt;
 use toml::de::{DeTable, DeValue};
@@ -160,9 +161,9 @@ impl Names {
         self.ignored.iter().any(fits)
     }
 
-    /// Returns the names of LoRA's factors of linear layers, as PEFT writes them: of a matrix `w` that the tensor
-    /// `m.weight` holds turned, `w.lora.a` is `base_model.model.m.lora_A.weight`, and `w.lora.b` is its `lora_B`, whose
-    /// rows are in the order of those of the tensor.
+    /// Returns the names of LoRA's factors of linear layers: of a matrix `w` that the tensor `m.weight` holds turned,
+    /// `w.lora.a` and `w.lora.b` are those of the layer `m` by the names of [`Factor`], and the rows of the latter are
+    /// in the order of those of the tensor.
     ///
     /// ```
     /// use burn_dist_checkpoint::hf::{Form, Names};
@@ -173,25 +174,21 @@ impl Names {
     /// assert_eq!(names.tensor("up.3.weight"), None);
     /// # Ok::<(), burn_dist_checkpoint::hf::NamesError>(())
     /// ```
-    ///
-    /// # Source
-    /// `peft/utils/save_and_load.py`, `get_peft_model_state_dict`.
     pub fn lora(&self) -> Self {
         let is_linear = |row: &&Row| row.form != Form::Same && row.tensor.last() == Some("weight");
         let factors = self.rows.iter().filter(is_linear).flat_map(|row| {
             let own = row.parameter.last().unwrap_or_default();
-            let factor = |name, tensor, form| Row {
-                parameter: row.parameter.with_ends(&[], &[own, "lora", name]),
-                tensor: row
-                    .tensor
-                    .with_ends(&["base_model", "model"], &[tensor, "weight"]),
-                form,
+            Factor::ALL.map(|factor| Row {
+                parameter: row
+                    .parameter
+                    .with_ends(&[], &[own, "lora", factor.own_name()]),
+                tensor: row.tensor.with_ends(&WRAPPERS, &[factor.name(), "weight"]),
+                form: match factor {
+                    Factor::A => Form::Transposed,
+                    Factor::B => row.form,
+                },
                 line: row.line,
-            };
-            [
-                factor("a", "lora_A", Form::Transposed),
-                factor("b", "lora_B", row.form),
-            ]
+            })
         });
         Self {
             rows: factors.collect(),

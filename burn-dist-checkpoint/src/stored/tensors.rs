@@ -75,14 +75,50 @@ impl Tensors {
         KeyReport::between(wanted, find, self.tensors.keys().map(String::as_str))
     }
 
-    /// Fills the buffer of a request for elements of a parameter that a tensor holds in this form.
+    /// Fills the buffer of a request for elements of a parameter that a tensor holds in this form, or several do.
     pub(crate) fn read(
         &self,
         form: Form,
         request: &mut Request<'_>,
     ) -> Result<NumBytes, CheckpointError> {
+        if form == Form::Stacked {
+            return self.read_stacked(request);
+        }
         let stored = self.tensors.get(&request.key);
         self.read_as(form, request, stored.and_then(|stored| stored.dtype))
+    }
+
+    /// Reads as [`Tensors::read`] does, of a tensor for each matrix of the parameter.
+    fn read_stacked(&self, request: &mut Request<'_>) -> Result<NumBytes, CheckpointError> {
+        let form = Form::Stacked;
+        if !form.fits(&request.shape) {
+            let (key, shape) = (request.key.clone(), request.shape.clone());
+            return Err(CheckpointError::Form { key, form, shape });
+        }
+        request.check(&request.shape)?;
+        let members = form.members(&request.key, &request.shape);
+        let each = request.shape.iter().skip(1).product();
+        let parts = request.region.by_parts(members.len(), each);
+        let parts = parts.map_err(|source| {
+            let key = request.key.clone();
+            CheckpointError::Region { key, source }
+        })?;
+        let (dtype, convert) = (request.dtype, request.convert);
+        let (mut all, mut rest) = (NumBytes::default(), &mut *request.target);
+        for (number, region) in parts {
+            let bytes = region.numel() * dtype.size();
+            let (target, others) = std::mem::take(&mut rest).split_at_mut(bytes);
+            rest = others;
+            let (name, form, shape) = &members[number];
+            let mut part = Request {
+                convert,
+                ..Request::new(name, dtype, shape, region, target)
+            };
+            let read = self.read(*form, &mut part)?;
+            all.needed += read.needed;
+            all.read += read.read;
+        }
+        Ok(all)
     }
 
     /// Reads as [`Tensors::read`] does, as if the elements had this type.

@@ -4,8 +4,8 @@ use burn_dist::train::config::{Key, Section};
 use burn_dist::trainer::args::TrainArgs;
 use burn_dist::trainer::command_line::CommandLine;
 use burn_dist::trainer::sections::{
-    CHECKPOINT, CONVERT, EVALUATE, EXPLAIN, MESH, METRICS, OPTIMIZER, OUTPUT, PIPELINE, POLICY,
-    RUN, SCHEDULE, SEARCH, SIMULATE, TEXT_VALIDATION, TEXTS,
+    CHECKPOINT, CONVERT, EVALUATE, EXPLAIN, LORA, MESH, METRICS, OPTIMIZER, OUTPUT, PIPELINE,
+    POLICY, RUN, SCHEDULE, SEARCH, SIMULATE, TEXT_VALIDATION, TEXTS,
 };
 
 use super::{Cli, Command};
@@ -24,17 +24,7 @@ pub const SECTIONS: &[Section] = &[
             Key::of("adapters"),
         ],
     ),
-    Section::new(
-        "lora",
-        "Low-rank adapters, trained in place of the weights",
-        &[
-            Key::named("rank", "lora-rank"),
-            Key::named("alpha", "lora-alpha"),
-            Key::named("dropout", "lora-dropout"),
-            Key::named("targets", "lora-targets"),
-            Key::of("base-dtype"),
-        ],
-    ),
+    LORA,
     MESH,
     POLICY,
     PIPELINE,

@@ -1,10 +1,8 @@
 //! The command line.
 
 mod config;
-mod lora;
 
 pub use config::SECTIONS;
-pub use lora::LoraArgs;
 
 use std::path::PathBuf;
 
@@ -14,6 +12,7 @@ use burn_dist::trainer::args::{
     ConvertArgs, EvaluateArgs, ExplainArgs, ForwardArgs, SearchArgs, ShowMeshArgs, SimulateArgs,
     StepArgs, TextArgs, TrainArgs,
 };
+use burn_dist::trainer::lora::LoraArgs;
 use clap::{Args, Parser, Subcommand};
 
 use crate::model::Size;

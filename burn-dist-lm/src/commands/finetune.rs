@@ -17,8 +17,7 @@ use burn_dist::trainer::session::{Part, Session};
 use burn_dist::trainer::tokens::{questions, sources};
 use burn_dist::trainer::voice::say;
 
-use super::adapters::check_base;
-use super::job::{Columns, job};
+use super::job::{Columns, check_base, job};
 use super::texts::{self, reader};
 use crate::cli::FinetuneArgs;
 use crate::generate::{Answered, ask, exact_match};

@@ -9,11 +9,11 @@ use burn_dist::train::tokenizer::{Text, Wrap};
 use burn_dist::trainer::capacity::{Needs, check_on, check_parameters};
 use burn_dist::trainer::exit::End;
 use burn_dist::trainer::folder::InFolders;
+use burn_dist::trainer::lora::{LoraArgs, weights};
 use burn_dist::trainer::mesh::{Explanation, Mesh};
 use burn_dist::trainer::session::{unverified, warn_of_non_finite};
 use burn_dist::trainer::voice::{note, say, speaks};
 
-use super::adapters::{of_folder, weights};
 use super::chat;
 use crate::cli::GenerateArgs;
 use crate::generate::{Decoding, answer, extent, next_tokens};
@@ -21,13 +21,11 @@ use crate::model::{Llama, LlamaConfig};
 
 /// Settings that need less memory than an answer that does not fit.
 const REMEDIES: &str = "fewer ranks on it (a smaller --mesh, or more machines), a smaller --max-new-tokens, fewer \
-    --prompt, \
-                        or a smaller model";
+                        --prompt, or a smaller model";
 
 pub(super) fn run(args: &GenerateArgs) -> anyhow::Result<End> {
     let mut config = Llama::read_config(&args.model)?;
-    let adapters = args.adapters.as_deref();
-    config.adapters = adapters.map(|dir| of_folder(dir, &config)).transpose()?;
+    config.adapters = LoraArgs::of_folder(args.adapters.as_deref()).asked::<Llama>(&config)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let day = Day::at(now.map_or(0, |since| since.as_secs()));
     let text = Text::of_model(&args.model, config.vocab)?.on(day);
@@ -75,7 +73,7 @@ pub(super) fn run(args: &GenerateArgs) -> anyhow::Result<End> {
         note!("{}", text.description());
     }
     let model = mesh.parallelize(config.init(mesh.device()))?;
-    let folder = weights(&args.model, &config, adapters);
+    let folder = weights(&args.model, &config, args.adapters.as_deref());
     let (model, found) = (folder.load)(model, &folder.path, mesh.device())?;
     warn_of_non_finite(found, &args.model, &mesh)?;
     let (model, device) = (model.valid(), mesh.inference_device());

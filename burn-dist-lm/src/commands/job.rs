@@ -6,9 +6,9 @@ use burn_dist::train::rng::Rng;
 use burn_dist::trainer::batch::BatchSource;
 use burn_dist::trainer::folder::InFolders;
 use burn_dist::trainer::job::{Job, Sample, StepRows};
+use burn_dist::trainer::lora;
 use burn_dist::trainer::tokens::{PackedIds, RandomTokens};
 
-use super::adapters::{asked, weights};
 use crate::cli::ModelArgs;
 use crate::model::{Llama, Size};
 
@@ -48,11 +48,15 @@ pub(super) fn job(
     if let Some(dir) = &args.model {
         job.config = Llama::read_config(dir)?;
         job.name = dir.display().to_string();
-        job.weights = Some(weights(dir, &job.config, args.lora.adapters.as_deref()));
+        job.weights = Some(lora::weights(
+            dir,
+            &job.config,
+            args.lora.adapters.as_deref(),
+        ));
         job.peak = 2e-5;
         (seq, rows) = (512, 8);
     }
-    job.config.adapters = asked(&args.lora, &job.config)?;
+    job.config.adapters = args.lora.asked::<Llama>(&job.config)?;
     if job.config.adapters.is_some() {
         job.peak = 2e-4;
     }
@@ -70,6 +74,16 @@ pub(super) fn job(
     }
     job.sample = sample(job.config.vocab, seq, step.seed, columns);
     Ok(job)
+}
+
+/// Refuses to train adapters of weights that nobody has.
+pub(super) fn check_base(job: &Job<Llama>) -> anyhow::Result<()> {
+    match job.config.adapters.is_some() && job.weights.is_none() {
+        true => bail!(
+            "adapters belong to the weights of a model, and these would be random: give the folder of a model (--model)"
+        ),
+        false => Ok(()),
+    }
 }
 
 fn sample(vocab: usize, seq: usize, seed: u64, columns: Columns) -> Sample<Llama> {

@@ -1,6 +1,5 @@
 //! The commands.
 
-mod adapters;
 mod chat;
 mod evaluate;
 mod finetune;
@@ -16,6 +15,7 @@ use burn_dist::trainer::command_line::{CommandLine, show_config};
 use burn_dist::trainer::convert::convert;
 use burn_dist::trainer::exit::{End, exit};
 use burn_dist::trainer::explain::{explain, show_mesh};
+use burn_dist::trainer::lora::merge;
 use burn_dist::trainer::program::Program;
 use burn_dist::trainer::simulate::{self, simulate};
 
@@ -41,7 +41,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<End> {
         Command::Evaluate(args) => evaluate::run(args),
         Command::Generate(args) => generate::run(args),
         Command::Convert(args) => match &args.merge {
-            Some(dir) => adapters::merged(args, dir),
+            Some(dir) => merge::<Llama>(&args.convert, dir),
             None => convert::<Llama>(&args.convert),
         },
         Command::Explain { model, args } => {

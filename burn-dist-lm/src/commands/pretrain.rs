@@ -10,8 +10,7 @@ use burn_dist::trainer::session::{OnePhase, Session};
 use burn_dist::trainer::tokens::{Batch, sources};
 use burn_dist::trainer::voice::say;
 
-use super::adapters::check_base;
-use super::job::{Columns, job, random};
+use super::job::{Columns, check_base, job, random};
 use super::texts::{self, reader};
 use crate::cli::TrainingArgs;
 use crate::model::Llama;

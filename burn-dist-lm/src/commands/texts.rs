@@ -8,6 +8,7 @@ use burn_dist::train::tokenizer::Text;
 use burn_dist::trainer::args::TextArgs;
 use burn_dist::trainer::folder::Origin;
 use burn_dist::trainer::job::Job;
+use burn_dist::trainer::lora;
 use burn_dist::trainer::processes::Processes;
 use burn_dist::trainer::session::{HeldOutRows, Session};
 use burn_dist::trainer::tokens::{Batch, HeldOut, Reader};
@@ -15,8 +16,8 @@ use burn_dist::trainer::voice::{note, say};
 
 use super::job::random;
 use crate::cli::TrainingArgs;
+use crate::hf;
 use crate::model::Llama;
-use crate::{hf, lora};
 
 /// Batches of random tokens that are held out, where there is no data.
 pub(super) const RANDOM_BATCHES: usize = 4;

@@ -5,10 +5,11 @@ use std::fmt::Display;
 use std::path::Path;
 
 use burn_dist::train::files::{self, JsonError};
-use burn_dist::train::tokenizer::{Ids, Text};
+use burn_dist::train::tokenizer::Text;
 use burn_dist::trainer::folder::{CONFIG_BYTES_MAX, FolderError};
 use serde::de::{Error, IgnoredAny};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer};
+use serde_json::{Value, json};
 
 use super::family::{self, BiasRule, FAMILIES, WindowRule, Written};
 use crate::model::{
@@ -16,119 +17,69 @@ use crate::model::{
 };
 
 /// The fields of `config.json` that matter here.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Deserialize)]
 struct HfConfig {
     model_type: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    architectures: Option<Vec<String>>,
     hidden_size: Whole,
     intermediate_size: Whole,
     num_hidden_layers: Whole,
     num_attention_heads: Whole,
-    #[serde(skip_serializing_if = "Option::is_none")]
     num_key_value_heads: Option<Whole>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     head_dim: Option<Whole>,
     vocab_size: Whole,
-    #[serde(skip_serializing_if = "Option::is_none")]
     rms_norm_eps: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     rope_theta: Option<f64>,
     /// It takes the place of `rope_parameters`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     rope_scaling: Option<HfRope>,
     /// Where newer files keep both of the above.
-    #[serde(skip_serializing_if = "Option::is_none")]
     rope_parameters: Option<HfRope>,
     /// Some keep it here instead of beside the other numbers of the scaling.
-    #[serde(skip_serializing_if = "Option::is_none")]
     original_max_position_embeddings: Option<Whole>,
-    #[serde(default = "default_act")]
-    hidden_act: String,
-    #[serde(default)]
-    attention_bias: bool,
-    #[serde(default)]
-    mlp_bias: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    hidden_act: Option<String>,
+    attention_bias: Option<bool>,
+    mlp_bias: Option<bool>,
     tie_word_embeddings: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     max_position_embeddings: Option<Whole>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     partial_rotary_factor: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     use_sliding_window: Option<bool>,
     /// It is not the same whether it is null or not there.
-    #[serde(
-        default,
-        deserialize_with = "there",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "there")]
     sliding_window: Option<Option<Whole>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     max_window_layers: Option<Whole>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     layer_types: Option<Vec<String>>,
     /// For each layer, 1 with rotary positions and 0 without.
-    #[serde(skip_serializing_if = "Option::is_none")]
     no_rope_layers: Option<Vec<u8>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     no_rope_layer_interval: Option<Whole>,
     /// One family calls it so, the other thus.
-    #[serde(skip_serializing_if = "Option::is_none")]
     num_local_experts: Option<Whole>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     num_experts: Option<Whole>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     num_experts_per_tok: Option<Whole>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     moe_intermediate_size: Option<Whole>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     norm_topk_prob: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     decoder_sparse_step: Option<Whole>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     mlp_only_layers: Option<Vec<usize>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    eos_token_id: Option<Ids>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    torch_dtype: Option<String>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Default, PartialEq, Deserialize)]
 struct HfRope {
-    #[serde(skip_serializing_if = "Option::is_none")]
     rope_type: Option<String>,
     /// The older name of the type.
-    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "type")]
     older_type: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     rope_theta: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     factor: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     low_freq_factor: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     high_freq_factor: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     original_max_position_embeddings: Option<Whole>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     attention_factor: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     mscale: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     mscale_all_dim: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     beta_fast: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     beta_slow: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     truncate: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     partial_rotary_factor: Option<f64>,
     /// Some models have other rotary positions in layers of each type.
-    #[serde(skip_serializing)]
     full_attention: Option<IgnoredAny>,
-    #[serde(skip_serializing)]
     sliding_attention: Option<IgnoredAny>,
 }
 
@@ -138,7 +89,7 @@ fn there<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<Who
 }
 
 /// A whole number, which some write with a point: `8192.0`.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 struct Whole(usize);
 
 impl<'de> Deserialize<'de> for Whole {
@@ -155,6 +106,12 @@ impl<'de> Deserialize<'de> for Whole {
     }
 }
 
+impl From<Whole> for usize {
+    fn from(whole: Whole) -> Self {
+        whole.0
+    }
+}
+
 /// Up to here, a float has all whole numbers.
 const EXACT: f64 = (1u64 << f64::MANTISSA_DIGITS) as f64;
 
@@ -162,297 +119,224 @@ const EXACT: f64 = (1u64 << f64::MANTISSA_DIGITS) as f64;
 const FULL: &str = "full_attention";
 const SLIDING: &str = "sliding_attention";
 
-fn default_act() -> String {
-    "silu".to_string()
-}
+/// A value, and the field in which it stands.
+type FieldValue<T> = (&'static str, Option<T>);
+
+/// A field, its value if that is another one than what is supported, and what is.
+type Refused = (&'static str, Option<String>, &'static str);
 
 /// Reads `config.json` of a folder.
 ///
 /// # Errors
-/// [`FolderError::Json`], [`FolderError::Unsupported`], [`FolderError::Contrary`] or [`FolderError::Sizes`].
+/// [`FolderError::Json`], [`FolderError::Architecture`], [`FolderError::Unsupported`], [`FolderError::Contrary`] or
+/// [`FolderError::Sizes`].
 pub(super) fn read_config(dir: &Path) -> Result<LlamaConfig, FolderError> {
-    let path = dir.join("config.json");
-    files::read_json::<HfConfig>(&path, CONFIG_BYTES_MAX)?.to_llama(&path)
-}
-
-/// Returns the `config.json` of a model that was made here.
-pub(super) fn written(config: &LlamaConfig, text: &Text) -> Vec<u8> {
-    let config = HfConfig::from_llama(config, text.end());
-    let json = serde_json::to_string_pretty(&config);
-    (json.expect("plain fields always have a JSON form") + "\n").into_bytes()
-}
-
-/// Returns the error of a field that has another value than what is supported, of a file.
-fn unsupported(path: &Path) -> impl Fn(&'static str, String, &'static str) -> FolderError {
-    |field, found, supported| FolderError::Unsupported {
-        path: path.to_path_buf(),
-        field,
-        found,
-        supported,
+    let path = &dir.join("config.json");
+    let file: HfConfig = files::read_json(path, CONFIG_BYTES_MAX)?;
+    let written = family::named(&file.model_type);
+    let written = written.map_err(|nearest| FolderError::Architecture {
+        path: path.clone(),
+        found: file.model_type.clone(),
+        nearest,
+        known: FAMILIES.iter().map(|it| it.model_type).collect(),
+    })?;
+    let file = &file;
+    Reader {
+        path,
+        file,
+        written,
     }
+    .config()
 }
 
-/// A value, and the field in which it stands.
-type FieldValue<T> = (&'static str, Option<T>);
-
-/// Returns the value of one of two fields, or of both of them alike.
-fn alike<T: PartialEq + Display>(
-    path: &Path,
-    one: FieldValue<T>,
-    other: FieldValue<T>,
-) -> Result<Option<T>, FolderError> {
-    match (one, other) {
-        ((field, Some(one)), (field_too, Some(other))) if one != other => {
-            Err(FolderError::Contrary {
-                path: path.to_path_buf(),
-                field,
-                one: one.to_string(),
-                field_too,
-                other: other.to_string(),
-            })
-        }
-        ((_, one), (_, other)) => Ok(one.or(other)),
-    }
+/// A file, and the family that it names.
+struct Reader<'r> {
+    path: &'r Path,
+    file: &'r HfConfig,
+    written: &'static Written,
 }
 
-impl HfConfig {
-    fn to_llama(&self, path: &Path) -> Result<LlamaConfig, FolderError> {
-        let unsupported = unsupported(path);
-        let written = family::named(&self.model_type);
-        let written = written.map_err(|nearest| FolderError::Architecture {
-            path: path.to_path_buf(),
-            found: self.model_type.clone(),
-            nearest,
-            known: FAMILIES.iter().map(|it| it.model_type).collect(),
-        })?;
-        if self.mlp_bias {
-            return Err(unsupported(
+impl Reader<'_> {
+    fn config(&self) -> Result<LlamaConfig, FolderError> {
+        let (file, written) = (self.file, self.written);
+        let ropes = [&file.rope_scaling, &file.rope_parameters].into_iter();
+        let shares = ropes.flatten().map(|rope| rope.partial_rotary_factor);
+        let mut shares = shares.chain([file.partial_rotary_factor]).flatten();
+        let share = shares.find(|share| *share != 1.0);
+        let act = file.hidden_act.as_ref().filter(|act| *act != "silu");
+        let bias = file.mlp_bias.filter(|has_bias| *has_bias);
+        self.refuse([
+            (
                 "mlp_bias",
-                "true".to_string(),
+                bias.map(|bias| bias.to_string()),
                 "no biases there",
-            ));
-        }
-        let of_rope = [&self.rope_scaling, &self.rope_parameters];
-        let of_rope = of_rope
-            .into_iter()
-            .flatten()
-            .map(|rope| rope.partial_rotary_factor);
-        let mut partial = of_rope.chain([self.partial_rotary_factor]).flatten();
-        if let Some(share) = partial.find(|share| *share != 1.0) {
-            let supported = "rotary positions of whole heads";
-            return Err(unsupported(
+            ),
+            (
                 "partial_rotary_factor",
-                share.to_string(),
-                supported,
-            ));
-        }
-        if self.hidden_act != "silu" {
-            return Err(unsupported(
+                share.map(|share| share.to_string()),
+                "rotary positions of whole heads",
+            ),
+            (
                 "hidden_act",
-                format!("{:?}", self.hidden_act),
+                act.map(|act| format!("{act:?}")),
                 "the activation \"silu\" only",
-            ));
-        }
+            ),
+        ])?;
+        let heads = file.num_attention_heads.0;
+        let kv_heads = file.num_key_value_heads.map(usize::from);
         let config = LlamaConfig {
-            dim: self.hidden_size.0,
-            num_layers: self.num_hidden_layers.0,
-            num_heads: self.num_attention_heads.0,
-            num_kv_heads: match (self.num_key_value_heads, written.kv_heads) {
-                (Some(Whole(heads)), _) | (None, Some(heads)) => heads,
-                (None, None) => self.num_attention_heads.0,
-            },
-            hidden_dim: self.intermediate_size.0,
-            vocab: self.vocab_size.0,
-            rope: self.rope(path, written)?,
-            norm_eps: self.rms_norm_eps.unwrap_or(written.eps),
+            dim: file.hidden_size.0,
+            num_layers: file.num_hidden_layers.0,
+            num_heads: heads,
+            num_kv_heads: kv_heads.or(written.kv_heads).unwrap_or(heads),
+            hidden_dim: file.intermediate_size.0,
+            vocab: file.vocab_size.0,
+            rope: self.rope()?,
+            norm_eps: file.rms_norm_eps.unwrap_or(written.eps),
             // All values come from the checkpoint.
             init_std: 0.02,
-            tied: self.tie_word_embeddings.unwrap_or(written.tied),
-            options: self.options(path, written)?,
+            tied: file.tie_word_embeddings.unwrap_or(written.tied),
+            options: self.options()?,
             adapters: None,
         };
         config.validate().map_err(|source| FolderError::Sizes {
-            path: path.to_path_buf(),
+            path: self.path.to_path_buf(),
             source: source.into(),
         })?;
         Ok(config)
     }
 
     /// The options that the family and the file say besides the sizes.
-    fn options(&self, path: &Path, written: &Written) -> Result<Options, FolderError> {
-        // Beyond any model's, sizes are refused as soon as all are known.
-        let layers = self.num_hidden_layers.0.min(LAYERS_MAX);
-        let shared = self.hidden_size.0 / self.num_attention_heads.0.max(1);
-        let head_dim = self.head_dim.map(|Whole(width)| width);
+    fn options(&self) -> Result<Options, FolderError> {
+        let (file, written) = (self.file, self.written);
+        let shared = file.hidden_size.0 / file.num_attention_heads.0.max(1);
+        let head_dim = file.head_dim.map(usize::from).or(written.head_dim);
         let unturned = match written.unturned {
-            true => self.unturned(path, layers)?,
+            true => self.unturned()?,
             false => BTreeSet::new(),
         };
+        let experts = written.experts.as_ref();
         Ok(Options {
             family: written.family,
-            head_dim: head_dim
-                .or(written.head_dim)
-                .filter(|width| *width != shared),
+            head_dim: head_dim.filter(|width| *width != shared),
             biases: match written.biases {
                 BiasRule::Inputs => Biases::Inputs,
-                BiasRule::Said if self.attention_bias => Biases::All,
+                BiasRule::Said if file.attention_bias == Some(true) => Biases::All,
                 BiasRule::Said | BiasRule::Never => Biases::None,
             },
             head_norms: written.head_norms,
-            window: self.window(path, (written, layers), &unturned)?,
+            window: self.window(&unturned)?,
             unturned,
-            experts: match &written.experts {
-                Some(usual) => Some(self.experts(path, written, usual)?),
-                None => None,
-            },
+            experts: experts.map(|usual| self.experts(usual)).transpose()?,
         })
     }
 
     /// The experts of each layer; what the file does not say is as `usual`.
-    fn experts(
-        &self,
-        path: &Path,
-        written: &Written,
-        usual: &Experts,
-    ) -> Result<Experts, FolderError> {
-        let unsupported = unsupported(path);
-        if written.says_norm && self.norm_topk_prob != Some(true) {
-            let found = self
-                .norm_topk_prob
-                .map_or("not there", |_| "false")
-                .to_string();
-            return Err(unsupported(
+    fn experts(&self, usual: &Experts) -> Result<Experts, FolderError> {
+        let file = self.file;
+        let says_norm = self.written.says_norm;
+        let norm = match file.norm_topk_prob {
+            _ if !says_norm => None,
+            Some(true) => None,
+            Some(false) => Some("false".to_string()),
+            None => Some("not there".to_string()),
+        };
+        let dense = file.mlp_only_layers.as_ref();
+        let dense = dense.filter(|layers| !layers.is_empty());
+        let step = file.decoder_sparse_step.filter(|step| step.0 != 1);
+        self.refuse([
+            (
                 "norm_topk_prob",
-                found,
+                norm,
                 "weights of a token's experts that sum to 1",
-            ));
-        }
-        let dense = self
-            .mlp_only_layers
-            .as_ref()
-            .filter(|layers| !layers.is_empty());
-        if let Some(layers) = dense {
-            return Err(unsupported(
+            ),
+            (
                 "mlp_only_layers",
-                format!("{layers:?}"),
+                dense.map(|layers| format!("{layers:?}")),
                 "experts in all layers",
-            ));
-        }
-        if let Some(Whole(step)) = self.decoder_sparse_step.filter(|step| step.0 != 1) {
-            return Err(unsupported(
+            ),
+            (
                 "decoder_sparse_step",
-                step.to_string(),
+                step.map(|step| step.0.to_string()),
                 "experts in all layers",
-            ));
-        }
-        let number = |whole: Option<Whole>| whole.map(|Whole(number)| number);
-        let one = ("num_experts", number(self.num_experts));
-        let other = ("num_local_experts", number(self.num_local_experts));
-        let hidden_dim = match written.says_norm {
-            true => number(self.moe_intermediate_size).unwrap_or(usual.hidden_dim),
-            false => self.intermediate_size.0,
+            ),
+        ])?;
+        let one = ("num_experts", file.num_experts.map(usize::from));
+        let other = ("num_local_experts", file.num_local_experts.map(usize::from));
+        let top_k = file.num_experts_per_tok.map(usize::from);
+        let width = match says_norm {
+            true => file.moe_intermediate_size,
+            false => Some(file.intermediate_size),
         };
         Ok(Experts {
-            num: alike(path, one, other)?.unwrap_or(usual.num),
-            top_k: number(self.num_experts_per_tok).unwrap_or(usual.top_k),
-            hidden_dim,
+            num: self.alike(one, other)?.unwrap_or(usual.num),
+            top_k: top_k.unwrap_or(usual.top_k),
+            hidden_dim: width.map_or(usual.hidden_dim, usize::from),
         })
     }
 
+    /// The number of layers. Beyond any model's, sizes are refused as soon as all are known.
+    fn layers(&self) -> usize {
+        self.file.num_hidden_layers.0.min(LAYERS_MAX)
+    }
+
     /// The layers without rotary positions.
-    fn unturned(&self, path: &Path, layers: usize) -> Result<BTreeSet<usize>, FolderError> {
-        let turned = match (&self.no_rope_layers, self.no_rope_layer_interval) {
-            (Some(turned), _) => turned.clone(),
-            (None, interval) => {
-                let interval = interval.map_or(4, |Whole(interval)| interval).max(1);
-                let turns = |layer: usize| u8::from(!(layer + 1).is_multiple_of(interval));
-                (0..layers).map(turns).collect()
-            }
+    fn unturned(&self) -> Result<BTreeSet<usize>, FolderError> {
+        let interval = self.file.no_rope_layer_interval.map_or(4, usize::from);
+        let usual = |layer: usize| u8::from(!(layer + 1).is_multiple_of(interval.max(1)));
+        let turned = match &self.file.no_rope_layers {
+            Some(turned) => turned,
+            None => &(0..self.layers()).map(usual).collect(),
         };
-        self.each_layer(path, ("no_rope_layers", turned.len()), layers)?;
-        let turned = turned.into_iter().take(layers).enumerate();
-        Ok(turned
-            .filter(|(_, turns)| *turns == 0)
-            .map(|(layer, _)| layer)
-            .collect())
+        let turned = self.each_layer("no_rope_layers", turned)?;
+        let unturned = turned.filter(|(_, turns)| **turns == 0);
+        Ok(unturned.map(|(layer, _)| layer).collect())
     }
 
     /// The window, and the layers that have it.
-    fn window(
-        &self,
-        path: &Path,
-        (written, layers): (&Written, usize),
-        unturned: &BTreeSet<usize>,
-    ) -> Result<Option<Window>, FolderError> {
-        let keys = |default: Option<usize>| match self.sliding_window {
-            Some(keys) => keys.map(|Whole(keys)| keys),
-            None => default,
-        };
-        let is_used = self.use_sliding_window.unwrap_or(false);
-        let from = |first: usize| (first.min(layers)..layers).collect();
-        let (keys, otherwise) = match written.windows {
-            WindowRule::All(default) => (keys(default), from(0)),
-            WindowRule::AllUsed(default) if is_used => (keys(Some(default)), from(0)),
-            WindowRule::From(default) if is_used => {
-                let first = self.max_window_layers.map_or(28, |Whole(first)| first);
-                (keys(Some(default)), from(first))
+    fn window(&self, unturned: &BTreeSet<usize>) -> Result<Option<Window>, FolderError> {
+        let file = self.file;
+        let from = |first: usize| (first.min(self.layers())..self.layers()).collect();
+        let is_used = file.use_sliding_window == Some(true);
+        let (usual_keys, usual_layers, listed) = match self.written.windows {
+            WindowRule::All(keys) => (keys, from(0), None),
+            WindowRule::AllUsed(keys) if is_used => (Some(keys), from(0), None),
+            WindowRule::From(keys) if is_used => {
+                let first = file.max_window_layers.map_or(28, usize::from);
+                (Some(keys), from(first), file.layer_types.as_ref())
             }
-            WindowRule::Unturned if is_used => (keys(None), unturned.clone()),
+            WindowRule::Unturned if is_used => (None, unturned.clone(), file.layer_types.as_ref()),
             WindowRule::Never
             | WindowRule::AllUsed(_)
             | WindowRule::From(_)
             | WindowRule::Unturned => return Ok(None),
         };
-        let listed = self.layer_types.as_ref();
-        let of_all = matches!(written.windows, WindowRule::All(_) | WindowRule::AllUsed(_));
-        let listed = listed.filter(|_| !of_all);
-        let layers = match listed {
-            None => otherwise,
-            Some(types) => {
-                self.each_layer(path, ("layer_types", types.len()), layers)?;
-                let mut windowed = BTreeSet::new();
-                for (layer, kind) in types.iter().take(layers).enumerate() {
-                    match kind.as_str() {
-                        FULL => {}
-                        SLIDING => drop(windowed.insert(layer)),
-                        _ => {
-                            return Err(FolderError::Unsupported {
-                                path: path.to_path_buf(),
-                                field: "layer_types",
-                                found: format!("{kind:?}"),
-                                supported: "layers of \"full_attention\" and \"sliding_attention\"",
-                            });
-                        }
-                    }
-                }
-                windowed
-            }
+        let keys = match file.sliding_window {
+            Some(keys) => keys.map(usize::from),
+            None => usual_keys,
         };
+        let mut layers = usual_layers;
+        if let Some(types) = listed {
+            layers.clear();
+            for (layer, kind) in self.each_layer("layer_types", types)? {
+                let other = ![FULL, SLIDING].contains(&kind.as_str());
+                self.refuse([(
+                    "layer_types",
+                    other.then(|| format!("{kind:?}")),
+                    "layers of \"full_attention\" and \"sliding_attention\"",
+                )])?;
+                layers.extend((kind == SLIDING).then_some(layer));
+            }
+        }
         let window = keys.map(|keys| Window { keys, layers });
         Ok(window.filter(|window| !window.layers.is_empty()))
     }
 
-    /// Refuses a list that has not something of each layer.
-    fn each_layer(
-        &self,
-        path: &Path,
-        (field, found): (&'static str, usize),
-        layers: usize,
-    ) -> Result<(), FolderError> {
-        match found < layers {
-            true => Err(JsonError::Json {
-                path: path.to_path_buf(),
-                reason: format!("{field} has {found} entries, and there are {layers} layers"),
-            }
-            .into()),
-            false => Ok(()),
-        }
-    }
-
-    fn rope(&self, path: &Path, written: &Written) -> Result<RopeConfig, FolderError> {
+    fn rope(&self) -> Result<RopeConfig, FolderError> {
+        let file = self.file;
         let none = HfRope::default();
-        let scaling = self.rope_scaling.as_ref().filter(|rope| **rope != none);
-        let parameters = self.rope_parameters.as_ref().unwrap_or(&none);
+        let scaling = file.rope_scaling.as_ref().filter(|rope| **rope != none);
+        let parameters = file.rope_parameters.as_ref().unwrap_or(&none);
         let [theta_name, type_name, older_name, length_name] = match scaling {
             Some(_) => [
                 "rope_scaling.rope_theta",
@@ -468,69 +352,59 @@ impl HfConfig {
             ],
         };
         let rope = scaling.unwrap_or(parameters);
-        let here = ("rope_theta", self.rope_theta);
-        let theta = alike(path, (theta_name, rope.rope_theta), here)?;
+        let here = ("rope_theta", file.rope_theta);
+        let theta = self.alike((theta_name, rope.rope_theta), here)?;
         if let (None, Some(lost)) = (theta, parameters.rope_theta) {
-            let reason = format!(
+            return Err(self.wrong(format!(
                 "rope_scaling takes the place of rope_parameters, and there is a rope_theta of {lost} there: write it \
                  into rope_scaling"
-            );
-            let path = path.to_path_buf();
-            return Err(JsonError::Json { path, reason }.into());
+            )));
         }
         let named = match rope.rope_theta {
             Some(_) => theta_name,
             None => "rope_theta",
         };
         let lost = ("rope_parameters.rope_theta", parameters.rope_theta);
-        alike(path, lost, (named, theta))?;
-        let theta = theta.unwrap_or(written.theta);
+        self.alike(lost, (named, theta))?;
         let older = (older_name, rope.older_type.as_deref());
-        let rope_type = alike(path, (type_name, rope.rope_type.as_deref()), older)?;
-        let unsupported = unsupported(path);
-        if rope.full_attention.is_some() || rope.sliding_attention.is_some() {
-            let found = "for each type of layers".to_string();
-            return Err(unsupported("rope_parameters", found, "one for all layers"));
-        }
-        let scaling = match rope_type {
-            None | Some("default") => None,
-            Some(kind) => {
-                let scaling = self.scaling((path, kind), rope, length_name)?;
-                Some(scaling.ok_or_else(|| {
-                    let kinds = "\"default\", \"linear\", \"dynamic\", \"llama3\" and \"yarn\"";
-                    unsupported("rope_type", format!("{kind:?}"), kinds)
-                })?)
-            }
-        };
-        Ok(RopeConfig { theta, scaling })
+        let kind = self.alike((type_name, rope.rope_type.as_deref()), older)?;
+        let is_of_types = rope.full_attention.is_some() || rope.sliding_attention.is_some();
+        self.refuse([(
+            "rope_parameters",
+            is_of_types.then(|| "for each type of layers".to_string()),
+            "one for all layers",
+        )])?;
+        let kind = kind.filter(|kind| *kind != "default");
+        let scaling = kind.map(|kind| self.scaling(kind, rope, length_name));
+        Ok(RopeConfig {
+            theta: theta.unwrap_or(self.written.theta),
+            scaling: scaling.transpose()?,
+        })
     }
 
-    /// The scaling of a kind, if there is one of this name.
+    /// The scaling of a kind.
     fn scaling(
         &self,
-        (path, kind): (&Path, &str),
+        kind: &str,
         rope: &HfRope,
         length_name: &'static str,
-    ) -> Result<Option<RopeScaling>, FolderError> {
-        let missing = |field: &str| JsonError::Json {
-            path: path.to_path_buf(),
-            reason: format!("rope_type {kind} needs {field}"),
-        };
+    ) -> Result<RopeScaling, FolderError> {
+        let file = self.file;
+        let missing = |field| self.wrong(format!("rope_type {kind} needs {field}"));
         let needed = |value: Option<f64>, field| value.ok_or_else(|| missing(field));
-        let length = |whole: Option<Whole>| whole.map(|Whole(length)| length);
+        let factor = || needed(rope.factor, "factor");
         let max_position = || {
-            let field = "max_position_embeddings";
-            length(self.max_position_embeddings).ok_or_else(|| missing(field))
+            let length = file.max_position_embeddings.map(usize::from);
+            length.ok_or_else(|| missing("max_position_embeddings"))
         };
         let original = || {
             let field = "original_max_position_embeddings";
-            let here = (field, length(self.original_max_position_embeddings));
-            let there = (length_name, length(rope.original_max_position_embeddings));
-            let found = alike(path, there, here)?;
-            Ok::<_, FolderError>(found.ok_or_else(|| missing(field))?)
+            let here = file.original_max_position_embeddings.map(usize::from);
+            let there = rope.original_max_position_embeddings.map(usize::from);
+            let found = self.alike((length_name, there), (field, here))?;
+            found.ok_or_else(|| missing(field))
         };
-        let factor = || needed(rope.factor, "factor");
-        Ok(Some(match kind {
+        Ok(match kind {
             "linear" => RopeScaling::Linear { factor: factor()? },
             "dynamic" => RopeScaling::Dynamic {
                 factor: factor()?,
@@ -557,126 +431,151 @@ impl HfConfig {
                     original_max_position,
                 }
             }
-            _ => return Ok(None),
-        }))
+            _ => {
+                return Err(self.unsupported(
+                    "rope_type",
+                    format!("{kind:?}"),
+                    "\"default\", \"linear\", \"dynamic\", \"llama3\" and \"yarn\"",
+                ));
+            }
+        })
     }
 
-    /// The configuration of `config`, whose answers end with `eos`.
-    fn from_llama(config: &LlamaConfig, eos: u32) -> Self {
-        let written = family::written(config.options.family);
-        let Options {
-            window,
-            unturned,
-            experts,
-            ..
-        } = &config.options;
-        let experts_as = |is_so: bool| experts.as_ref().filter(|_| is_so);
-        let layers = || 0..config.num_layers;
-        let window_of_all = matches!(written.windows, WindowRule::All(_));
-        let layer_type = |layer| match config.options.window_of(layer) {
-            Some(_) => SLIDING.to_string(),
-            None => FULL.to_string(),
-        };
-        let keys = window.as_ref().map(|window| Whole(window.keys));
-        Self {
-            model_type: written.model_type.to_string(),
-            architectures: Some(vec![written.architecture.to_string()]),
-            hidden_size: Whole(config.dim),
-            intermediate_size: Whole(config.hidden_dim),
-            num_hidden_layers: Whole(config.num_layers),
-            num_attention_heads: Whole(config.num_heads),
-            num_key_value_heads: Some(Whole(config.num_kv_heads)),
-            head_dim: Some(Whole(config.head_dim())),
-            vocab_size: Whole(config.vocab),
-            rms_norm_eps: Some(config.norm_eps),
-            rope_theta: Some(config.rope.theta),
-            rope_scaling: config.rope.scaling.as_ref().map(HfRope::of),
-            rope_parameters: None,
-            original_max_position_embeddings: None,
-            hidden_act: default_act(),
-            attention_bias: config.options.biases == Biases::All,
-            mlp_bias: false,
-            tie_word_embeddings: Some(config.tied),
-            max_position_embeddings: match config.rope.scaling {
-                Some(RopeScaling::Dynamic { max_position, .. }) => Some(Whole(max_position)),
-                _ => None,
-            },
-            partial_rotary_factor: None,
-            use_sliding_window: (window.is_some() && !window_of_all).then_some(true),
-            sliding_window: (window.is_some() || window_of_all).then_some(keys),
-            max_window_layers: None,
-            layer_types: (window.is_some() && !window_of_all)
-                .then(|| layers().map(layer_type).collect()),
-            no_rope_layers: written.unturned.then(|| {
-                let turns = |layer| u8::from(!unturned.contains(&layer));
-                layers().map(turns).collect()
-            }),
-            no_rope_layer_interval: None,
-            num_local_experts: experts_as(!written.says_norm).map(|it| Whole(it.num)),
-            num_experts: experts_as(written.says_norm).map(|it| Whole(it.num)),
-            num_experts_per_tok: experts.as_ref().map(|it| Whole(it.top_k)),
-            moe_intermediate_size: experts_as(written.says_norm).map(|it| Whole(it.hidden_dim)),
-            norm_topk_prob: written.says_norm.then_some(true),
-            decoder_sparse_step: None,
-            mlp_only_layers: None,
-            eos_token_id: Some(Ids(vec![eos])),
-            torch_dtype: Some("float32".to_string()),
+    /// Returns the entries of a list that has something of each layer.
+    fn each_layer<'l, T>(
+        &self,
+        field: &str,
+        list: &'l [T],
+    ) -> Result<impl Iterator<Item = (usize, &'l T)> + use<'l, T>, FolderError> {
+        let (found, layers) = (list.len(), self.layers());
+        match found < layers {
+            true => Err(self.wrong(format!(
+                "{field} has {found} entries, and there are {layers} layers"
+            ))),
+            false => Ok(list.iter().take(layers).enumerate()),
         }
+    }
+
+    /// Returns the value of one of two fields, or of both of them alike.
+    fn alike<T: PartialEq + Display>(
+        &self,
+        (field, one): FieldValue<T>,
+        (field_too, other): FieldValue<T>,
+    ) -> Result<Option<T>, FolderError> {
+        match (one, other) {
+            (Some(one), Some(other)) if one != other => Err(FolderError::Contrary {
+                path: self.path.to_path_buf(),
+                field,
+                one: one.to_string(),
+                field_too,
+                other: other.to_string(),
+            }),
+            (one, other) => Ok(one.or(other)),
+        }
+    }
+
+    /// Refuses the first field that has another value than what is supported.
+    fn refuse<const N: usize>(&self, fields: [Refused; N]) -> Result<(), FolderError> {
+        for (field, found, supported) in fields {
+            if let Some(found) = found {
+                return Err(self.unsupported(field, found, supported));
+            }
+        }
+        Ok(())
+    }
+
+    fn unsupported(
+        &self,
+        field: &'static str,
+        found: String,
+        supported: &'static str,
+    ) -> FolderError {
+        FolderError::Unsupported {
+            path: self.path.to_path_buf(),
+            field,
+            found,
+            supported,
+        }
+    }
+
+    /// The error of a file that does not say enough, or not right.
+    fn wrong(&self, reason: String) -> FolderError {
+        let path = self.path.to_path_buf();
+        JsonError::Json { path, reason }.into()
     }
 }
 
 impl HfRope {
     /// The factor of scores, by a factor of lengths.
     fn grown(&self, factor: f64) -> f64 {
-        let grown = |by: f64| {
-            if factor <= 1.0 {
-                1.0
-            } else {
-                0.1 * by * factor.ln() + 1.0
-            }
+        let grown = |by: f64| match factor <= 1.0 {
+            true => 1.0,
+            false => 0.1 * by * factor.ln() + 1.0,
         };
         match (self.mscale, self.mscale_all_dim) {
             (Some(by), Some(all)) if by != 0.0 && all != 0.0 => grown(by) / grown(all),
             _ => grown(1.0),
         }
     }
+}
 
-    /// The form of a scaling.
-    fn of(scaling: &RopeScaling) -> Self {
-        let of = |kind: &str, factor| Self {
-            rope_type: Some(kind.to_string()),
-            factor: Some(factor),
-            ..Self::default()
-        };
-        match *scaling {
-            RopeScaling::Linear { factor } => of("linear", factor),
-            RopeScaling::Dynamic { factor, .. } => of("dynamic", factor),
-            RopeScaling::Llama3 {
-                factor,
-                low_freq_factor,
-                high_freq_factor,
-                original_max_position,
-            } => Self {
-                low_freq_factor: Some(low_freq_factor),
-                high_freq_factor: Some(high_freq_factor),
-                original_max_position_embeddings: Some(Whole(original_max_position)),
-                ..of("llama3", factor)
-            },
-            RopeScaling::Yarn {
-                factor,
-                attention_factor,
-                beta_fast,
-                beta_slow,
-                truncate,
-                original_max_position,
-            } => Self {
-                attention_factor: Some(attention_factor),
-                beta_fast: Some(beta_fast),
-                beta_slow: Some(beta_slow),
-                truncate: Some(truncate),
-                original_max_position_embeddings: Some(Whole(original_max_position)),
-                ..of("yarn", factor)
-            },
+/// Returns the `config.json` of a model that was made here.
+pub(super) fn written(config: &LlamaConfig, text: &Text) -> Vec<u8> {
+    let written = family::written(config.options.family);
+    let Options {
+        window,
+        unturned,
+        experts,
+        biases,
+        ..
+    } = &config.options;
+    let layers = || 0..config.num_layers;
+    let mut file = json!({
+        "model_type": written.model_type,
+        "architectures": [written.architecture],
+        "hidden_size": config.dim,
+        "intermediate_size": config.hidden_dim,
+        "num_hidden_layers": config.num_layers,
+        "num_attention_heads": config.num_heads,
+        "num_key_value_heads": config.num_kv_heads,
+        "head_dim": config.head_dim(),
+        "vocab_size": config.vocab,
+        "rms_norm_eps": config.norm_eps,
+        "rope_theta": config.rope.theta,
+        "rope_scaling": config.rope.scaling,
+        "hidden_act": "silu",
+        "attention_bias": *biases == Biases::All,
+        "mlp_bias": false,
+        "tie_word_embeddings": config.tied,
+        "eos_token_id": text.end(),
+        "torch_dtype": "float32",
+    });
+    let mut add = |field: &str, value: Value| file[field] = value;
+    if let Some(RopeScaling::Dynamic { max_position, .. }) = config.rope.scaling {
+        add("max_position_embeddings", max_position.into());
+    }
+    let keys = window.as_ref().map(|window| window.keys);
+    if matches!(written.windows, WindowRule::All(_)) {
+        add("sliding_window", keys.into());
+    } else if keys.is_some() {
+        let layer_type = |layer| config.options.window_of(layer).map_or(FULL, |_| SLIDING);
+        add("use_sliding_window", true.into());
+        add("sliding_window", keys.into());
+        add("layer_types", layers().map(layer_type).collect());
+    }
+    if written.unturned {
+        let turns = |layer| u8::from(!unturned.contains(&layer));
+        add("no_rope_layers", layers().map(turns).collect());
+    }
+    if let Some(experts) = experts {
+        add("num_experts_per_tok", experts.top_k.into());
+        if written.says_norm {
+            add("num_experts", experts.num.into());
+            add("moe_intermediate_size", experts.hidden_dim.into());
+            add("norm_topk_prob", true.into());
+        } else {
+            add("num_local_experts", experts.num.into());
         }
     }
+    format!("{file:#}\n").into_bytes()
 }

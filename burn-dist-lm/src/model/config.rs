@@ -3,11 +3,12 @@ use burn::nn::{
 };
 use burn::tensor::Device;
 use burn_dist::nn::mixture::{Capacity, MixtureConfig};
+use burn_dist::trainer::lora::Adapters;
 use burn_dist::trainer::report::count_text;
 
 use super::{
-    Adapters, Attention, Biases, Block, ConfigError, Experts, FeedForward, Llama, Options,
-    RopeConfig, RopeScaling,
+    Attention, Biases, Block, ConfigError, Experts, FeedForward, Llama, Options, RopeConfig,
+    RopeScaling,
 };
 
 /// The most layers of a model: they are objects on the host before any tensor is one on a device. Published models have

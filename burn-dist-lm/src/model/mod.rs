@@ -6,7 +6,6 @@
 //! Shape letters: `b` batch, `s` sequence, `t` tokens (`b * s`), `d` model width, `h` query heads, `k` key/value heads,
 //! `n` query heads per key/value head, `e` head width, `f` feed-forward width, `v` vocabulary.
 
-mod adapters;
 mod attention;
 mod block;
 mod config;
@@ -17,7 +16,6 @@ mod packed;
 mod rope;
 mod size;
 
-pub use adapters::Adapters;
 pub use attention::Attention;
 pub use block::Block;
 pub use burn_dist::trainer::tokens::Packed;

@@ -2,6 +2,7 @@ use std::f64::consts::TAU;
 use std::fmt;
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
+use serde::Serialize;
 
 /// How fast each pair of a head turns.
 #[derive(Debug, Clone, PartialEq)]
@@ -12,8 +13,9 @@ pub struct RopeConfig {
     pub scaling: Option<RopeScaling>,
 }
 
-/// How pairs are slowed down: the `rope_type` of a `config.json`.
-#[derive(Debug, Clone, PartialEq)]
+/// How pairs are slowed down: the `rope_type` of a `config.json`, in whose form it is written.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "rope_type", rename_all = "lowercase")]
 pub enum RopeScaling {
     /// All alike (`linear`).
     Linear {
@@ -24,7 +26,8 @@ pub enum RopeScaling {
     Dynamic {
         /// How much longer sequences may become, roughly.
         factor: f64,
-        /// The sequence length first trained on, in tokens.
+        /// The sequence length first trained on, in tokens. It stands outside of the scaling.
+        #[serde(skip)]
         max_position: usize,
     },
     /// The slow ones, as Llama 3.1 and later have it (`llama3`).
@@ -36,6 +39,7 @@ pub enum RopeScaling {
         /// Wavelengths below `original_max_position / high_freq_factor` are left alone.
         high_freq_factor: f64,
         /// The sequence length first trained on, in tokens.
+        #[serde(rename = "original_max_position_embeddings")]
         original_max_position: usize,
     },
     /// The slow ones, by their number, and scores grow (`yarn`).
@@ -54,6 +58,7 @@ pub enum RopeScaling {
         /// True if the pairs between are counted from whole numbers.
         truncate: bool,
         /// The sequence length first trained on, in tokens.
+        #[serde(rename = "original_max_position_embeddings")]
         original_max_position: usize,
     },
 }

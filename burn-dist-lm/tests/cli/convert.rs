@@ -25,6 +25,21 @@ fn same_files(folder: &Path, like: &Path, names: &[&str]) {
     }
 }
 
+/// The matrices of experts, a tensor each in a folder, are one parameter in a checkpoint.
+#[test]
+fn experts_are_converted_as_well() {
+    let dir = tempfile::tempdir().unwrap();
+    let goldens = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens");
+    for family in ["mixtral", "qwen3-moe"] {
+        let (folder, weights) = (goldens.join(family), dir.path().join(family));
+        let back = dir.path().join(format!("{family}-back"));
+        works(&["convert", text(&folder), text(&weights)]);
+        let like = ["--like", text(&folder)];
+        works(&[&["convert", text(&weights), text(&back)], &like[..]].concat());
+        assert_eq!(tensors(&back), tensors(&folder), "{family}");
+    }
+}
+
 #[test]
 fn checkpoints_and_folders_become_each_other() {
     let dir = tempfile::tempdir().unwrap();

@@ -31,7 +31,7 @@ use burn_dist_checkpoint::{CheckpointError, KeyReport, Match, NonFinite};
 
 pub use super::folder::Export;
 pub use burn_dist_checkpoint::hf::{
-    FLOAT8_BLOCK, Float8, Folder, FolderProblem, FolderWriter, Form, Names, NamesError,
+    FLOAT8_BLOCK, Factor, Float8, Folder, FolderProblem, FolderWriter, Form, Names, NamesError,
     NamesProblem, NumBytes, Tensor as Described, Wanted,
 };
 pub use burn_dist_checkpoint::{Loaded, Region, Request};

@@ -15,6 +15,7 @@
 //! | `explain`, `simulate`, `evaluate` | commands that run no step: its plan, its time, the loss of a model as it is |
 //! | `search` | the command `plan`: the fastest mesh for a model |
 //! | `folder`, `convert` | models from folders of Hugging Face, and to them; weights from one form to another |
+//! | `lora` | adapters: which layers have some, their options, and their folders as PEFT lays them out |
 //! | `mesh` | the devices, opened by these options |
 //! | `run`, `step` | the loop; one step of it: microbatches, clipping, the optimizer |
 //! | `validation` | the loss on what is held out |
@@ -37,6 +38,7 @@ pub mod exit;
 pub mod explain;
 pub mod folder;
 pub mod job;
+pub mod lora;
 pub mod lost;
 pub mod mesh;
 pub mod metrics;

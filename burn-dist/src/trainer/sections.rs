@@ -230,6 +230,19 @@ pub const TEXT_VALIDATION: Section = Section::new(
     ],
 );
 
+/// Low-rank adapters.
+pub const LORA: Section = Section::new(
+    "lora",
+    "Low-rank adapters, trained in place of the weights",
+    &[
+        Key::named("rank", "lora-rank"),
+        Key::named("alpha", "lora-alpha"),
+        Key::named("dropout", "lora-dropout"),
+        Key::named("targets", "lora-targets"),
+        Key::of("base-dtype"),
+    ],
+);
+
 /// The options of `convert`.
 pub const CONVERT: Section = Section::new(
     "convert",

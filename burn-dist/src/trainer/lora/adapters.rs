@@ -1,11 +1,12 @@
-//! Which matrices of a decoder have low-rank adapters, and of which kind.
+//! Which matrices of a model have low-rank adapters, and of which kind.
 
 use std::collections::BTreeSet;
 
-use burn::module::{Module, ModuleMapper, Param};
-use burn::tensor::{DType, Tensor};
-use burn_dist::Float;
-use burn_dist::nn::LateLora;
+use burn_core::module::{Module, ModuleMapper, Param};
+use burn_core::tensor::{DType, Tensor};
+
+use crate::Float;
+use crate::nn::LateLora;
 
 /// The adapters of a model: LoRA's factors beside frozen matrices.
 ///
@@ -38,7 +39,7 @@ impl Adapters {
     }
 
     /// Freezes a model, and attaches factors to its matrices.
-    pub(super) fn attach<M: Module>(&self, model: M) -> M {
+    pub fn attach<M: Module>(&self, model: M) -> M {
         let model = match self.base {
             Float::F32 => model,
             Float::F16 => model.map(&mut Rest::new(DType::F16)),
@@ -51,7 +52,7 @@ impl Adapters {
     }
 
     /// All that tells them from other adapters, as names and values.
-    pub(super) fn facts(&self) -> Vec<(&'static str, String)> {
+    pub fn facts(&self) -> Vec<(&'static str, String)> {
         // Dropout changes no weight's meaning: a run may go on with another.
         let matrices = self.matrices.iter().map(String::as_str);
         vec![

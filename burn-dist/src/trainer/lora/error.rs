@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use burn_dist::checkpoint::{CheckpointError, StateError};
-use burn_dist::train::files::{JsonError, shown};
-use burn_dist::trainer::folder::FolderError;
 use thiserror::Error;
+
+use crate::checkpoint::{CheckpointError, StateError};
+use crate::train::files::{JsonError, shown};
+use crate::trainer::folder::FolderError;
 
 /// Lines of messages: the first, and how many there are.
 fn lines(problems: &[String]) -> String {

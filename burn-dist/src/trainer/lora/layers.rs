@@ -2,59 +2,57 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use burn::module::{Module, ModuleVisitor, Param};
-use burn::tensor::{Device, Tensor};
-use burn_dist::checkpoint::hf::{Form, Names};
-use burn_dist::trainer::folder::InFolders;
+use burn_core::module::{ModuleVisitor, Param};
+use burn_core::tensor::{Device, Tensor};
+use burn_dist_front::parallel::ModulePath;
 
-use crate::model::{Llama, LlamaConfig};
+use crate::checkpoint::hf::{Form, Names};
+use crate::trainer::folder::InFolders;
 
 /// The linear layers of a model, by their names in Hugging Face's library: `model.layers.0.self_attn.q_proj`.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layers {
     /// By name.
     layers: BTreeMap<String, Layer>,
     /// The name of the layer that makes the logits.
-    output: String,
+    output: &'static str,
 }
 
 /// A linear layer.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Layer {
-    /// The path of its matrix here.
-    pub(super) matrix: String,
-    pub(super) inputs: usize,
-    pub(super) outputs: usize,
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layer {
+    /// The path of its matrix in the model.
+    pub matrix: String,
+    /// How many elements it reads.
+    pub inputs: usize,
+    /// How many it makes.
+    pub outputs: usize,
 }
 
 impl Layers {
-    /// Lists the layers of a model of these sizes: what its folders hold turned.
-    pub fn of(config: &LlamaConfig) -> Self {
-        let config = LlamaConfig {
-            adapters: None,
-            ..config.clone()
-        };
+    /// Lists the layers of a model of these sizes: what its folders hold turned. Adapters are none.
+    pub fn of<M: InFolders>(config: &M::Config) -> Self {
         let mut lister = Lister {
-            names: Llama::names(&config),
-            path: Vec::new(),
+            names: M::names(config),
+            path: ModulePath::default(),
             layers: BTreeMap::new(),
         };
         // Nothing of it is made.
-        config.init(&Device::flex()).visit(&mut lister);
-        let output = Llama::TIED.and_then(|tied| tied.name.strip_suffix(WEIGHT));
+        M::build(config, &Device::flex()).visit(&mut lister);
+        let output = M::TIED.and_then(|tied| tied.name.strip_suffix(WEIGHT));
         Self {
             layers: lister.layers,
-            output: output.unwrap_or_default().to_string(),
+            output: output.unwrap_or_default(),
         }
     }
 
     /// Returns the layer of a name.
-    pub(super) fn get(&self, name: &str) -> Option<&Layer> {
+    pub fn get(&self, name: &str) -> Option<&Layer> {
         self.layers.get(name)
     }
 
     /// Returns names and layers.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &Layer)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Layer)> {
         let layers = self.layers.iter();
         layers.map(|(name, layer)| (name.as_str(), layer))
     }
@@ -66,7 +64,7 @@ impl Layers {
 
     /// Returns the fewest names that say which layers these are of all, as PEFT takes them: the last names of their
     /// paths, or whole paths where a last name is that of another layer too.
-    pub(super) fn shortest(&self, chosen: &BTreeSet<&str>) -> Vec<String> {
+    pub fn shortest(&self, chosen: &BTreeSet<&str>) -> Vec<String> {
         let lasts: BTreeSet<&str> = chosen.iter().map(|name| last(name)).collect();
         let mut named = self.layers.keys().filter(|name| lasts.contains(last(name)));
         let names = match named.all(|name| chosen.contains(name.as_str())) {
@@ -93,22 +91,23 @@ fn last(path: &str) -> &str {
 
 struct Lister {
     names: Names,
-    path: Vec<String>,
+    path: ModulePath,
     layers: BTreeMap<String, Layer>,
 }
 
 impl ModuleVisitor for Lister {
-    fn enter_module(&mut self, name: &str, _container: &str) {
-        self.path.push(name.to_string());
+    fn enter_module(&mut self, name: &str, container: &str) {
+        self.path.enter(name, container);
     }
 
     fn exit_module(&mut self, _name: &str, _container: &str) {
-        self.path.pop();
+        self.path.exit();
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let matrix = self.path.join(".");
-        let Some((tensor, form)) = self.names.tensor(&matrix) else {
+        let matrix = self.path.path();
+        let tensor = self.names.tensor(&matrix);
+        let Some((tensor, form)) = tensor.filter(|_| !self.path.is_attached()) else {
             return;
         };
         let shape = param.lazy_shape();

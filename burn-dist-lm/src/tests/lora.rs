@@ -15,14 +15,14 @@ use burn_dist::trainer::args::{AxesArgs, ConvertArgs, MeshArgs};
 use burn_dist::trainer::batch::BatchSource;
 use burn_dist::trainer::convert::merge;
 use burn_dist::trainer::folder::{self, InFolders};
+use burn_dist::trainer::lora::{AdapterError, Adapters, Layers, Targets, load, read, save};
 use burn_dist::trainer::mesh::Mesh;
 use burn_dist::trainer::optimizer::optimizer;
 use burn_dist::trainer::tokens::{Batch, RandomTokens};
 use burn_dist::trainer::{predict, step};
 use safetensors::SafeTensors;
 
-use super::*;
-use crate::model::{Adapters, Llama, LlamaConfig};
+use crate::model::{Llama, LlamaConfig};
 
 /// The path of a file that `tests/peft/make.py` has made.
 fn golden(name: &str) -> PathBuf {
@@ -47,7 +47,7 @@ fn mesh(axes: &str) -> Mesh {
 fn config(adapters: &Path) -> LlamaConfig {
     let config = Llama::read_config(&golden("base")).unwrap();
     LlamaConfig {
-        adapters: Some(read(adapters, &config).unwrap()),
+        adapters: Some(read::<Llama>(adapters, &config).unwrap()),
         ..config
     }
 }
@@ -138,7 +138,7 @@ fn a_folder_is_written_as_it_was_read() {
             }
             assert_eq!(value, expected, "{name}: {field}");
         }
-        assert_eq!(read(&to, &config).unwrap(), *adapters);
+        assert_eq!(read::<Llama>(&to, &config).unwrap(), *adapters);
     }
 }
 
@@ -177,7 +177,7 @@ fn a_merged_folder_needs_no_adapters() {
 #[test]
 fn targets_are_names_and_patterns() {
     let config = LlamaConfig::test();
-    let layers = Layers::of(&config);
+    let layers = Layers::of::<Llama>(&config);
     let chosen = |text: &str| {
         let targets: Targets = text.parse().unwrap();
         assert_eq!(targets.to_string(), text);
@@ -235,7 +235,7 @@ fn targets_are_names_and_patterns() {
 fn adapters_for_another_base_are_named() {
     let base = Llama::read_config(&golden("base")).unwrap();
     let refused = |config: &LlamaConfig, parts: &[&str]| {
-        let error = read(&golden("adapters"), config).unwrap_err();
+        let error = read::<Llama>(&golden("adapters"), config).unwrap_err();
         assert!(matches!(error, AdapterError::OtherBase { .. }), "{error}");
         let said = error.to_string();
         for part in parts {
@@ -272,7 +272,7 @@ fn adapters_for_another_base_are_named() {
             assert!(text.contains(from), "no {from} in {text}");
             text.replace(from, to)
         });
-        read(dir.path(), &base)
+        read::<Llama>(dir.path(), &base)
     };
     config("\"r\": 4", "\"r\": 4").unwrap();
     let error = config("\"r\": 4", "\"r\": 8").unwrap_err().to_string();
@@ -327,7 +327,9 @@ fn adapters_for_another_base_are_named() {
 }
 
 fn adapted(base: LlamaConfig, rest: Float) -> LlamaConfig {
-    let matrices = Targets::AllLinear.matrices(&Layers::of(&base)).unwrap();
+    let matrices = Targets::AllLinear
+        .matrices(&Layers::of::<Llama>(&base))
+        .unwrap();
     let adapters = Adapters {
         rank: 4,
         alpha: 8.0,
@@ -358,7 +360,7 @@ fn rows() -> Batch {
 fn elements_at_rest(config: &LlamaConfig) -> (usize, usize) {
     let rank = 4;
     // Over tp a layer is split by its outputs or, where it writes to the residual, by its inputs.
-    let layers = Layers::of(config);
+    let layers = Layers::of::<Llama>(config);
     let factors = layers.iter().map(|(name, layer)| {
         let (a, b) = (layer.inputs * rank, rank * layer.outputs);
         match name {
@@ -423,7 +425,7 @@ fn a_step_reduces_and_keeps_states_of_factors_alone() {
         let shape = collective["shape"].as_array().unwrap().iter();
         shape.map(|size| size.as_u64().unwrap() as usize).collect()
     };
-    let layers = Layers::of(&config);
+    let layers = Layers::of::<Llama>(&config);
     let bases: Vec<Vec<usize>> = layers
         .iter()
         .map(|(_, it)| vec![it.inputs, it.outputs])

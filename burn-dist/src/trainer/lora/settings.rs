@@ -1,24 +1,18 @@
 //! `adapter_config.json`.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
-use burn_dist::train::files::read_json;
-use burn_dist::trainer::folder::CONFIG_BYTES_MAX;
 use serde_json::{Map, Value, json};
 
+use super::adapters::Adapters;
 use super::error::AdapterError;
+use crate::Float;
+use crate::train::files::read_json;
+use crate::trainer::folder::CONFIG_BYTES_MAX;
 
 /// The name of the file.
 pub(super) const FILE: &str = "adapter_config.json";
-
-/// The settings of adapters that matter here.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Settings {
-    pub(super) rank: usize,
-    pub(super) alpha: f64,
-    pub(super) is_rank_stabilized: bool,
-    pub(super) dropout: f64,
-}
 
 /// Fields that have to say nothing: each asks for other adapters than two factors of one rank beside a frozen matrix.
 const EMPTY: &[&str] = &[
@@ -44,11 +38,11 @@ const EMPTY: &[&str] = &[
 /// Starts of adapters that change the base.
 const OTHER_BASES: &[&str] = &["pissa", "olora", "corda", "loftq", "lora_ga"];
 
-/// Reads the settings of a folder.
+/// Reads the settings of a folder: adapters of no matrices yet.
 ///
 /// # Errors
 /// [`AdapterError::Json`] and [`AdapterError::Unsupported`].
-pub(super) fn read(dir: &Path) -> Result<Settings, AdapterError> {
+pub(super) fn read(dir: &Path) -> Result<Adapters, AdapterError> {
     let path = dir.join(FILE);
     let fields: Map<String, Value> = read_json(&path, CONFIG_BYTES_MAX)?;
     let value = |field| fields.get(field).unwrap_or(&Value::Null);
@@ -78,13 +72,15 @@ pub(super) fn read(dir: &Path) -> Result<Settings, AdapterError> {
         Value::Null => Some(0.0),
         dropout => dropout.as_f64(),
     };
-    Ok(Settings {
+    Ok(Adapters {
         rank: rank.ok_or_else(|| unsupported("r", "a whole number from 1"))?,
         alpha: alpha.ok_or_else(|| unsupported("lora_alpha", "a number"))?,
         is_rank_stabilized: value("use_rslora") == &Value::Bool(true),
         dropout: dropout
             .filter(|share| (0.0..1.0).contains(share))
             .ok_or_else(|| unsupported("lora_dropout", "a number from 0 to below 1"))?,
+        base: Float::F32,
+        matrices: BTreeSet::new(),
     })
 }
 
@@ -98,12 +94,12 @@ fn says_nothing(value: &Value) -> bool {
     }
 }
 
-/// Returns the file of these settings, as PEFT writes it, for layers of these names of the model in a folder.
-pub(super) fn written(settings: &Settings, targets: &[String], base: &str) -> Vec<u8> {
-    let whole = settings.alpha as i64;
-    let alpha = match whole as f64 == settings.alpha {
+/// Returns the file of adapters, as PEFT writes it, for layers of these names of the model in a folder.
+pub(super) fn written(adapters: &Adapters, targets: &[String], base: &str) -> Vec<u8> {
+    let whole = adapters.alpha as i64;
+    let alpha = match whole as f64 == adapters.alpha {
         true => json!(whole),
-        false => json!(settings.alpha),
+        false => json!(adapters.alpha),
     };
     let config = json!({
         "alpha_pattern": {},
@@ -116,16 +112,16 @@ pub(super) fn written(settings: &Settings, targets: &[String], base: &str) -> Ve
         "layers_pattern": null,
         "layers_to_transform": null,
         "lora_alpha": alpha,
-        "lora_dropout": settings.dropout,
+        "lora_dropout": adapters.dropout,
         "modules_to_save": null,
         "peft_type": "LORA",
-        "r": settings.rank,
+        "r": adapters.rank,
         "rank_pattern": {},
         "revision": null,
         "target_modules": targets,
         "task_type": "CAUSAL_LM",
         "use_dora": false,
-        "use_rslora": settings.is_rank_stabilized,
+        "use_rslora": adapters.is_rank_stabilized,
     });
     format!("{config:#}\n").into_bytes()
 }
