@@ -301,7 +301,7 @@ pub enum CommError {
     #[error(transparent)]
     Library(Arc<dyn std::error::Error + Send + Sync>),
     /// A call of NCCL or of CUDA's driver failed.
-    #[error("{call} failed in {function}: {reason} (NCCL_DEBUG=INFO makes NCCL say more)")]
+    #[error("{call} failed in {function}: {reason}{}", says_more(function))]
     Gpu {
         /// The call.
         call: Arc<CallInfo>,
@@ -391,6 +391,14 @@ fn in_brackets(label: &str) -> String {
     }
 }
 
+/// What makes the library of a function say more, if anything does.
+fn says_more(function: &str) -> &'static str {
+    match function.starts_with("nccl") {
+        true => " (NCCL_DEBUG=INFO makes NCCL say more)",
+        false => "",
+    }
+}
+
 /// `: process 1 (...)`, if there are some.
 fn of_processes(processes: &[Process]) -> String {
     match processes {
@@ -456,5 +464,16 @@ fn unsupported_hint(dtype: DType) -> &'static str {
     match dtype {
         DType::Bool(_) => "booleans have Min (and) and Max (or)",
         _ => "cast to a float or integer type of at most 64 bits first",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::says_more;
+
+    #[test]
+    fn no_variable_makes_the_driver_say_more() {
+        assert!(says_more("ncclAllGather").contains("NCCL_DEBUG"));
+        assert_eq!(says_more("cuMemHostRegister"), "");
     }
 }

@@ -1,6 +1,7 @@
 //! CUDA in software: builds `dev/cuda-in-software`, whose libraries have the names of NVIDIA's, and runs on it its own
 //! tests, and the programs of Burn that want a GPU.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,18 +27,20 @@ const MACHINES: &[(&str, &[u32])] = &[("1", &[0, 1]), ("2", &[2, 3]), ("8", &[4]
 const SEEDS: u32 = 20;
 
 /// Runs the tests of the folder itself, with `seeds` in many orders, with `gpu` those of burn-dist's own functions, with
-/// `float8` those of its kernels, and with `burn` those of Burn's backend, whose names may follow.
+/// `float8` those of its kernels, and with `burn` those of Burn's backend, whose names may follow; `called` says which
+/// functions these three have called.
 pub(crate) fn cuda(arguments: &[String]) -> Result<(), String> {
     let target = workspace::target().join("cuda-in-software");
     let libraries = build(&target)?;
     match arguments.split_first() {
         None => own(&target, &libraries),
         Some((word, [])) if word == "seeds" => seeds(&target, &libraries),
+        Some((word, [])) if word == "called" => called(&libraries),
         Some((word, [])) if word == "gpu" => gpu(&libraries),
         Some((word, [])) if word == "float8" => float8(&libraries),
         Some((word, arguments)) if word == "burn" => burn(&libraries, arguments),
         Some((word, _)) => Err(format!(
-            "{word}: none of `seeds`, `gpu`, `float8` and `burn`"
+            "{word}: none of `seeds`, `called`, `gpu`, `float8` and `burn`"
         )),
     }
 }
@@ -72,7 +75,7 @@ fn build(target: &Path) -> Result<PathBuf, String> {
     Ok(folder)
 }
 
-/// Runs the folder's own tests, on each machine and in each order.
+/// Runs the folder's own tests, on each machine and in each order, and those of burn-dist's own functions.
 fn own(target: &Path, libraries: &Path) -> Result<(), String> {
     let parts = ["software-cublaslt", "software-cuda", "software-nvrtc"];
     let parts = parts.iter().flat_map(|package| ["-p", package]);
@@ -82,7 +85,7 @@ fn own(target: &Path, libraries: &Path) -> Result<(), String> {
             on(target, libraries, devices, *seed, &[])?;
         }
     }
-    Ok(())
+    gpu(libraries)
 }
 
 /// Runs what works, on several GPUs and between processes, in many orders.
@@ -111,12 +114,19 @@ fn on(
     run(machine(&mut test, libraries, devices))
 }
 
-/// Runs the tests of burn-dist-gpu that want a driver, NCCL and two GPUs.
+/// Runs the tests of burn-dist-gpu that want a driver, NCCL and two GPUs, and one that wants a call to fail.
 fn gpu(libraries: &Path) -> Result<(), String> {
-    let mut test = workspace::cargo();
-    test.args(["test", "-p", "burn-dist-gpu", "--features", "cuda", "--lib"]);
-    test.args(["real", "--", "--ignored", "--test-threads=1"]);
-    run(machine(&mut test, libraries, "2"))
+    const FAILS: &str = "a_call_that_fails_is_named_to_all";
+    let test = |rest: &[&str]| {
+        let mut test = workspace::cargo();
+        test.args(["test", "-p", "burn-dist-gpu", "--features", "cuda", "--lib"]);
+        test.args(["real", "--", "--ignored"]).args(rest);
+        noted(machine(&mut test, libraries, "2"), libraries, "gpu");
+        test
+    };
+    run(&mut test(&["--skip", FAILS]))?;
+    // The status is `ncclInternalError`.
+    run(test(&[FAILS]).env("CUDA_IN_SOFTWARE_FAIL", "ncclAllGather:2:3"))
 }
 
 /// Runs the tests of float8's kernels on Burn 0.21's CubeCL, and of products by cuBLASLt on a GPU that has them.
@@ -131,7 +141,8 @@ fn float8(libraries: &Path) -> Result<(), String> {
         test.args(["--test", "cuda_float8", "--", "--ignored"]);
         test.args(tests);
         test.env(CAPABILITY, capability);
-        run(unchecked(machine(&mut test, libraries, "1"), "unwritten"))?;
+        let test = noted(machine(&mut test, libraries, "1"), libraries, "float8");
+        run(unchecked(test, "unwritten"))?;
     }
     Ok(())
 }
@@ -143,13 +154,60 @@ fn burn(libraries: &Path, arguments: &[String]) -> Result<(), String> {
         let mut test = workspace::cargo();
         test.args(["test", "-p", "promises-021", "--features", "cuda"]);
         test.args(["--test", "cuda", "--", "--ignored"]).args(rest);
-        unchecked(machine(&mut test, libraries, "2"), "unwritten");
+        noted(machine(&mut test, libraries, "2"), libraries, "burn");
+        unchecked(&mut test, "unwritten");
         test
     };
     if arguments.is_empty() {
         run(test(&[OLD]).env(CAPABILITY, "6.1"))?;
     }
     run(test(&["--skip", OLD]).args(arguments))
+}
+
+/// The functions that are called, by library.
+const CALLED: &str = include_str!("../../dev/cuda-in-software/tests/called.txt");
+
+/// Prints which functions the tests of burn-dist and of Burn's backend have called since the build folder is there, of
+/// all that they name.
+fn called(libraries: &Path) -> Result<(), String> {
+    let folder = notes(libraries);
+    let mut found = BTreeSet::new();
+    for part in PARTS {
+        let part = folder.join(part);
+        let files = fs::read_dir(&part).map_err(|error| {
+            format!(
+                "{}: {error}; run `cargo xtask cuda` with its name first",
+                part.display()
+            )
+        })?;
+        let names = files.filter_map(|file| file.ok()?.file_name().into_string().ok());
+        found.extend(names);
+    }
+    let named = CALLED.lines().filter_map(|line| line.strip_prefix("    "));
+    let named: Vec<&str> = named.filter(|name| !name.starts_with('#')).collect();
+    let not = named.iter().filter(|name| !found.contains(**name));
+    let not: Vec<&str> = not.copied().collect();
+    let share = 1.0 - not.len() as f64 / named.len() as f64;
+    println!(
+        "{} of {} functions called: {share:.3}",
+        named.len() - not.len(),
+        named.len()
+    );
+    println!("not called: {}", not.join(", "));
+    Ok(())
+}
+
+/// What is noted apart.
+const PARTS: &[&str] = &["gpu", "float8", "burn"];
+
+/// Where it is noted which functions were called.
+fn notes(libraries: &Path) -> PathBuf {
+    libraries.with_file_name("called")
+}
+
+/// Has it noted which functions are called.
+fn noted<'a>(program: &'a mut Command, libraries: &Path, part: &str) -> &'a mut Command {
+    program.env("CUDA_IN_SOFTWARE_CALLED", notes(libraries).join(part))
 }
 
 /// The variable that says what a GPU can do.

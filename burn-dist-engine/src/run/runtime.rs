@@ -32,7 +32,7 @@ use crate::options::MeshOptions;
 use crate::plan::task::{Plan, ReadPlan};
 use crate::plan::{RegionKernels, Regions, Storage};
 use burn_dist_gpu::GpuTransport;
-use burn_dist_gpu::owners;
+use burn_dist_gpu::owners::{self, Asked};
 
 /// Parts of a mesh that its workers need and that are no options of it.
 pub(crate) struct RuntimeParts {
@@ -117,18 +117,20 @@ impl<B: BackendIr> Runtime<B> {
             }
             _ => None,
         };
-        let alone = match (&gpus, several_processes) {
-            (_, false) => None,
-            (None, true) => Some(vec![false; mesh.num_ranks()]),
-            (Some(_), true) => Some(alone::<B>(&hosts, &devices).unwrap_or_else(|error| {
-                let fault = Fault::Collective {
-                    rank: ranks[0],
-                    path: None,
-                    source: Arc::new(error),
-                };
-                shared.fault.set(ranks[0], fault);
-                vec![false; mesh.num_ranks()]
-            })),
+        // The ranks of one process see for themselves; those of several ask here, and hear the answer on their threads:
+        // this is called under a lock of Burn's that all meshes of a program share.
+        let alone = several_processes.then(|| vec![false; mesh.num_ranks()]);
+        let asked: Vec<Option<Asked>> = match (&gpus, several_processes) {
+            (Some(_), true) => {
+                let hosts = hosts.iter().zip(&devices);
+                let asked = hosts.map(|(host, device)| ask::<B>(host.as_ref(), device));
+                let asked = ranks
+                    .iter()
+                    .zip(asked)
+                    .map(|(&rank, asked)| asked.map_err(|error| shared.stop(rank, error)).ok());
+                asked.collect()
+            }
+            _ => ranks.iter().map(|_| None).collect(),
         };
         let first = ranks[0].0 as usize;
         let turns = |apart| {
@@ -158,8 +160,8 @@ impl<B: BackendIr> Runtime<B> {
                 .zip(devices)
                 .zip(turns)
                 .zip(hosts)
-                .zip(gpus.drain(..))
-                .map(|((((&rank, device), turn), host), gpus)| {
+                .zip(gpus.drain(..).zip(asked))
+                .map(|((((&rank, device), turn), host), (gpus, asked))| {
                     let (jobs, queue) = channel();
                     let of_worker = shared.clone();
                     let tracer = trace.clone().map(|log| Tracer::new(log, rank));
@@ -177,6 +179,14 @@ impl<B: BackendIr> Runtime<B> {
                                 let pool = match in_memory {
                                     true => Pool::lead(),
                                     false => Pool::default(),
+                                };
+                                let turn = match asked.map(Asked::alone) {
+                                    None => turn,
+                                    Some(Ok(alone)) => turn.knowing(alone),
+                                    Some(Err(error)) => {
+                                        of_worker.stop(rank, error);
+                                        turn
+                                    }
                                 };
                                 let comm = match in_memory {
                                     true => host,
@@ -356,22 +366,15 @@ impl<B: BackendIr> Runtime<B> {
     }
 }
 
-/// Returns of each rank of all processes whether it has a GPU of its own.
-fn alone<B: BackendIr>(
-    hosts: &[Arc<dyn Communicator>],
-    devices: &[B::Device],
-) -> Result<Vec<bool>, CommError> {
-    let mut identities = Vec::new();
-    for (comm, device) in hosts.iter().zip(devices) {
-        let identity = gpus::identity::<B>(device);
-        identities.push(identity.map_err(|reason| CommError::Aborted {
-            rank: comm.rank(),
-            what: format!("asking {device:?} who it is"),
-            label: "".into(),
-            reason,
-        })?);
-    }
-    owners::alone(hosts, &identities)
+/// Asks the ranks of all processes which of them have a GPU of their own, as a rank at `device`.
+fn ask<B: BackendIr>(host: &dyn Communicator, device: &B::Device) -> Result<Asked, CommError> {
+    let identity = gpus::identity::<B>(device).map_err(|reason| CommError::Aborted {
+        rank: host.rank(),
+        what: format!("asking {device:?} who it is"),
+        label: "".into(),
+        reason,
+    })?;
+    owners::ask(host, identity)
 }
 
 impl<B: BackendIr> Drop for Runtime<B> {

@@ -140,6 +140,14 @@ impl Turn {
         numbers.iter().map(turn).collect()
     }
 
+    /// Returns these turns, knowing which ranks of all processes have a device of their own.
+    pub(super) fn knowing(self, alone: Vec<bool>) -> Self {
+        Self {
+            alone: alone.into(),
+            ..self
+        }
+    }
+
     /// Returns whether the ranks of `group` share a device and hand each other handles.
     pub(super) fn share_device(&self, group: &[Rank]) -> bool {
         let device = |rank: &Rank| self.devices.get(rank.0 as usize).copied().flatten();

@@ -16,7 +16,7 @@ use super::region::Regions;
 use super::tensors::{SlotEnv, Tensors};
 use super::turn::Turn;
 use super::{Fault, host, moved, product, random};
-use crate::comm::{Communicator, LocalHub};
+use crate::comm::{CommError, Communicator, LocalHub};
 use crate::mesh::{DType, Rank};
 use crate::ops::Recorded;
 use crate::ops::dtype::to_burn;
@@ -29,6 +29,18 @@ use crate::plan::task::{CollectiveTask, RegionTask, Slot, Task, TransferTask};
 pub(super) struct Shared {
     pub fault: FaultCell,
     pub hub: Arc<LocalHub>,
+}
+
+impl Shared {
+    /// Stops all ranks because a collective of `rank` that belongs to no plan has failed.
+    pub(super) fn stop(&self, rank: Rank, error: CommError) {
+        let fault = Fault::Collective {
+            rank,
+            path: None,
+            source: Arc::new(error),
+        };
+        self.fault.set(rank, fault);
+    }
 }
 
 pub(super) struct Worker<B: BackendIr> {

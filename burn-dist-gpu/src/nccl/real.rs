@@ -275,6 +275,35 @@ fn a_member_that_stays_away_ends_the_call_within_a_bound() {
     }
 }
 
+/// The error of the rank whose call fails is everyone's: it names the rank, the operation and the call.
+#[test]
+#[ignore = "needs CUDA in software that fails NCCL's second all-gather, as `cargo xtask cuda gpu` has it"]
+fn a_call_that_fails_is_named_to_all() {
+    let world = Group::world(2).expect("two ranks");
+    let errors = on_ranks(2, |comm, gpu, channels| {
+        let (send, count) = (filled(gpu, comm.rank()), COUNT);
+        let recv = gpu.alloc(2 * BYTES).expect("memory");
+        let all = [Op::AllGather { send, recv, count }];
+        // SAFETY: the memory is never freed.
+        let launched = unsafe { launch(comm, channels, &world, &all) };
+        let outcome = launched.and_then(|launched| channels.finish(comm, launched));
+        let error = outcome.expect_err("a call fails");
+        comm.abort(error);
+        assert!(channels.abort());
+        comm.fault().expect("a fault").to_string()
+    });
+    for error in errors {
+        println!("{error}");
+        let expected = [
+            "rank",
+            "called all_gather",
+            "ncclAllGather",
+            "internal error",
+        ];
+        assert!(expected.iter().all(|text| error.contains(text)), "{error}");
+    }
+}
+
 /// While one rank waits in its first call, and later ones, the other allocates memory, for which CUDA may wait for what
 /// both GPUs run.
 #[test]

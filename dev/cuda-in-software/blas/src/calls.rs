@@ -2,28 +2,31 @@
 
 use crate::number::Number;
 use crate::product::{Description, Layout, Product, is_one, run};
+use software_environment::{enter, note};
 use software_meeting::{Part, meet};
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// `cublasStatus_t`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-enum Status {
-    Success = 0,
-    InvalidValue = 7,
-    ExecutionFailed = 13,
-    NotSupported = 15,
-}
+#[repr(transparent)]
+struct Status(u32);
+
+const SUCCESS: Status = Status(0);
+const INVALID_VALUE: Status = Status(7);
+const EXECUTION_FAILED: Status = Status(13);
+const NOT_SUPPORTED: Status = Status(15);
 
 /// The version of CUDA 13.0's.
 #[unsafe(no_mangle)]
 extern "C" fn cublasLtGetVersion() -> usize {
+    note("cublasLtGetVersion");
     130_000
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cublasLtGetStatusString(status: u32) -> *const c_char {
+    note("cublasLtGetStatusString");
     let text = match status {
         0 => c"CUBLAS_STATUS_SUCCESS",
         7 => c"CUBLAS_STATUS_INVALID_VALUE",
@@ -40,11 +43,11 @@ extern "C" fn cublasLtGetStatusString(status: u32) -> *const c_char {
 /// The pointer is null or to a `T`.
 unsafe fn put<T>(to: *mut T, value: T) -> Status {
     if to.is_null() {
-        return Status::InvalidValue;
+        return INVALID_VALUE;
     }
     // SAFETY: the caller's promise.
     unsafe { to.write(value) };
-    Status::Success
+    SUCCESS
 }
 
 /// Releases what `put` has handed out in a box.
@@ -53,17 +56,20 @@ unsafe fn put<T>(to: *mut T, value: T) -> Status {
 /// The pointer is null or from `Box::into_raw`.
 unsafe fn release<T>(of: *mut T) -> Status {
     if of.is_null() {
-        return Status::InvalidValue;
+        return INVALID_VALUE;
     }
     // SAFETY: the caller's promise.
     drop(unsafe { Box::from_raw(of) });
-    Status::Success
+    SUCCESS
 }
 
 /// # Safety
 /// As NVIDIA's: the pointer is to a handle.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cublasLtCreate(to: *mut *mut u8) -> Status {
+    if let Some(status) = enter("cublasLtCreate") {
+        return Status(status);
+    }
     // SAFETY: the caller's promise.
     unsafe { put(to, Box::into_raw(Box::new(0))) }
 }
@@ -72,6 +78,9 @@ unsafe extern "C" fn cublasLtCreate(to: *mut *mut u8) -> Status {
 /// As NVIDIA's: the handle is given up.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cublasLtDestroy(handle: *mut u8) -> Status {
+    if let Some(status) = enter("cublasLtDestroy") {
+        return Status(status);
+    }
     // SAFETY: the caller's promise.
     unsafe { release(handle) }
 }
@@ -88,8 +97,11 @@ unsafe extern "C" fn cublasLtMatmulDescCreate(
     compute: u32,
     scale: u32,
 ) -> Status {
+    if let Some(status) = enter("cublasLtMatmulDescCreate") {
+        return Status(status);
+    }
     if (compute, scale) != (COMPUTE_32F, R_32F) {
-        return Status::NotSupported;
+        return NOT_SUPPORTED;
     }
     // SAFETY: the caller's promise.
     unsafe { put(to, Box::into_raw(Box::default())) }
@@ -99,6 +111,9 @@ unsafe extern "C" fn cublasLtMatmulDescCreate(
 /// As NVIDIA's: the description is given up.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cublasLtMatmulDescDestroy(of: *mut Description) -> Status {
+    if let Some(status) = enter("cublasLtMatmulDescDestroy") {
+        return Status(status);
+    }
     // SAFETY: the caller's promise.
     unsafe { release(of) }
 }
@@ -116,19 +131,22 @@ unsafe extern "C" fn cublasLtMatmulDescSetAttribute(
     value: *const u8,
     bytes: usize,
 ) -> Status {
+    if let Some(status) = enter("cublasLtMatmulDescSetAttribute") {
+        return Status(status);
+    }
     // SAFETY: the caller's promise.
     let Some(of) = (unsafe { of.as_mut() }) else {
-        return Status::InvalidValue;
+        return INVALID_VALUE;
     };
     // The number of bytes of each attribute that is known.
     let wanted = match which {
         3 | 4 | 7 => 4,
         8 | 17 | 18 => 8,
         25 => 1,
-        _ => return Status::NotSupported,
+        _ => return NOT_SUPPORTED,
     };
     if value.is_null() || bytes != wanted {
-        return Status::InvalidValue;
+        return INVALID_VALUE;
     }
     let mut word = [0; 8];
     // SAFETY: the caller's promise.
@@ -138,13 +156,13 @@ unsafe extern "C" fn cublasLtMatmulDescSetAttribute(
         (3, 0 | 1) => of.turns_first = word == 1,
         (4, 0 | 1) => of.turns_second = word == 1,
         (7, PLAIN | BIAS) => of.adds_bias = word == BIAS,
-        (3 | 4 | 7, _) => return Status::NotSupported,
+        (3 | 4 | 7, _) => return NOT_SUPPORTED,
         (8, _) => of.bias = word,
         (17 | 18, _) => of.scales[which as usize - 17] = word,
         // Sums are as exact as they can be.
         _ => {}
     }
-    Status::Success
+    SUCCESS
 }
 
 /// # Safety
@@ -157,11 +175,14 @@ unsafe extern "C" fn cublasLtMatrixLayoutCreate(
     columns: u64,
     stride: i64,
 ) -> Status {
+    if let Some(status) = enter("cublasLtMatrixLayoutCreate") {
+        return Status(status);
+    }
     let Some(number) = Number::of(kind) else {
-        return Status::NotSupported;
+        return NOT_SUPPORTED;
     };
     let Ok(stride) = usize::try_from(stride) else {
-        return Status::InvalidValue;
+        return INVALID_VALUE;
     };
     let layout = Layout {
         number,
@@ -177,6 +198,9 @@ unsafe extern "C" fn cublasLtMatrixLayoutCreate(
 /// As NVIDIA's: the layout is given up.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cublasLtMatrixLayoutDestroy(of: *mut Layout) -> Status {
+    if let Some(status) = enter("cublasLtMatrixLayoutDestroy") {
+        return Status(status);
+    }
     // SAFETY: the caller's promise.
     unsafe { release(of) }
 }
@@ -185,6 +209,9 @@ unsafe extern "C" fn cublasLtMatrixLayoutDestroy(of: *mut Layout) -> Status {
 /// As NVIDIA's: the pointer is to a handle.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cublasLtMatmulPreferenceCreate(to: *mut *mut u8) -> Status {
+    if let Some(status) = enter("cublasLtMatmulPreferenceCreate") {
+        return Status(status);
+    }
     // SAFETY: the caller's promise.
     unsafe { put(to, Box::into_raw(Box::new(0))) }
 }
@@ -193,6 +220,9 @@ unsafe extern "C" fn cublasLtMatmulPreferenceCreate(to: *mut *mut u8) -> Status 
 /// As NVIDIA's: the preference is given up.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cublasLtMatmulPreferenceDestroy(of: *mut u8) -> Status {
+    if let Some(status) = enter("cublasLtMatmulPreferenceDestroy") {
+        return Status(status);
+    }
     // SAFETY: the caller's promise.
     unsafe { release(of) }
 }
@@ -205,9 +235,12 @@ extern "C" fn cublasLtMatmulPreferenceSetAttribute(
     value: *const c_void,
     _bytes: usize,
 ) -> Status {
+    if let Some(status) = enter("cublasLtMatmulPreferenceSetAttribute") {
+        return Status(status);
+    }
     match of.is_null() || value.is_null() {
-        true => Status::InvalidValue,
-        false => Status::Success,
+        true => INVALID_VALUE,
+        false => SUCCESS,
     }
 }
 
@@ -239,22 +272,25 @@ unsafe extern "C" fn cublasLtMatmulAlgoGetHeuristic(
     results: *mut Found,
     count: *mut c_int,
 ) -> Status {
+    if let Some(status) = enter("cublasLtMatmulAlgoGetHeuristic") {
+        return Status(status);
+    }
     // SAFETY: the caller's promise.
     let (of, first, second, to) =
         unsafe { (of.as_ref(), first.as_ref(), second.as_ref(), to.as_ref()) };
     let (Some(of), Some(first), Some(second), Some(to)) = (of, first, second, to) else {
-        return Status::InvalidValue;
+        return INVALID_VALUE;
     };
     if !is_one(of, first, second, to) {
-        return Status::NotSupported;
+        return NOT_SUPPORTED;
     }
     if wanted < 1 || results.is_null() {
-        return Status::InvalidValue;
+        return INVALID_VALUE;
     }
     let found = Found {
         algorithm: [ALGORITHM, 0, 0, 0, 0, 0, 0, 0],
         workspace: 0,
-        state: Status::Success,
+        state: SUCCESS,
         waves: 1.0,
         reserved: [0; 4],
     };
@@ -288,6 +324,9 @@ unsafe extern "C" fn cublasLtMatmul(
     _bytes: usize,
     stream: usize,
 ) -> Status {
+    if let Some(status) = enter("cublasLtMatmul") {
+        return Status(status);
+    }
     static NEXT: AtomicU64 = AtomicU64::new(1 << 62);
     // SAFETY: the caller's promise.
     let given = unsafe {
@@ -303,10 +342,10 @@ unsafe extern "C" fn cublasLtMatmul(
     let (Some(of), Some(alpha), Some(beta), Some(algorithm), (Some(first), Some(second), Some(to))) =
         given
     else {
-        return Status::InvalidValue;
+        return INVALID_VALUE;
     };
     if *beta != 0.0 || algorithm[0] != ALGORITHM || !is_one(of, first, second, to) {
-        return Status::NotSupported;
+        return NOT_SUPPORTED;
     }
     let product = Product {
         of: *of,
@@ -325,7 +364,7 @@ unsafe extern "C" fn cublasLtMatmul(
         brought: Box::into_raw(Box::new(product)) as usize,
     };
     match meet(stream, "cublasLtMatmul", &[part]) {
-        true => Status::Success,
-        false => Status::ExecutionFailed,
+        true => SUCCESS,
+        false => EXECUTION_FAILED,
     }
 }

@@ -1,25 +1,27 @@
 //! What programs call: NVIDIA's names and signatures.
 
 use crate::program::{Failure, Program};
+use software_environment::{enter, note};
 use std::ffi::{CStr, c_char, c_int};
 
 /// `nvrtcResult`, as far as it is returned here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-enum Status {
-    Success = 0,
-    ProgramCreation = 2,
-    InvalidInput = 3,
-    InvalidProgram = 4,
-    InvalidOption = 5,
-    Compilation = 6,
-    NoNameExpressions = 8,
-}
+#[repr(transparent)]
+struct Status(u32);
+
+const SUCCESS: Status = Status(0);
+const PROGRAM_CREATION: Status = Status(2);
+const INVALID_INPUT: Status = Status(3);
+const INVALID_PROGRAM: Status = Status(4);
+const INVALID_OPTION: Status = Status(5);
+const COMPILATION: Status = Status(6);
+const NO_NAME_EXPRESSIONS: Status = Status(8);
 
 /// # Safety
 /// As NVIDIA's: the result is of this driver.
 #[unsafe(no_mangle)]
 extern "C" fn nvrtcGetErrorString(status: u32) -> *const c_char {
+    note("nvrtcGetErrorString");
     let text = match status {
         0 => c"NVRTC_SUCCESS",
         2 => c"NVRTC_ERROR_PROGRAM_CREATION_FAILURE",
@@ -39,15 +41,18 @@ extern "C" fn nvrtcGetErrorString(status: u32) -> *const c_char {
 /// As NVIDIA's: the pointers are to numbers.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvrtcVersion(major: *mut c_int, minor: *mut c_int) -> Status {
+    if let Some(status) = enter("nvrtcVersion") {
+        return Status(status);
+    }
     if major.is_null() || minor.is_null() {
-        return Status::InvalidInput;
+        return INVALID_INPUT;
     }
     // SAFETY: the caller's promise.
     unsafe {
         major.write(13);
         minor.write(0);
     }
-    Status::Success
+    SUCCESS
 }
 
 /// Headers that a program brings along are not read.
@@ -63,11 +68,14 @@ unsafe extern "C" fn nvrtcCreateProgram(
     _texts: *const *const c_char,
     _names: *const *const c_char,
 ) -> Status {
+    if let Some(status) = enter("nvrtcCreateProgram") {
+        return Status(status);
+    }
     if to.is_null() || text.is_null() {
-        return Status::InvalidInput;
+        return INVALID_INPUT;
     }
     if headers != 0 {
-        return Status::ProgramCreation;
+        return PROGRAM_CREATION;
     }
     // SAFETY: the caller's promise.
     let text = unsafe { CStr::from_ptr(text) };
@@ -78,22 +86,25 @@ unsafe extern "C" fn nvrtcCreateProgram(
     };
     // SAFETY: the caller's promise.
     unsafe { to.write(Box::into_raw(Box::new(program))) };
-    Status::Success
+    SUCCESS
 }
 
 /// # Safety
 /// As NVIDIA's: the pointer is to a handle.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvrtcDestroyProgram(program: *mut *mut Program) -> Status {
+    if let Some(status) = enter("nvrtcDestroyProgram") {
+        return Status(status);
+    }
     // SAFETY: the caller's promise; a program is a box that was made above.
     unsafe {
         if program.is_null() || (*program).is_null() {
-            return Status::InvalidProgram;
+            return INVALID_PROGRAM;
         }
         drop(Box::from_raw(*program));
         program.write(std::ptr::null_mut());
     }
-    Status::Success
+    SUCCESS
 }
 
 /// # Safety
@@ -104,9 +115,12 @@ unsafe extern "C" fn nvrtcCompileProgram(
     count: c_int,
     options: *const *const c_char,
 ) -> Status {
+    if let Some(status) = enter("nvrtcCompileProgram") {
+        return Status(status);
+    }
     // SAFETY: the caller's promise.
     let Some(program) = (unsafe { program.as_mut() }) else {
-        return Status::InvalidProgram;
+        return INVALID_PROGRAM;
     };
     let given = (0..count as usize).map(|at| {
         // SAFETY: the caller's promise.
@@ -120,9 +134,9 @@ unsafe extern "C" fn nvrtcCompileProgram(
         eprintln!("CUDA in software: nvrtcCompileProgram: {}", program.log);
     }
     match compiled {
-        Ok(()) => Status::Success,
-        Err(Failure::Option) => Status::InvalidOption,
-        Err(Failure::Text | Failure::System) => Status::Compilation,
+        Ok(()) => SUCCESS,
+        Err(Failure::Option) => INVALID_OPTION,
+        Err(Failure::Text | Failure::System) => COMPILATION,
     }
 }
 
@@ -140,9 +154,9 @@ unsafe fn size(
         Some(Some(size)) if !to.is_null() => {
             // SAFETY: the caller's promise.
             unsafe { to.write(size) };
-            Status::Success
+            SUCCESS
         }
-        _ => Status::InvalidProgram,
+        _ => INVALID_PROGRAM,
     }
 }
 
@@ -160,9 +174,9 @@ unsafe fn copy(
         Some(Some(bytes)) if !to.is_null() => {
             // SAFETY: the caller's promise.
             unsafe { to.copy_from_nonoverlapping(bytes.as_ptr().cast(), bytes.len()) };
-            Status::Success
+            SUCCESS
         }
-        _ => Status::InvalidProgram,
+        _ => INVALID_PROGRAM,
     }
 }
 
@@ -178,6 +192,9 @@ fn log(program: &Program) -> Option<Vec<u8>> {
 /// As NVIDIA's.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvrtcGetPTXSize(program: *const Program, to: *mut usize) -> Status {
+    if let Some(status) = enter("nvrtcGetPTXSize") {
+        return Status(status);
+    }
     // SAFETY: the caller's promise.
     unsafe {
         size(program, to, |program| {
@@ -190,6 +207,9 @@ unsafe extern "C" fn nvrtcGetPTXSize(program: *const Program, to: *mut usize) ->
 /// As NVIDIA's.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvrtcGetPTX(program: *const Program, to: *mut c_char) -> Status {
+    if let Some(status) = enter("nvrtcGetPTX") {
+        return Status(status);
+    }
     // SAFETY: the caller's promise.
     unsafe { copy(program, to, image) }
 }
@@ -198,6 +218,9 @@ unsafe extern "C" fn nvrtcGetPTX(program: *const Program, to: *mut c_char) -> St
 /// As NVIDIA's.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvrtcGetCUBINSize(program: *const Program, to: *mut usize) -> Status {
+    if let Some(status) = enter("nvrtcGetCUBINSize") {
+        return Status(status);
+    }
     // SAFETY: the caller's promise.
     unsafe { nvrtcGetPTXSize(program, to) }
 }
@@ -206,6 +229,9 @@ unsafe extern "C" fn nvrtcGetCUBINSize(program: *const Program, to: *mut usize) 
 /// As NVIDIA's.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvrtcGetCUBIN(program: *const Program, to: *mut c_char) -> Status {
+    if let Some(status) = enter("nvrtcGetCUBIN") {
+        return Status(status);
+    }
     // SAFETY: the caller's promise.
     unsafe { nvrtcGetPTX(program, to) }
 }
@@ -214,6 +240,9 @@ unsafe extern "C" fn nvrtcGetCUBIN(program: *const Program, to: *mut c_char) -> 
 /// As NVIDIA's.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvrtcGetProgramLogSize(program: *const Program, to: *mut usize) -> Status {
+    if let Some(status) = enter("nvrtcGetProgramLogSize") {
+        return Status(status);
+    }
     // SAFETY: the caller's promise.
     unsafe { size(program, to, |program| log(program).map(|bytes| bytes.len())) }
 }
@@ -222,6 +251,9 @@ unsafe extern "C" fn nvrtcGetProgramLogSize(program: *const Program, to: *mut us
 /// As NVIDIA's.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvrtcGetProgramLog(program: *const Program, to: *mut c_char) -> Status {
+    if let Some(status) = enter("nvrtcGetProgramLog") {
+        return Status(status);
+    }
     // SAFETY: the caller's promise.
     unsafe { copy(program, to, log) }
 }
@@ -229,5 +261,8 @@ unsafe extern "C" fn nvrtcGetProgramLog(program: *const Program, to: *mut c_char
 /// Names of templates are not looked up.
 #[unsafe(no_mangle)]
 extern "C" fn nvrtcAddNameExpression(_program: *mut Program, _name: *const c_char) -> Status {
-    Status::NoNameExpressions
+    if let Some(status) = enter("nvrtcAddNameExpression") {
+        return Status(status);
+    }
+    NO_NAME_EXPRESSIONS
 }

@@ -18,33 +18,10 @@ pub(crate) struct Setup {
     pub(crate) seed: u64,
     /// `CUDA_IN_SOFTWARE_UNCHECKED`: of `bounds`, `unwritten` and `order`, what not to check (nothing).
     unchecked: String,
-    /// `CUDA_IN_SOFTWARE_FAIL`: a call that fails, like `cuLaunchKernel:3:700`: which one of that name, and with which
-    /// status.
-    pub(crate) fails: Option<Failing>,
     /// `CUDA_IN_SOFTWARE_HANG`: a device that stops, like `1:200`: after as many operations.
     pub(crate) hangs: Option<(usize, u64)>,
     /// `CUDA_IN_SOFTWARE_SAY`: whether calls that fail without a text are printed (if it is set).
     pub(crate) says_all: bool,
-}
-
-/// A call that fails.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Failing {
-    pub(crate) call: String,
-    /// From 1 on.
-    pub(crate) number: u64,
-    pub(crate) status: u32,
-}
-
-impl Failing {
-    fn read(text: &str) -> Option<Self> {
-        let mut parts = text.split(':');
-        Some(Failing {
-            call: parts.next()?.into(),
-            number: parts.next()?.parse().ok()?,
-            status: parts.next()?.parse().ok()?,
-        })
-    }
 }
 
 impl Setup {
@@ -75,7 +52,6 @@ fn read() -> Setup {
         .unwrap_or((7, 0)),
         seed: number("CUDA_IN_SOFTWARE_SEED", 0),
         unchecked: env::var("CUDA_IN_SOFTWARE_UNCHECKED").unwrap_or_default(),
-        fails: parsed("CUDA_IN_SOFTWARE_FAIL", Failing::read),
         hangs: parsed("CUDA_IN_SOFTWARE_HANG", |text| {
             let (device, after) = text.split_once(':')?;
             Some((device.parse().ok()?, after.parse().ok()?))

@@ -7,6 +7,7 @@ use crate::moves::{Fold, Kind, Op, What};
 use crate::status::{
     IN_PROGRESS, INTERNAL, INVALID_ARGUMENT, INVALID_USAGE, SUCCESS, SYSTEM, Status, UNHANDLED_CUDA,
 };
+use software_environment::{enter, note};
 use software_meeting as driver;
 use std::ffi::{c_char, c_int, c_uint};
 
@@ -32,6 +33,9 @@ const VERSION: c_int = 22_703;
 /// As NVIDIA's: the pointer is to a number.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ncclGetVersion(version: *mut c_int) -> Status {
+    if let Some(status) = enter("ncclGetVersion") {
+        return Status(status as i32);
+    }
     // SAFETY: the caller's promise.
     unsafe { put(version, VERSION) }
 }
@@ -51,6 +55,7 @@ unsafe fn put<T>(to: *mut T, value: T) -> Status {
 
 #[unsafe(no_mangle)]
 extern "C" fn ncclGetErrorString(status: Status) -> *const c_char {
+    note("ncclGetErrorString");
     let text = match status {
         SUCCESS => c"no error",
         IN_PROGRESS => c"NCCL operation in progress",
@@ -65,6 +70,7 @@ extern "C" fn ncclGetErrorString(status: Status) -> *const c_char {
 
 #[unsafe(no_mangle)]
 extern "C" fn ncclGetLastError(_communicator: Comm) -> *const c_char {
+    note("ncclGetLastError");
     c"".as_ptr()
 }
 
@@ -72,6 +78,9 @@ extern "C" fn ncclGetLastError(_communicator: Comm) -> *const c_char {
 /// As NVIDIA's: the pointer is to an identity.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ncclGetUniqueId(id: *mut UniqueId) -> Status {
+    if let Some(status) = enter("ncclGetUniqueId") {
+        return Status(status as i32);
+    }
     match identity() {
         // SAFETY: the caller's promise.
         Ok(made) => unsafe { put(id, UniqueId(made)) },
@@ -89,6 +98,9 @@ unsafe extern "C" fn ncclCommInitRankConfig(
     rank: c_int,
     config: *const Config,
 ) -> Status {
+    if let Some(status) = enter("ncclCommInitRankConfig") {
+        return Status(status as i32);
+    }
     if members < 1 || !(0..members).contains(&rank) {
         return INVALID_ARGUMENT;
     }
@@ -124,6 +136,9 @@ unsafe extern "C" fn ncclCommInitRank(
     id: UniqueId,
     rank: c_int,
 ) -> Status {
+    if let Some(status) = enter("ncclCommInitRank") {
+        return Status(status as i32);
+    }
     // SAFETY: the caller's promise.
     unsafe { ncclCommInitRankConfig(to, members, id, rank, std::ptr::null()) }
 }
@@ -132,6 +147,9 @@ unsafe extern "C" fn ncclCommInitRank(
 /// As NVIDIA's: the pointers are to a communicator and to a number.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ncclCommGetAsyncError(communicator: Comm, to: *mut Status) -> Status {
+    if let Some(status) = enter("ncclCommGetAsyncError") {
+        return Status(status as i32);
+    }
     // SAFETY: the caller's promise.
     unsafe {
         match communicator.as_ref() {
@@ -151,17 +169,26 @@ unsafe extern "C" fn ncclCommGetAsyncError(communicator: Comm, to: *mut Status) 
 
 #[unsafe(no_mangle)]
 extern "C" fn ncclGroupStart() -> Status {
+    if let Some(status) = enter("ncclGroupStart") {
+        return Status(status as i32);
+    }
     start()
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn ncclGroupEnd() -> Status {
+    if let Some(status) = enter("ncclGroupEnd") {
+        return Status(status as i32);
+    }
     end()
 }
 
 /// What its streams hold still runs.
 #[unsafe(no_mangle)]
 extern "C" fn ncclCommFinalize(communicator: Comm) -> Status {
+    if let Some(status) = enter("ncclCommFinalize") {
+        return Status(status as i32);
+    }
     match communicator.is_null() {
         true => INVALID_ARGUMENT,
         false => SUCCESS,
@@ -172,6 +199,9 @@ extern "C" fn ncclCommFinalize(communicator: Comm) -> Status {
 /// As NVIDIA's: the communicator is given up.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ncclCommDestroy(communicator: Comm) -> Status {
+    if let Some(status) = enter("ncclCommDestroy") {
+        return Status(status as i32);
+    }
     if communicator.is_null() {
         return INVALID_ARGUMENT;
     }
@@ -186,6 +216,9 @@ unsafe extern "C" fn ncclCommDestroy(communicator: Comm) -> Status {
 /// As NVIDIA's: the communicator is given up.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ncclCommAbort(communicator: Comm) -> Status {
+    if let Some(status) = enter("ncclCommAbort") {
+        return Status(status as i32);
+    }
     if communicator.is_null() {
         return INVALID_ARGUMENT;
     }
@@ -206,6 +239,9 @@ unsafe extern "C" fn ncclAllGather(
     communicator: Comm,
     stream: usize,
 ) -> Status {
+    if let Some(status) = enter("ncclAllGather") {
+        return Status(status as i32);
+    }
     let op = op(What::AllGather, send, recv, count, kind);
     // SAFETY: the caller's promise: the communicator is alive.
     unsafe { issue(communicator, "ncclAllGather", op, 0, stream) }
@@ -221,6 +257,9 @@ unsafe extern "C" fn ncclBroadcast(
     communicator: Comm,
     stream: usize,
 ) -> Status {
+    if let Some(status) = enter("ncclBroadcast") {
+        return Status(status as i32);
+    }
     let op = op(What::Broadcast(root as usize), send, recv, count, kind);
     // SAFETY: the caller's promise: the communicator is alive.
     unsafe { issue(communicator, "ncclBroadcast", op, root as usize, stream) }
@@ -236,6 +275,9 @@ unsafe extern "C" fn ncclAllReduce(
     communicator: Comm,
     stream: usize,
 ) -> Status {
+    if let Some(status) = enter("ncclAllReduce") {
+        return Status(status as i32);
+    }
     let op = op(What::AllReduce(Fold(fold)), send, recv, count, kind);
     // SAFETY: the caller's promise: the communicator is alive.
     unsafe { issue(communicator, "ncclAllReduce", op, 0, stream) }
@@ -251,6 +293,9 @@ unsafe extern "C" fn ncclReduceScatter(
     communicator: Comm,
     stream: usize,
 ) -> Status {
+    if let Some(status) = enter("ncclReduceScatter") {
+        return Status(status as i32);
+    }
     let op = op(What::ReduceScatter(Fold(fold)), send, recv, count, kind);
     // SAFETY: the caller's promise: the communicator is alive.
     unsafe { issue(communicator, "ncclReduceScatter", op, 0, stream) }
@@ -267,6 +312,9 @@ unsafe extern "C" fn ncclReduce(
     communicator: Comm,
     stream: usize,
 ) -> Status {
+    if let Some(status) = enter("ncclReduce") {
+        return Status(status as i32);
+    }
     let what = What::Reduce(Fold(fold), root as usize);
     let op = op(what, send, recv, count, kind);
     // SAFETY: the caller's promise: the communicator is alive.
@@ -282,6 +330,9 @@ unsafe extern "C" fn ncclSend(
     communicator: Comm,
     stream: usize,
 ) -> Status {
+    if let Some(status) = enter("ncclSend") {
+        return Status(status as i32);
+    }
     let op = op(What::Send, send, 0, count, kind);
     // SAFETY: the caller's promise: the communicator is alive.
     unsafe { issue(communicator, "ncclSend", op, to as usize, stream) }
@@ -296,6 +347,9 @@ unsafe extern "C" fn ncclRecv(
     communicator: Comm,
     stream: usize,
 ) -> Status {
+    if let Some(status) = enter("ncclRecv") {
+        return Status(status as i32);
+    }
     let op = op(What::Receive, 0, recv, count, kind);
     // SAFETY: the caller's promise: the communicator is alive.
     unsafe { issue(communicator, "ncclRecv", op, from as usize, stream) }

@@ -115,7 +115,7 @@ fn check(rows: Rows, way: Way) -> Result<(), Fault> {
 
 /// Copies rows in a stream. The host's memory that no call has locked is read before this returns, and written before
 /// it does.
-fn copy(name: &str, way: Way, rows: Rows, stream: Handle) -> Result<(), Fault> {
+fn copy(name: &'static str, way: Way, rows: Rows, stream: Handle) -> Result<(), Fault> {
     current()?;
     if rows.bytes == 0 || rows.count == 0 {
         return Ok(());
@@ -138,7 +138,7 @@ fn copy(name: &str, way: Way, rows: Rows, stream: Handle) -> Result<(), Fault> {
 }
 
 /// Copies rows before it returns, in the null stream.
-fn copy_at_once(name: &str, way: Way, rows: Rows) -> Result<(), Fault> {
+fn copy_at_once(name: &'static str, way: Way, rows: Rows) -> Result<(), Fault> {
     current()?;
     if rows.bytes == 0 || rows.count == 0 {
         return Ok(());

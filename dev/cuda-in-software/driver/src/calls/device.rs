@@ -4,6 +4,7 @@ use super::{INITIALIZED, call, put};
 use crate::fault::Fault;
 use crate::setup::setup;
 use crate::status::{INVALID_DEVICE, INVALID_VALUE, NO_DEVICE, SUCCESS, Status};
+use software_environment::enter;
 use std::ffi::{c_char, c_int, c_uint};
 use std::sync::atomic::Ordering;
 
@@ -28,6 +29,9 @@ pub(super) fn device(number: c_int) -> Result<usize, Fault> {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuInit(flags: c_uint) -> Status {
+    if let Some(status) = enter("cuInit") {
+        return Status(status);
+    }
     if flags != 0 {
         return INVALID_VALUE;
     }

@@ -1,6 +1,6 @@
 //! What the communication library beside this driver calls: no names of NVIDIA's.
 
-use super::{Handle, call, enqueue};
+use super::{Handle, enqueue, within};
 use crate::fault::Fault;
 use crate::machine::machine;
 use crate::meeting::{Body, Meeting, Ready};
@@ -44,7 +44,7 @@ unsafe extern "C" fn softwareMeet(
         )
     };
     let name = name.to_string_lossy();
-    call(&name, || {
+    within(&name, || {
         let mut all = MEETINGS.lock().expect("no panic among meetings");
         let all = all.get_or_insert_default();
         let mut taken = Vec::new();
@@ -65,7 +65,7 @@ unsafe extern "C" fn softwareMeet(
 /// There are as many keys.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn softwareLeave(keys: *const u64, count: usize, member: u32) -> Status {
-    call("softwareLeave", || {
+    within("softwareLeave", || {
         let all = MEETINGS.lock().expect("no panic among meetings");
         // SAFETY: the caller's promise.
         for key in unsafe { std::slice::from_raw_parts(keys, count) } {

@@ -20,9 +20,10 @@ use crate::setup::setup;
 use crate::status::{
     INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, NOT_INITIALIZED, NOT_PERMITTED, SUCCESS, Status,
 };
+use software_environment::enter;
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A handle: a number that programs hold as a pointer.
 type Handle = usize;
@@ -34,15 +35,22 @@ thread_local! {
     static CURRENT: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// Does what a call is to do, once the driver is initialized.
-fn call(name: &str, body: impl FnOnce() -> Result<(), Fault>) -> Status {
+/// Does what a call is to do, once the driver is initialized, unless it is to fail.
+fn call(name: &'static str, body: impl FnOnce() -> Result<(), Fault>) -> Status {
+    match enter(name) {
+        Some(status) => within(name, || Err(Status(status).into())),
+        None => within(name, body),
+    }
+}
+
+/// Does what a call is to do, of this library or of one beside it.
+fn within(name: &str, body: impl FnOnce() -> Result<(), Fault>) -> Status {
     if !INITIALIZED.load(Ordering::Acquire) {
         return NOT_INITIALIZED;
     }
-    let done = match (machine::is_in_callback(), fails(name)) {
-        (true, _) => Err(Fault::new(NOT_PERMITTED, "a callback calls the driver")),
-        (false, Some(fault)) => Err(fault),
-        (false, None) => body(),
+    let done = match machine::is_in_callback() {
+        true => Err(Fault::new(NOT_PERMITTED, "a callback calls the driver")),
+        false => body(),
     };
     match done {
         Ok(()) => SUCCESS,
@@ -56,14 +64,6 @@ fn call(name: &str, body: impl FnOnce() -> Result<(), Fault>) -> Status {
             status
         }
     }
-}
-
-/// Whether this call is the one that is to fail.
-fn fails(name: &str) -> Option<Fault> {
-    static CALLS: AtomicU64 = AtomicU64::new(0);
-    let to_fail = setup().fails.as_ref()?;
-    let is_it = to_fail.call == name && CALLS.fetch_add(1, Ordering::Relaxed) + 1 == to_fail.number;
-    is_it.then(|| Fault::new(Status(to_fail.status), "it is to fail"))
 }
 
 /// Returns the device whose context is current, unless it has failed.
