@@ -197,7 +197,7 @@ fn called(libraries: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// What is noted apart.
+/// The commands whose calls are noted, each in a folder of its own.
 const PARTS: &[&str] = &["gpu", "float8", "burn"];
 
 /// Where it is noted which functions were called.
