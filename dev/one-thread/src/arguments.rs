@@ -10,10 +10,10 @@ const WITH_VALUE: [&str; 6] = [
     "-Z",
 ];
 
-/// Those that say which tests run, as filters do.
+/// Options that choose tests, as filters do.
 const CHOOSING: [&str; 2] = ["--exact", "--skip"];
 
-/// Those by which the program does something else, or is to run its tests itself.
+/// Options by which the program does something else, or is to run its tests itself.
 const ALONE: [&str; 5] = ["--list", "--test-threads", "--logfile", "--help", "-h"];
 
 /// Returns the arguments but for those that say which tests run; `None` if the program is to run its tests itself.

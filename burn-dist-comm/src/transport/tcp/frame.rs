@@ -26,7 +26,7 @@ pub(super) enum Kind {
     Returned,
     /// The sender has the ring of the receiver.
     Maps,
-    /// What follows comes by the ring of the sender.
+    /// The last frame of the connection: all later ones come by the ring of the sender.
     Moved,
 }
 

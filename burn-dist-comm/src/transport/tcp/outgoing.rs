@@ -37,7 +37,7 @@ pub(super) struct Outgoing {
     seal: Option<Seal>,
     /// Bodies that are lent, where the other process may be one of this machine.
     loans: Option<Loans>,
-    /// What goes by memory that both processes have, and not over the connection, if it does.
+    /// The memory that both processes have, by which messages go in place of the connection, if they do.
     ring: Option<ByRing>,
     /// True if the other end takes nothing any more: what it has sent before may still be here, and is read.
     is_over: bool,

@@ -11,7 +11,7 @@ use std::io::{Error, ErrorKind, Result, Write};
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes that are on their way at most: a power of two.
+/// Bytes that are in flight at most: a power of two.
 const RING_BYTES: usize = 64 << 10;
 
 /// The ends of a ring, each in a cache line of its own, and the ring behind them on a page of its own.

@@ -247,7 +247,7 @@ fn a_neighbour_reads_a_body_where_it_lies_and_gives_it_back() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn what_a_neighbour_has_said_is_heard_after_its_end() {
+fn what_a_neighbour_has_written_is_read_after_its_end() {
     let (mut both, pool) = (neighbours(), Pool::new(1 << 20));
     assert!(turn(&mut both, &pool).is_empty());
     let [mut one, mut other] = both;
