@@ -391,7 +391,7 @@ fn in_brackets(label: &str) -> String {
     }
 }
 
-/// Returns a way to have the library of a function say more, if there is one.
+/// Returns the setting with which the library of a function says more, if it has one.
 fn says_more(function: &str) -> &'static str {
     match function.starts_with("nccl") {
         true => " (NCCL_DEBUG=INFO makes NCCL say more)",

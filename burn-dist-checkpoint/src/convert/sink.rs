@@ -175,7 +175,7 @@ fn folder(
     Ok(writer.commit()?)
 }
 
-/// What a tensor holds: a parameter, or one of the matrices that it is stacked of.
+/// The contents of a tensor: a parameter, or one of the matrices that it is stacked of.
 struct Part {
     /// The parameter.
     index: usize,

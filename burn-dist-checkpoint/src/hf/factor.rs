@@ -1,6 +1,6 @@
 //! The tensors of LoRA's factors, as PEFT names them.
 
-/// What PEFT's wrappers put before the name of every layer.
+/// The names that PEFT's wrappers put before that of every layer.
 pub(super) const WRAPPERS: [&str; 2] = ["base_model", "model"];
 
 /// One of the two factors of LoRA beside a linear layer.

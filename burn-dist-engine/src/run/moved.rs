@@ -143,7 +143,7 @@ mod tests {
         }
     }
 
-    /// What has no element, and bools, whose bytes a backend chooses, are Flex's.
+    /// Tensors without elements, and bools, whose bytes a backend chooses, are left to Flex.
     #[test]
     fn others_are_left_alone() {
         let bools = DType::Bool(burn_std::BoolStore::Native);

@@ -26,7 +26,7 @@ const IDLE: u8 = 0;
 const WORKS: u8 = 1;
 const CLOSED: u8 = 2;
 
-/// Whether a rank works, as the other threads of its pool see it.
+/// The state of a rank, as the other threads of its pool see it.
 ///
 /// A thread of rayon that finds nothing to do sleeps after some microseconds, and waking it for the next kernel takes
 /// longer than many kernels do. While the rank works, its threads look for parts of kernels all the time instead.

@@ -24,7 +24,7 @@ pub struct Forward<T> {
     pub log_sum_exp: Vec<T>,
 }
 
-/// What the backward reads of what the forward has made.
+/// Results of the forward that the backward reads.
 #[derive(Clone, Copy, Debug)]
 pub struct Made<'a, T> {
     /// The result, `[batch, heads, group, queries, value_width]`.

@@ -58,7 +58,8 @@ impl Default for Day {
 /// The last second of the year 9999.
 const LAST: u64 = 253_402_300_799;
 
-/// What of a day a template may ask for. Others are written by Python in another way than by `chrono`, or by neither.
+/// The directives of a date that a template may ask for. Python and `chrono` write others differently, or one of them
+/// has none.
 const DIRECTIVES: &str = "YymBbhdejAaHIpMSFTZ%";
 
 impl Day {

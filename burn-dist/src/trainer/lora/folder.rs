@@ -156,7 +156,7 @@ pub fn merge<M: InFolders>(args: &ConvertArgs, dir: &Path) -> anyhow::Result<End
     convert::merge(args, &file, adapters.scale())
 }
 
-/// What was being done with a folder whose adapters do not fit.
+/// Returns the beginning of an error about a folder whose adapters do not fit.
 pub(super) fn cannot_take(dir: &Path) -> String {
     format!("cannot take the adapters of {}", dir.display())
 }

@@ -27,7 +27,7 @@ pub enum Targets {
 }
 
 const ALL: &str = "all-linear";
-/// What stands before the name of a target in its pattern: the beginning of a path.
+/// The beginning of a path, before the name of a target in its pattern.
 const ANY: &str = "**.";
 
 impl Targets {
