@@ -26,7 +26,6 @@ fn a_decoder_trains_as_on_flex() {
 }
 
 #[test]
-#[ignore = "training by these kernels has not run on a device yet: run with --ignored"]
 fn regions_train_as_on_flex_and_to_the_bits_of_one_operation_after_the_other() {
     devices::regions_train(DEVICES);
 }
