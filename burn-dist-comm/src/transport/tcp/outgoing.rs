@@ -178,7 +178,7 @@ impl Outgoing {
 
     /// The other process has the ring: from now on, all goes there. Returns whether there is one that is not used yet.
     pub(super) fn move_to_ring(&mut self) -> bool {
-        if !self.ring.as_ref().is_some_and(|ring| !ring.is_used) {
+        if self.ring.as_ref().is_none_or(|ring| ring.is_used) {
             return false;
         }
         self.push_frame(Kind::Moved, &[]);
