@@ -1,10 +1,8 @@
 //! The backward: the weights of a block are made again from the log-sum-exp, so that none were kept.
 
-use std::mem::MaybeUninit;
-
 use rayon::prelude::*;
 
-use super::block::{filled, next, product};
+use super::block::{Places, filled, next, product};
 use super::dropout::times_each;
 use super::forward::{KEYS, Made, QUERIES};
 use super::view::Matrix;
@@ -62,7 +60,7 @@ pub fn backward<T: Real>(
     let lens = [of_q, of_k, of_v, of_bias];
     let mut made_of = lens.map(|of_head| Vec::with_capacity(num_heads * of_head));
     let mut rest = made_of.each_mut().map(|all| all.spare_capacity_mut());
-    let jobs: Vec<[&mut [MaybeUninit<T>]; 4]> = (0..num_heads)
+    let jobs: Vec<[Places<'_, T>; 4]> = (0..num_heads)
         .map(|_| {
             let mut lens = lens.into_iter();
             rest.each_mut()

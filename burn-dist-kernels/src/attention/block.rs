@@ -54,8 +54,11 @@ macro_rules! real {
 real!(f32, Single::<Portable>::log);
 real!(f64, Double::log);
 
+/// Memory of a result that nothing has written.
+pub(super) type Places<'a, T> = &'a mut [MaybeUninit<T>];
+
 /// Writes a number to all places. Memory of the system that is read before it is written is mapped twice.
-pub(super) fn filled<T: Copy>(places: &mut [MaybeUninit<T>], number: T) -> &mut [T] {
+pub(super) fn filled<T: Copy>(places: Places<'_, T>, number: T) -> &mut [T] {
     places.fill(MaybeUninit::new(number));
     // SAFETY: every place was just written.
     unsafe { places.assume_init_mut() }

@@ -1,10 +1,8 @@
 //! The forward: blocks of queries, each with a running maximum and sum over blocks of keys.
 
-use std::mem::MaybeUninit;
-
 use rayon::prelude::*;
 
-use super::block::{filled, next, product};
+use super::block::{Places, filled, next, product};
 use super::dropout::times_each;
 use super::view::Matrix;
 use super::{Inputs, Real};
@@ -64,7 +62,7 @@ pub fn forward<T: Real>(inputs: &Inputs<'_, T>) -> Forward<T> {
     let (mut out, mut log_sum_exp) = (Vec::with_capacity(of_out), Vec::with_capacity(of_sums));
     let blocks = queries.div_ceil(QUERIES);
     // Slices of one block of queries of one head each.
-    let mut jobs: Vec<(usize, usize, &mut [MaybeUninit<T>], &mut [MaybeUninit<T>])> =
+    let mut jobs: Vec<(usize, usize, Places<'_, T>, Places<'_, T>)> =
         Vec::with_capacity(num_heads * blocks);
     let mut places = &mut out.spare_capacity_mut()[..of_out];
     let mut sums = &mut log_sum_exp.spare_capacity_mut()[..of_sums];
