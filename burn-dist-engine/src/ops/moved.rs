@@ -17,7 +17,7 @@ pub(crate) enum Moved<'a> {
     /// The elements of a tensor, in order.
     Reshape(&'a TensorIr),
     /// Tensors one behind the other along a dim.
-    Cat(Vec<&'a TensorIr>, usize),
+    Cat(&'a [TensorIr], usize),
 }
 
 impl Recorded {
@@ -26,12 +26,10 @@ impl Recorded {
         let (moved, out) = match self.family_of().1 {
             Family::Create(Create::Zeros(op)) => (Moved::Zeros, &op.out),
             Family::View(View::Reshape(op)) => (Moved::Reshape(&op.input), &op.out),
-            Family::Join(Join::Cat(op)) => {
-                let parts: Vec<_> = op.tensors.iter().collect();
-                match parts.len() > 1 && parts.iter().all(|part| has_elements(part)) {
-                    true => (Moved::Cat(parts, op.dim), &op.out),
-                    false => return None,
-                }
+            Family::Join(Join::Cat(op))
+                if op.tensors.len() > 1 && op.tensors.iter().all(has_elements) =>
+            {
+                (Moved::Cat(&op.tensors, op.dim), &op.out)
             }
             _ => return None,
         };

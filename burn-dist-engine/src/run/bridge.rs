@@ -5,6 +5,7 @@
 //! parts go through the host.
 
 use std::any::{Any, TypeId};
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 use crate::burn::data::*;
@@ -24,7 +25,7 @@ use super::turn::Turn;
 use crate::burn::downcast;
 use crate::comm::{
     Block, Call, CallInfo, Collective, CommError, Communicator, Group, Kind, Payload, Pending,
-    SharedBuffer,
+    Pool, SharedBuffer,
 };
 use crate::mesh::Rank;
 use crate::ops::execute::{Env, from_data, into_data};
@@ -84,6 +85,25 @@ pub(super) fn from_flex<B: BackendIr>(tensor: FlexTensor, dtype: DType) -> Optio
 pub(super) fn in_order<B: BackendIr>(data: Arc<Bytes>, shape: Shape, dtype: DType) -> B::Handle {
     let tensor = FlexTensor::from_arc(data, FlexLayout::contiguous(shape), dtype);
     from_flex::<B>(tensor, dtype).expect("tensors of this backend are shared buffers in memory")
+}
+
+/// Makes a tensor in memory that freed results have left.
+///
+/// # Safety
+/// `write` writes all bytes.
+/// # Panics
+/// If tensors of `B` are not shared buffers in memory.
+pub(super) unsafe fn written<B: BackendIr>(
+    out: &TensorIr,
+    pool: &Arc<Pool>,
+    write: impl FnOnce(&mut [MaybeUninit<u8>]),
+) -> B::Handle {
+    let len = out.shape.num_elements() * out.dtype.size();
+    let mut memory = pool.take(len);
+    write(&mut memory.as_uninit_mut()[..len]);
+    // SAFETY: as the caller promises.
+    let data = unsafe { bytes::of_pool(memory, len) };
+    in_order::<B>(data, out.shape.clone(), out.dtype)
 }
 
 /// Takes a tensor out of an environment.

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use burn_dist_kernels::region::{Array, concat, copy, zeros};
+use burn_dist_kernels::region::{Array, RegionError, concat, copy, zeros};
 use burn_flex::FlexTensor;
 use burn_ir::BackendIr;
 
-use super::bridge::{from_flex, in_order, is_in_memory, taken};
-use super::bytes::of_pool;
+use super::bridge::{from_flex, is_in_memory, taken, written};
 use crate::comm::Pool;
 use crate::ops::Recorded;
 use crate::ops::execute::Env;
@@ -22,35 +21,31 @@ pub(super) fn run<B: BackendIr>(op: &Recorded, env: &mut impl Env<B>, pool: &Arc
         return false;
     };
     let size = out.dtype.size();
-    let bytes = out.shape.num_elements() * size;
-    let parts: Vec<FlexTensor> = match &moved {
-        Moved::Zeros => Vec::new(),
-        Moved::Reshape(from) => vec![taken::<B>(from, env)],
-        Moved::Cat(parts, _) => parts.iter().map(|part| taken::<B>(part, env)).collect(),
+    let inside = |copied: Result<(), RegionError>| {
+        copied.unwrap_or_else(|error| panic!("a recorded tensor lies as its layout says: {error}"));
     };
-    if let (Moved::Reshape(_), [from]) = (&moved, &parts[..])
-        && from.layout().is_contiguous()
-    {
-        let looked = from_flex::<B>(from.reshape(out.shape.clone()), out.dtype);
-        env.put(out, looked.expect("tensors of this backend are in memory"));
-        return true;
-    }
-    let arrays: Vec<Array<'_>> = parts.iter().map(|part| array(part, size)).collect();
-    let mut memory = pool.take(bytes);
-    let to = &mut memory.as_uninit_mut()[..bytes];
-    match (&moved, &arrays[..]) {
-        (Moved::Cat(_, dim), arrays) => concat(arrays, *dim, to),
-        (_, [array]) => copy(array, to),
-        (_, _) => {
-            zeros(to);
-            Ok(())
+    let handle = match moved {
+        // SAFETY: zeros are written to all bytes.
+        Moved::Zeros => unsafe { written::<B>(out, pool, zeros) },
+        Moved::Reshape(from) => {
+            let from = taken::<B>(from, env);
+            match from.layout().is_contiguous() {
+                true => from_flex::<B>(from.reshape(out.shape.clone()), out.dtype)
+                    .expect("tensors of this backend are in memory"),
+                // SAFETY: a copy without an error writes all bytes.
+                false => unsafe {
+                    written::<B>(out, pool, |to| inside(copy(&array(&from, size), to)))
+                },
+            }
         }
-    }
-    .unwrap_or_else(|error| panic!("a recorded tensor lies as its layout says: {error}"));
-    drop(parts);
-    // SAFETY: all bytes are written.
-    let data = unsafe { of_pool(memory, bytes) };
-    env.put(out, in_order::<B>(data, out.shape.clone(), out.dtype));
+        Moved::Cat(parts, dim) => {
+            let parts: Vec<_> = parts.iter().map(|part| taken::<B>(part, env)).collect();
+            let arrays: Vec<_> = parts.iter().map(|part| array(part, size)).collect();
+            // SAFETY: as above.
+            unsafe { written::<B>(out, pool, |to| inside(concat(&arrays, dim, to))) }
+        }
+    };
+    env.put(out, handle);
     true
 }
 

@@ -1,5 +1,6 @@
 //! Products of f32 matrices that are in memory: bit for bit Flex's, in memory that freed results have left.
 
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 use burn_backend::Shape;
@@ -7,10 +8,8 @@ use burn_dist_kernels::product::{Matrices, Sizes, product, sum_of_products};
 use burn_dist_kernels::region::places_of;
 use burn_flex::FlexTensor;
 use burn_ir::BackendIr;
-use burn_std::DType;
 
-use super::bridge::{in_order, is_in_memory, taken};
-use super::bytes::of_pool;
+use super::bridge::{is_in_memory, taken, written};
 use crate::burn::{REORDERS_TURNED, with_bias};
 use crate::comm::Pool;
 use crate::ops::Recorded;
@@ -42,26 +41,22 @@ pub(super) fn run<B: BackendIr>(op: &Recorded, env: &mut impl Env<B>, pool: &Arc
             false => tensor,
         }
     });
-    let bytes = of.out.shape.num_elements() * size_of::<f32>();
-    let mut memory = pool.take(bytes);
-    {
-        let dims = of.batch.len();
-        let [in_left, in_right] = [(&of.left, &left), (&of.right, &right)]
-            .map(|(factor, tensor)| factor.batch_strides(tensor.layout().strides(), dims));
+    let dims = of.batch.len();
+    let [in_left, in_right] = [(&of.left, &left), (&of.right, &right)]
+        .map(|(factor, tensor)| factor.batch_strides(tensor.layout().strides(), dims));
+    let write = |to: &mut [MaybeUninit<u8>]| {
         let (left, right) = (
             matrices(&of.left, &left, &in_left),
             matrices(&of.right, &right, &in_right),
         );
-        let out = places_of::<f32>(&mut memory.as_uninit_mut()[..bytes]);
         match of.is_sum {
-            true => sum_of_products(sizes, left, right, out),
-            false => product(sizes, left, right, out),
+            true => sum_of_products(sizes, left, right, places_of(to)),
+            false => product(sizes, left, right, places_of(to)),
         }
-    }
+    };
+    // SAFETY: a product writes all elements.
+    let handle = unsafe { written::<B>(of.out, pool, write) };
     drop((left, right));
-    // SAFETY: the product has written all bytes.
-    let data = unsafe { of_pool(memory, bytes) };
-    let handle = in_order::<B>(data, of.out.shape.clone(), DType::F32);
     let handle = match of.bias {
         Some(bias) => {
             let tensor = |handle, shape: &Shape| {
@@ -92,16 +87,17 @@ fn matrices<'a>(factor: &Factor<'_>, tensor: &'a FlexTensor, batch: &'a [isize])
 
 #[cfg(test)]
 mod tests {
+    use burn_flex::Flex;
     use burn_ir::{
         FloatOperationIr, LinearOpIr, LinearWeightBackwardOpIr, LinearXBackwardOpIr, MatmulOpIr,
         ModuleOperationIr, OperationIr, TensorStatus,
     };
+    use burn_std::DType;
 
     use super::super::in_map::{Map, tensor};
     use super::*;
     use crate::ops::execute::execute_recorded;
     use crate::ops::samples::FLOAT;
-    use burn_flex::Flex;
 
     /// Every operation that has products, over a batch of matrices of a size.
     fn operations(batch: &[usize], [rows, inner, columns]: [usize; 3]) -> Vec<OperationIr> {
