@@ -14,8 +14,8 @@ use super::fault_cell::FaultCell;
 use super::gpus::{self, Gpus};
 use super::job::{Job, Reader, Run, RunArgs};
 use super::observe::Observers;
-use super::pool::{Pool, in_own_pool};
 use super::tensors::Tensors;
+use super::threads::{Threads, in_own_pool};
 use super::times::Clock;
 use super::trace::{Trace, TraceLog, Tracer};
 use super::turn::Turn;
@@ -176,9 +176,9 @@ impl<B: BackendIr> Runtime<B> {
                             in_own_pool(rank, threads, move || {
                                 let in_memory = bridge::is_in_memory::<B>();
                                 // Kernels of a device have threads of their own.
-                                let pool = match in_memory {
-                                    true => Pool::lead(),
-                                    false => Pool::default(),
+                                let threads = match in_memory {
+                                    true => Threads::lead(),
+                                    false => Threads::default(),
                                 };
                                 let turn = match asked.map(Asked::alone) {
                                     None => turn,
@@ -197,7 +197,7 @@ impl<B: BackendIr> Runtime<B> {
                                 };
                                 let tensors = Tensors::new(device, observers);
                                 Worker::new(rank, turn, comm, of_worker, tensors)
-                                    .work(&pool, &queue);
+                                    .work(&threads, &queue);
                             });
                         });
                     if let Err(error) = &thread {

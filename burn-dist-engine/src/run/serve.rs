@@ -9,18 +9,18 @@ use burn_ir::BackendIr;
 use super::bridge;
 use super::gpus;
 use super::job::Job;
-use super::pool::Pool;
 use super::stats::RankStats;
+use super::threads::Threads;
 use super::worker::Worker;
 use super::{Fault, tensors::Tensors};
 use crate::plan::memory::MemoryClass;
 
 impl<B: BackendIr> Worker<B> {
     /// Works until the queue is closed.
-    pub(super) fn work(&mut self, pool: &Pool, queue: &Receiver<Job<B>>) {
+    pub(super) fn work(&mut self, threads: &Threads, queue: &Receiver<Job<B>>) {
         let turn = self.turn.clone();
         while let Ok(job) = queue.recv() {
-            turn.work(|| pool.work(|| self.job(job)));
+            turn.work(|| threads.work(|| self.job(job)));
         }
         // Tensors are given back as they were made: in turn.
         turn.work(|| {

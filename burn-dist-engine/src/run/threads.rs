@@ -1,7 +1,7 @@
 //! The threads of one rank: a pool of its own, whose other threads stay awake while the rank works.
 
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Barrier, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rayon::Yield;
@@ -79,27 +79,26 @@ impl Watch {
     }
 }
 
-/// The pool of a rank, seen from the thread that leads it.
+/// The threads of a rank, seen from the one that leads them.
 #[derive(Default)]
-pub(super) struct Pool {
+pub(super) struct Threads {
     watch: Option<Arc<Watch>>,
 }
 
-impl Pool {
+impl Threads {
     /// Makes the other threads of the current pool watch this one, if it has one of its own. They start before this one
     /// goes on: one that began to watch while it waits for a part of a kernel would never end that part.
     pub(super) fn lead() -> Self {
-        let others = rayon::current_num_threads().saturating_sub(1);
-        if others == 0 || rayon::current_thread_index().is_none() {
+        let threads = rayon::current_num_threads();
+        let Some(leader) = rayon::current_thread_index().filter(|_| threads > 1) else {
             return Self::default();
-        }
+        };
         let watch = Arc::new(Watch::default());
-        let started = Arc::new(std::sync::Barrier::new(others + 1));
-        let leader = rayon::current_thread_index();
+        let started = Arc::new(Barrier::new(threads));
         let helper = (watch.clone(), started.clone());
         rayon::spawn_broadcast(move |context| {
             let (watch, started) = &helper;
-            if Some(context.index()) != leader {
+            if context.index() != leader {
                 started.wait();
                 watch.help();
             }
@@ -120,7 +119,7 @@ impl Pool {
     }
 }
 
-impl Drop for Pool {
+impl Drop for Threads {
     fn drop(&mut self) {
         if let Some(watch) = &self.watch {
             watch.set(CLOSED);
@@ -180,9 +179,9 @@ mod tests {
             let (sent, received) = channel();
             let rank = std::thread::spawn(move || {
                 in_own_pool(Rank(0), threads, move || {
-                    let pool = Pool::lead();
+                    let all = Threads::lead();
                     for pause in [0, 50, 300, 3000] {
-                        let sum: u64 = pool.work(|| {
+                        let sum: u64 = all.work(|| {
                             let inner = |i: u64| (0..i).into_par_iter().map(|j| j ^ i).sum::<u64>();
                             let first: u64 = (0..200).into_par_iter().map(inner).sum();
                             std::thread::sleep(Duration::from_micros(pause));
@@ -209,7 +208,7 @@ mod tests {
         let rank = std::thread::spawn(move || {
             in_own_pool(Rank(0), 3, move || {
                 let held = held;
-                Pool::lead().work(|| panic!("{held:?}"));
+                Threads::lead().work(|| panic!("{held:?}"));
             });
         });
         rank.join().expect("the pool drops what has panicked");
