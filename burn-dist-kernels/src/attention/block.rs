@@ -66,9 +66,7 @@ pub(super) fn filled<T: Copy>(places: Places<'_, T>, number: T) -> &mut [T] {
 
 /// Takes the first places out of a slice.
 pub(super) fn next<'a, T>(rest: &mut &'a mut [T], len: usize) -> &'a mut [T] {
-    let (mine, others) = std::mem::take(rest).split_at_mut(len);
-    *rest = others;
-    mine
+    rest.split_off_mut(..len).expect("places for all heads")
 }
 
 /// Writes `factor * a b` to rows of `out`, or adds it to them.
