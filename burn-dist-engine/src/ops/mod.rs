@@ -52,6 +52,7 @@ pub(crate) mod float8;
 pub(crate) mod formula;
 mod function;
 pub(crate) mod index;
+pub mod int8;
 mod join;
 mod kinds;
 mod linear;

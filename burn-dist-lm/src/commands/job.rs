@@ -57,6 +57,14 @@ pub(super) fn job(
         (seq, rows) = (512, 8);
     }
     job.config.adapters = args.lora.asked::<Llama>(&job.config)?;
+    let base = job.config.adapters.as_ref().map(|adapters| adapters.base);
+    if args.save_merged && base == Some(Base::Int8) {
+        bail!(
+            "--save-merged would merge into weights that are rounded to 8 bits (--base-dtype int8): save the adapters \
+             alone, and merge them into the folder that the weights come from: burn-dist-lm convert BASE TO --merge \
+             ADAPTERS"
+        );
+    }
     if job.config.adapters.is_some() {
         job.peak = 2e-4;
     }

@@ -190,7 +190,8 @@ impl<B: BackendIr> Recorder<B> {
     fn run(&mut self, taken: Taken, reads: Vec<TensorIr>) -> Result<Vec<ReadTicket>, Fault> {
         let start = Instant::now();
         let Taken { ops, dropped, held } = taken;
-        check_known(&ops).map_err(|error| Fault::Plan(Arc::new(error)))?;
+        let has_bytes = self.plan_options.float8_store.dtype == crate::mesh::DType::U8;
+        check_known(&ops, has_bytes).map_err(|error| Fault::Plan(Arc::new(error)))?;
         self.stats.ops += ops.len() as u64;
         let mut host: Vec<(Arc<TensorData>, Option<Rows>)> = Vec::new();
         let mut of_inputs = Vec::new();
