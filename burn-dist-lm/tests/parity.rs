@@ -1,6 +1,7 @@
 //! The promise of the whole program: a mesh trains as one device does.
 //!
-//! Over a base in 8 bits too. Llama S for 20 steps of AdamW, with shorter sequences than its default so that an unoptimised build takes seconds.
+//! Llama S for 20 steps of AdamW, with shorter sequences than its default so that an unoptimised build takes seconds;
+//! and adapters over a base in 8 bits.
 
 use burn::module::Module;
 use burn::store::ModuleRecord;

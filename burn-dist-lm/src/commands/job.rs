@@ -6,7 +6,7 @@ use burn_dist::train::rng::Rng;
 use burn_dist::trainer::batch::BatchSource;
 use burn_dist::trainer::folder::InFolders;
 use burn_dist::trainer::job::{Job, Sample, StepRows};
-use burn_dist::trainer::lora;
+use burn_dist::trainer::lora::{self, Base};
 use burn_dist::trainer::tokens::{PackedIds, RandomTokens};
 
 use crate::cli::ModelArgs;
@@ -57,14 +57,6 @@ pub(super) fn job(
         (seq, rows) = (512, 8);
     }
     job.config.adapters = args.lora.asked::<Llama>(&job.config)?;
-    let base = job.config.adapters.as_ref().map(|adapters| adapters.base);
-    if args.save_merged && base == Some(Base::Int8) {
-        bail!(
-            "--save-merged would merge into weights that are rounded to 8 bits (--base-dtype int8): save the adapters \
-             alone, and merge them into the folder that the weights come from: burn-dist-lm convert BASE TO --merge \
-             ADAPTERS"
-        );
-    }
     if job.config.adapters.is_some() {
         job.peak = 2e-4;
     }
@@ -82,6 +74,18 @@ pub(super) fn job(
     }
     job.sample = sample(job.config.vocab, seq, step.seed, columns);
     Ok(job)
+}
+
+/// Refuses to merge adapters into weights that are rounded.
+pub(super) fn check_merged(job: &Job<Llama>, save_merged: bool) -> anyhow::Result<()> {
+    let base = job.config.adapters.as_ref().map(|adapters| adapters.base);
+    match save_merged && base == Some(Base::Int8) {
+        true => bail!(
+            "--save-merged would merge into weights that are rounded to 8 bits (--base-dtype int8): save the adapters \
+             alone, and merge them into the folder that the weights come from (convert BASE TO --merge ADAPTERS)"
+        ),
+        false => Ok(()),
+    }
 }
 
 /// Refuses to train adapters of weights that nobody has.

@@ -21,7 +21,7 @@ pub trait ParallelizeWith: Module {
     ///
     /// Lazy parameters stay lazy, ids stay, and other load and save mappers (`LinearLayout::Col`) go on working. Int
     /// and bool parameters and constant tensors are left alone, and so are quantized values, which stay whole on every
-    /// rank.
+    /// rank, but for a base of adapters that rests in 8 bits.
     ///
     /// Only `plan` counts: to amend a module's own attributes, start from [`crate::Parallelize::plan`].
     ///
