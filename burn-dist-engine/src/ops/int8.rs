@@ -210,3 +210,6 @@ impl Int8Op {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

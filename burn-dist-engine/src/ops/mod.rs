@@ -16,6 +16,7 @@
 //! | `spectral`, `activation_021` | what Burn 0.21 alone has, or has otherwise |
 //! | [`custom`] | operations of other crates |
 //! | `float8` | what the planner puts in the place of linear layers in 8 bits |
+//! | [`int8`] | matrices that rest in 8 bits |
 //! | [`recorded`] | one recorded operation, as the planner sees it |
 //! | [`visit`] | walks over the tensors and scalars of an operation |
 //! | [`rules`] | what rules share |

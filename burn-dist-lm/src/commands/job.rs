@@ -128,3 +128,34 @@ pub(super) fn random(job: &Job<Llama>, (seed, stream): (u64, u64), held: Rows) -
         held,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use burn_dist::trainer::lora::Adapters;
+
+    use super::*;
+
+    #[test]
+    fn rounded_weights_are_not_merged_into() {
+        let job_over = |base| {
+            let mut job = of_size(Size::Tiny).unwrap();
+            job.config.adapters = Some(Adapters {
+                rank: 2,
+                alpha: 4.0,
+                is_rank_stabilized: false,
+                dropout: 0.0,
+                base,
+                matrices: Default::default(),
+            });
+            job
+        };
+        let error = check_merged(&job_over(Base::Int8), true).unwrap_err();
+        let error = error.to_string();
+        for part in ["--save-merged", "--base-dtype int8", "convert BASE TO --merge ADAPTERS"] {
+            assert!(error.contains(part), "{error}");
+        }
+        for (base, merged) in [(Base::Int8, false), (Base::BF16, true)] {
+            assert!(check_merged(&job_over(base), merged).is_ok());
+        }
+    }
+}

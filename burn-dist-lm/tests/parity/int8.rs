@@ -6,6 +6,7 @@ use std::path::Path;
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::optim::ModuleOptimizer;
 use burn::tensor::{DType, Tensor};
+use burn_dist::Float;
 use burn_dist::checkpoint::hf::{self, Export, Folder};
 use burn_dist::checkpoint::{Checkpointer, State};
 use burn_dist::explanation::Ask;
@@ -52,10 +53,14 @@ fn devices(axes: &str) -> MeshArgs {
     axes.into()
 }
 
-fn mesh(axes: &str) -> Mesh {
-    let mesh = Mesh::open::<Llama>(&devices(axes)).expect("a mesh");
+fn open(devices: &MeshArgs) -> Mesh {
+    let mesh = Mesh::open::<Llama>(devices).expect("a mesh");
     mesh.device().seed(5);
     mesh
+}
+
+fn mesh(axes: &str) -> Mesh {
+    open(&devices(axes))
 }
 
 fn rows() -> Batch {
@@ -120,6 +125,12 @@ fn values(model: &Llama, are_packed: bool) -> Vec<Vec<f32>> {
     values.found
 }
 
+/// The bytes that all ranks have received.
+fn received(mesh: &Mesh) -> u64 {
+    let ranks = mesh.report().ranks.into_iter();
+    ranks.flat_map(|rank| rank.received).map(|(_, _, bytes)| bytes).sum()
+}
+
 fn train(mesh: &Mesh, model: Llama, steps: usize) -> (Vec<u32>, Llama) {
     train_by(&mut optimizer(), mesh, model, steps)
 }
@@ -159,9 +170,11 @@ fn a_base_has_the_same_bytes_on_every_mesh_and_nothing_is_off_but_its_rounding()
     assert!(widths.iter().all(|width| width.is_multiple_of(BLOCK[0])));
     let mut losses = BTreeMap::new();
     let mut first = None;
-    for axes in ["1", "dp=2", "fsdp=2", "tp=2", "fsdp=2,tp=2"] {
+    for axes in ["1", "dp=2", "fsdp=2", "tp=2", "fsdp=2,tp=2", "pp=2,fsdp=2"] {
         let mesh = mesh(axes);
         let model = loaded(&mesh, Some(Base::Int8), folder.path());
+        // It was packed where it rests.
+        assert_eq!(received(&mesh), 0, "{axes}");
         let packed = values(&model, true);
         let first = first.get_or_insert_with(|| packed.clone());
         assert!(*first == packed, "the base on {axes}");
@@ -181,10 +194,19 @@ fn a_base_has_the_same_bytes_on_every_mesh_and_nothing_is_off_but_its_rounding()
         }
         let widened = model.clone().map(&mut Widen);
         let (found, _) = train(&mesh, model, STEPS);
-        if !axes.contains("tp") {
-            // Over tp a base without a layout of its own is added up in another order.
+        if !axes.contains("tp") && !axes.contains("pp") {
+            // A base without a spec is in no stage, and over tp it is added up in another order.
             mesh.device().seed(5);
             assert_eq!(found, train(&mesh, widened, STEPS).0, "losses on {axes}");
+        }
+        if axes == "fsdp=2" {
+            let devices = MeshArgs {
+                activation_checkpoint: "full".parse().expect("a policy"),
+                ..devices(axes)
+            };
+            let mesh = open(&devices);
+            let model = loaded(&mesh, Some(Base::Int8), folder.path());
+            assert_eq!(found, train(&mesh, model, STEPS).0, "made again in the backward");
         }
         losses.insert(axes, found);
     }
@@ -201,6 +223,15 @@ fn a_base_has_the_same_bytes_on_every_mesh_and_nothing_is_off_but_its_rounding()
     assert!(ended < begun - 0.1, "it learns: {begun} to {ended}");
 }
 
+#[test]
+fn types_of_a_base_are_named() {
+    for text in ["f32", "bf16", "f16", "int8"] {
+        assert_eq!(text.parse::<Base>().map(|base| base.to_string()), Ok(text.into()));
+    }
+    let error = "int4".parse::<Base>().expect_err("there is none");
+    assert!(error.contains("`int4`") && error.contains("f32, bf16, f16 or int8"), "{error}");
+}
+
 /// A checkpoint has the values of the base, which become the same 8 bits, on another mesh too.
 #[test]
 fn a_run_goes_on_as_if_it_had_not_stopped() {
@@ -211,7 +242,9 @@ fn a_run_goes_on_as_if_it_had_not_stopped() {
     let (_, model) = train(&first, model, 2);
     let before = values(&model, true);
     let mut checkpoints = Checkpointer::at(run.path(), first.device()).expect("a folder");
+    let before_save = received(&first);
     checkpoints.save(2, State::new().module("model", &model)).expect("saved");
+    assert_eq!(received(&first), before_save, "its values were made where it rests");
     let (expected, _) = train(&first, model, 2);
     for axes in ["fsdp=2", "fsdp=2,tp=2"] {
         let mesh = mesh(axes);
@@ -236,10 +269,15 @@ fn a_step_holds_and_gathers_8_bits() {
         after: Some("precision"),
         ..Ask::default()
     };
-    let dry = Mesh::dry::<Llama>(&devices("fsdp=2,tp=2")).expect("a mesh");
-    let model = dry.parallelize(config.init(dry.device())).expect("a model that fits");
-    let plan = predict::steps(&dry, model, |_| Ok(rows()), [1, 1], &ask);
-    let plan = plan.expect("a plan").steady;
+    let planned = |param_dtype: Float| {
+        let mut devices = devices("fsdp=2,tp=2");
+        devices.forward.param_dtype = param_dtype;
+        let dry = Mesh::dry::<Llama>(&devices).expect("a mesh");
+        let model = dry.parallelize(config.init(dry.device())).expect("a model that fits");
+        let plan = predict::steps(&dry, model, |_| Ok(rows()), [1, 1], &ask);
+        plan.expect("a plan").steady
+    };
+    let plan = planned(Float::F32);
 
     let mesh = mesh("fsdp=2,tp=2");
     let model: Llama = mesh.parallelize(config.init(mesh.device())).expect("a model that fits");
@@ -268,19 +306,26 @@ fn a_step_holds_and_gathers_8_bits() {
     }
 
     // What a rank receives of each matrix: the bytes of the other rank of fsdp, in the forward and in the backward, but
-    // for the layers whose input comes from nothing that is trained.
+    // for the layers whose input comes from nothing that is trained, and the output, whose backward comes at once.
     let collectives = plan.json["collectives"].as_array().expect("a list");
     let gathers = collectives.iter().filter(|it| it["kind"] == "all_gather");
     let last = |it: &&serde_json::Value| it["shape"].as_array().and_then(|shape| shape.last()).cloned();
     let of_bytes = gathers.filter(|it| last(it) == Some(BLOCK[1].into()));
     let received: u64 = of_bytes.map(|it| it["bytes"].as_u64().expect("bytes")).sum();
-    let at_first = all.iter().filter(|(name, _)| {
+    let once = all.iter().filter(|(name, _)| {
         let of_input = ["q_proj", "k_proj", "v_proj"].iter().any(|end| name.ends_with(end));
-        of_input && name.contains("layers.0.")
+        (of_input && name.contains("layers.0.")) || name.ends_with("lm_head")
     });
-    let at_first: usize = at_first.map(|(_, it)| packed(it.inputs, it.outputs)).sum();
-    assert_eq!(received as usize, (2 * base - at_first) / 4, "{}", plan.text);
+    let once: usize = once.map(|(_, it)| packed(it.inputs, it.outputs)).sum();
+    assert_eq!(received as usize, (2 * base - once) / 4, "{}", plan.text);
     // In each visit its values are made again.
+    let num_unpacks = 2 * all.len() - 4;
     let unpacked = plan.after.matches("int8_unpack").count();
-    assert_eq!(unpacked, 2 * all.len() - 3, "{}", plan.after);
+    assert_eq!(unpacked, num_unpacks, "{}", plan.after);
+    // In the type that is computed with, and nothing is cast to that.
+    let plan = planned(Float::BF16);
+    let made = plan.after.lines().filter(|line| line.contains("int8_unpack"));
+    let made: Vec<&str> = made.collect();
+    assert_eq!(made.len(), num_unpacks);
+    assert!(made.iter().all(|line| line.contains("bf16")), "{}", plan.after);
 }

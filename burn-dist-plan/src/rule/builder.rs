@@ -239,8 +239,10 @@ impl RuleBuilder {
                 let more = input.names[common..].iter().chain(&output.names[common..]);
                 input.names[..common] == output.names[..common]
                     && more.into_iter().all(|name| *name == Name::Whole)
-                    && dims
-                        .all(|(&name, (&size, &of))| size == of || self.is_blocks(name, size, of))
+                    && dims.all(|(&name, (&size, &of))| {
+                        let in_blocks = self.is_blocks(name, size, of);
+                        size == of || in_blocks || self.is_blocks(name, of, size)
+                    })
             };
             input.operand.shape == output.operand.shape || in_blocks()
         };
