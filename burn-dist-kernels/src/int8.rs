@@ -28,7 +28,9 @@ const BIAS: i32 = 127;
 
 /// Returns the shape of the bytes of a tensor: `[.., width]` becomes `[.., blocks, BLOCK_BYTES]`.
 pub fn packed_shape(shape: &[usize]) -> Vec<usize> {
-    let (width, rows) = shape.split_last().map_or((1, &[][..]), |(w, rows)| (*w, rows));
+    let (width, rows) = shape
+        .split_last()
+        .map_or((1, &[][..]), |(w, rows)| (*w, rows));
     let dims = rows.iter().copied();
     dims.chain([width.div_ceil(BLOCK), BLOCK_BYTES]).collect()
 }
@@ -54,7 +56,10 @@ fn exponent(amax: f32) -> Option<i32> {
 pub fn pack(values: &[f32], width: usize) -> Vec<u8> {
     let rows = values.len() / width.max(1);
     let mut bytes = Vec::with_capacity(rows * width.div_ceil(BLOCK) * BLOCK_BYTES);
-    for block in values.chunks(width.max(1)).flat_map(|row| row.chunks(BLOCK)) {
+    for block in values
+        .chunks(width.max(1))
+        .flat_map(|row| row.chunks(BLOCK))
+    {
         // A maximum that keeps NaN.
         let amax = block.iter().fold(0f32, |max, value| match value.abs() {
             value if value > max || value.is_nan() => value,
@@ -67,7 +72,9 @@ pub fn pack(values: &[f32], width: usize) -> Vec<u8> {
         };
         bytes.push((exponent + BIAS) as u8);
         let inverse = power_of_two(-exponent);
-        let elements = block.iter().map(|value| (value * inverse).round_ties_even() as i8);
+        let elements = block
+            .iter()
+            .map(|value| (value * inverse).round_ties_even() as i8);
         bytes.extend(elements.map(i8::cast_unsigned));
         bytes.resize(bytes.len() + BLOCK - block.len(), 0);
     }
@@ -109,7 +116,9 @@ mod tests {
     fn values(count: usize) -> Vec<f32> {
         let mut state = 1u64;
         let mut next = || {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
             (state >> 40) as f32 / (1 << 24) as f32
         };
         let value = |_| {
@@ -149,7 +158,10 @@ mod tests {
     fn the_largest_is_never_cut() {
         for largest in [127.0, 127.1, 126.9, 64.0, 63.5, 1.0, 3e38, 1e-20] {
             let made = there_and_back(&[largest, -largest], 2);
-            assert!((made[0] - largest).abs() <= largest / 127.0, "{largest}: {made:?}");
+            assert!(
+                (made[0] - largest).abs() <= largest / 127.0,
+                "{largest}: {made:?}"
+            );
             assert_eq!(made[1], -made[0]);
         }
         assert_eq!(pack(&[127.0], 1)[..2], [127, 127]);

@@ -8,7 +8,6 @@ use prelude::*;
 use super::Recorded;
 use super::custom::Custom;
 use super::float8::Float8;
-use super::int8::Int8;
 use super::recorded::Marked;
 
 /// Imports of a family's file.
@@ -205,7 +204,6 @@ macro_rules! families {
             $( $(#[$line])? $family($family<'a>), )*
             Custom(&'a Custom),
             Float8(&'a Float8),
-            Int8(&'a Int8),
             Mark(&'a Marked),
             /// A family that only a feature of burn-ir brings. Other crates of a program may turn such features on;
             /// the recorder refuses the operations.
@@ -219,7 +217,6 @@ macro_rules! families {
                     $( $(#[$line])? Self::$family(op) => op, )*
                     Self::Custom(op) => op.operation(),
                     Self::Float8(op) => *op,
-                    Self::Int8(op) => *op,
                     Self::Mark(op) => *op,
                     Self::Unknown(op) => *op,
                 }
@@ -236,7 +233,6 @@ macro_rules! families {
                     $( $(#[$line])? Self::$family(op) => op.run(cx), )*
                     Self::Custom(op) => op.run(cx),
                     Self::Float8(op) => op.run(cx),
-                    Self::Int8(op) => op.run(cx),
                     Self::Mark(op) => op.run(cx),
                     Self::Unknown(op) => Err(ExecuteError::Unsupported {
                         op: format!("{op:?}"),
@@ -272,6 +268,7 @@ families! {
     attention::Attention,
     ctc::Ctc,
     quantized::Quantized,
+    packing::Packing,
     activation::Activated,
     #[cfg(not(burn_021))]
     normal::Normal,

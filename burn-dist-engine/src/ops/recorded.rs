@@ -23,15 +23,15 @@ use smallvec::SmallVec;
 use super::custom::Custom;
 use super::dtype::{of_burn, to_burn};
 use super::emit::base;
-use super::family::Family;
 use super::family::prelude::{Context, Env, ExecuteError, Operation, Run};
+use super::family::{Family, Packing};
 use super::float8::Float8;
-use super::int8::{self, Int8};
+use super::int8::Int8;
 use super::kinds::Kind;
 use super::table::family_of;
 use super::visit::{
-    CUSTOM_NUMBER, FLOAT8_NUMBER, INT8_NUMBER, MARK_NUMBER, OpReader, OpVisitor, UNKNOWN, Walk, family_name,
-    kind_name, kind_number, visit_mut,
+    CUSTOM_NUMBER, FLOAT8_NUMBER, INT8_NUMBER, MARK_NUMBER, OpReader, OpVisitor, UNKNOWN, Walk,
+    family_name, kind_name, kind_number, visit_mut,
 };
 use super::{index, lower, rules};
 use crate::burn::{RECORDS_LAYERS, carried};
@@ -150,7 +150,7 @@ impl Recorded {
             Self::Mark(op) => (Kind::Float, Family::Mark(op)),
             Self::Custom(op) => (Kind::Float, Family::Custom(op)),
             Self::Float8(op) => (Kind::Float, Family::Float8(op)),
-            Self::Int8(op) => (Kind::Float, Family::Int8(op)),
+            Self::Int8(op) => (Kind::Float, Family::Packing(Packing::Int8(op))),
         }
     }
 
@@ -212,15 +212,12 @@ impl<'a> OpReader<'a> for Ends<'a> {
     }
 }
 
-/// Checks that `ops` are known: of the families that burn-ir has without features, and no custom ones of others; and
-/// what they do with tensors that rest in 8 bits, on a backend that has tensors of bytes or not.
+/// Checks that `ops` are known: of the families that burn-ir has without features, and no custom ones of others.
 ///
 /// # Errors
-/// [`PlanError::UnknownOperation`] or [`PlanError::UnknownCustom`] for the first one that is not;
-/// [`PlanError::RestsInBytes`] and [`PlanError::NoBytes`].
-pub(crate) fn check_known(ops: &[Recorded], has_bytes: bool) -> Result<(), PlanError> {
+/// [`PlanError::UnknownOperation`] or [`PlanError::UnknownCustom`] for the first one that is not.
+pub(crate) fn check_known(ops: &[Recorded]) -> Result<(), PlanError> {
     for op in ops {
-        int8::check(op, has_bytes)?;
         match op {
             Recorded::Burn(op) if family_name(op) == UNKNOWN => {
                 return Err(PlanError::UnknownOperation {

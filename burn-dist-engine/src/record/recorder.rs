@@ -283,7 +283,7 @@ impl<B: BackendIr> Recorder<B> {
         if self.ended.is_some() {
             return;
         }
-        let Some(op) = self.record_items(ops::int8::on_bytes(op)) else {
+        let Some(op) = self.record_items(ops::on_bytes::on_bytes(op)) else {
             return;
         };
         self.log.push(op);

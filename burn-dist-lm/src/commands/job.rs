@@ -151,7 +151,11 @@ mod tests {
         };
         let error = check_merged(&job_over(Base::Int8), true).unwrap_err();
         let error = error.to_string();
-        for part in ["--save-merged", "--base-dtype int8", "convert BASE TO --merge ADAPTERS"] {
+        for part in [
+            "--save-merged",
+            "--base-dtype int8",
+            "convert BASE TO --merge ADAPTERS",
+        ] {
             assert!(error.contains(part), "{error}");
         }
         for (base, merged) in [(Base::Int8, false), (Base::BF16, true)] {

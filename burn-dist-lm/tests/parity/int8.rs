@@ -80,13 +80,22 @@ fn folder() -> tempfile::TempDir {
     let (config, mesh) = (config(None), mesh("1"));
     let model: Llama = config.init(mesh.device());
     let names = Llama::names(&config);
-    hf::save(&model, &names, dir.path(), &Export::default(), mesh.device()).expect("saved");
+    hf::save(
+        &model,
+        &names,
+        dir.path(),
+        &Export::default(),
+        mesh.device(),
+    )
+    .expect("saved");
     dir
 }
 
 fn loaded(mesh: &Mesh, base: Option<Base>, dir: &Path) -> Llama {
     let config = config(base);
-    let model = mesh.parallelize(config.init(mesh.device())).expect("a model that fits");
+    let model = mesh
+        .parallelize(config.init(mesh.device()))
+        .expect("a model that fits");
     let folder = Folder::open(dir).expect("a folder");
     let names = Llama::names(&config);
     hf::load(model, &folder, &names, mesh.device()).expect("loaded")
@@ -128,7 +137,10 @@ fn values(model: &Llama, are_packed: bool) -> Vec<Vec<f32>> {
 /// The bytes that all ranks have received.
 fn received(mesh: &Mesh) -> u64 {
     let ranks = mesh.report().ranks.into_iter();
-    ranks.flat_map(|rank| rank.received).map(|(_, _, bytes)| bytes).sum()
+    ranks
+        .flat_map(|rank| rank.received)
+        .map(|(_, _, bytes)| bytes)
+        .sum()
 }
 
 fn train(mesh: &Mesh, model: Llama, steps: usize) -> (Vec<u32>, Llama) {
@@ -166,7 +178,10 @@ impl ModuleMapper for Widen {
 fn a_base_has_the_same_bytes_on_every_mesh_and_nothing_is_off_but_its_rounding() {
     let folder = folder();
     let exact = values(&loaded(&mesh("1"), None, folder.path()), false);
-    let widths: Vec<usize> = Layers::of::<Llama>(&config(None)).iter().map(|(_, it)| it.outputs).collect();
+    let widths: Vec<usize> = Layers::of::<Llama>(&config(None))
+        .iter()
+        .map(|(_, it)| it.outputs)
+        .collect();
     assert!(widths.iter().all(|width| width.is_multiple_of(BLOCK[0])));
     let mut losses = BTreeMap::new();
     let mut first = None;
@@ -206,7 +221,11 @@ fn a_base_has_the_same_bytes_on_every_mesh_and_nothing_is_off_but_its_rounding()
             };
             let mesh = open(&devices);
             let model = loaded(&mesh, Some(Base::Int8), folder.path());
-            assert_eq!(found, train(&mesh, model, STEPS).0, "made again in the backward");
+            assert_eq!(
+                found,
+                train(&mesh, model, STEPS).0,
+                "made again in the backward"
+            );
         }
         losses.insert(axes, found);
     }
@@ -226,10 +245,16 @@ fn a_base_has_the_same_bytes_on_every_mesh_and_nothing_is_off_but_its_rounding()
 #[test]
 fn types_of_a_base_are_named() {
     for text in ["f32", "bf16", "f16", "int8"] {
-        assert_eq!(text.parse::<Base>().map(|base| base.to_string()), Ok(text.into()));
+        assert_eq!(
+            text.parse::<Base>().map(|base| base.to_string()),
+            Ok(text.into())
+        );
     }
     let error = "int4".parse::<Base>().expect_err("there is none");
-    assert!(error.contains("`int4`") && error.contains("f32, bf16, f16 or int8"), "{error}");
+    assert!(
+        error.contains("`int4`") && error.contains("f32, bf16, f16 or int8"),
+        "{error}"
+    );
 }
 
 /// A checkpoint has the values of the base, which become the same 8 bits, on another mesh too.
@@ -243,13 +268,21 @@ fn a_run_goes_on_as_if_it_had_not_stopped() {
     let before = values(&model, true);
     let mut checkpoints = Checkpointer::at(run.path(), first.device()).expect("a folder");
     let before_save = received(&first);
-    checkpoints.save(2, State::new().module("model", &model)).expect("saved");
-    assert_eq!(received(&first), before_save, "its values were made where it rests");
+    checkpoints
+        .save(2, State::new().module("model", &model))
+        .expect("saved");
+    assert_eq!(
+        received(&first),
+        before_save,
+        "its values were made where it rests"
+    );
     let (expected, _) = train(&first, model, 2);
     for axes in ["fsdp=2", "fsdp=2,tp=2"] {
         let mesh = mesh(axes);
         let config = config(Some(Base::Int8));
-        let model = mesh.parallelize(config.init(mesh.device())).expect("a model that fits");
+        let model = mesh
+            .parallelize(config.init(mesh.device()))
+            .expect("a model that fits");
         let checkpoints = Checkpointer::at(run.path(), mesh.device()).expect("a folder");
         let saved = checkpoints.latest().expect("read").expect("there is one");
         let model = saved.module("model", model).expect("loaded");
@@ -273,20 +306,27 @@ fn a_step_holds_and_gathers_8_bits() {
         let mut devices = devices("fsdp=2,tp=2");
         devices.forward.param_dtype = param_dtype;
         let dry = Mesh::dry::<Llama>(&devices).expect("a mesh");
-        let model = dry.parallelize(config.init(dry.device())).expect("a model that fits");
+        let model = dry
+            .parallelize(config.init(dry.device()))
+            .expect("a model that fits");
         let plan = predict::steps(&dry, model, |_| Ok(rows()), [1, 1], &ask);
         plan.expect("a plan").steady
     };
     let plan = planned(Float::F32);
 
     let mesh = mesh("fsdp=2,tp=2");
-    let model: Llama = mesh.parallelize(config.init(mesh.device())).expect("a model that fits");
+    let model: Llama = mesh
+        .parallelize(config.init(mesh.device()))
+        .expect("a model that fits");
     let mut optim = optimizer();
     let (_, _model) = train_by(&mut optim, &mesh, model, 2);
     let layers = Layers::of::<Llama>(&config);
     let all: Vec<_> = layers.iter().collect();
     let packed = |inputs: usize, outputs: usize| inputs * outputs / BLOCK[0] * BLOCK[1];
-    let base: usize = all.iter().map(|(_, it)| packed(it.inputs, it.outputs)).sum();
+    let base: usize = all
+        .iter()
+        .map(|(_, it)| packed(it.inputs, it.outputs))
+        .sum();
     let factors = all.iter().map(|(name, it)| {
         let (a, b) = (it.inputs * RANK, RANK * it.outputs);
         match name {
@@ -309,11 +349,20 @@ fn a_step_holds_and_gathers_8_bits() {
     // for the layers whose input comes from nothing that is trained, and the output, whose backward comes at once.
     let collectives = plan.json["collectives"].as_array().expect("a list");
     let gathers = collectives.iter().filter(|it| it["kind"] == "all_gather");
-    let last = |it: &&serde_json::Value| it["shape"].as_array().and_then(|shape| shape.last()).cloned();
+    let last = |it: &&serde_json::Value| {
+        it["shape"]
+            .as_array()
+            .and_then(|shape| shape.last())
+            .cloned()
+    };
     let of_bytes = gathers.filter(|it| last(it) == Some(BLOCK[1].into()));
-    let received: u64 = of_bytes.map(|it| it["bytes"].as_u64().expect("bytes")).sum();
+    let received: u64 = of_bytes
+        .map(|it| it["bytes"].as_u64().expect("bytes"))
+        .sum();
     let once = all.iter().filter(|(name, _)| {
-        let of_input = ["q_proj", "k_proj", "v_proj"].iter().any(|end| name.ends_with(end));
+        let of_input = ["q_proj", "k_proj", "v_proj"]
+            .iter()
+            .any(|end| name.ends_with(end));
         (of_input && name.contains("layers.0.")) || name.ends_with("lm_head")
     });
     let once: usize = once.map(|(_, it)| packed(it.inputs, it.outputs)).sum();
@@ -324,8 +373,15 @@ fn a_step_holds_and_gathers_8_bits() {
     assert_eq!(unpacked, num_unpacks, "{}", plan.after);
     // In the type that is computed with, and nothing is cast to that.
     let plan = planned(Float::BF16);
-    let made = plan.after.lines().filter(|line| line.contains("int8_unpack"));
+    let made = plan
+        .after
+        .lines()
+        .filter(|line| line.contains("int8_unpack"));
     let made: Vec<&str> = made.collect();
     assert_eq!(made.len(), num_unpacks);
-    assert!(made.iter().all(|line| line.contains("bf16")), "{}", plan.after);
+    assert!(
+        made.iter().all(|line| line.contains("bf16")),
+        "{}",
+        plan.after
+    );
 }

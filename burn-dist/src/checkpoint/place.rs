@@ -40,7 +40,11 @@ impl Parameter {
     pub(super) fn want_of_folder(&self, key: String, form: Form, mesh: &MeshShape) -> Want {
         let want = self.want(key, form, mesh);
         // What becomes 8 bits is rounded once.
-        let dtype = if self.is_packed { DType::F32 } else { want.dtype };
+        let dtype = if self.is_packed {
+            DType::F32
+        } else {
+            want.dtype
+        };
         Want { dtype, ..want }
     }
 

@@ -123,7 +123,10 @@ impl ModuleMapper for Restorer<'_> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let value = self.typed(Kind::Float, Dist::float_of);
         let param = restored(param, value.map(BackendTensor::Float));
-        let at = self.next.checked_sub(1).and_then(|at| self.parameters.get(at));
+        let at = self
+            .next
+            .checked_sub(1)
+            .and_then(|at| self.parameters.get(at));
         self.has_packed |= at.is_some_and(|parameter| parameter.is_packed);
         if self.has_packed && self.ready.is_empty() {
             // What was read is four times what stays of it: it goes before more is read. A fault stops the next read.

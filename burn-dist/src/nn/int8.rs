@@ -43,7 +43,10 @@ pub(crate) fn at_rest_in_bf16<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
         Ok(tensor) => match tensor.tensor {
             BackendTensor::Quantized(packed) => {
                 let values = Dist::dequantize(packed, FloatDType::BF16);
-                from_mesh(BackendTensor::Float(values), DispatchAutodiffContext::Disabled)
+                from_mesh(
+                    BackendTensor::Float(values),
+                    DispatchAutodiffContext::Disabled,
+                )
             }
             other => from_mesh(other, DispatchAutodiffContext::Disabled),
         },

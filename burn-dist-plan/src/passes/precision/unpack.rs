@@ -18,7 +18,12 @@ pub(super) fn unpacked_by_visit<O: Op>(
 ) -> Option<Rewritten<O>> {
     // The operation that unpacks each value.
     let mut unpacks: HashMap<ValueIndex, u32> = HashMap::new();
-    for (op, index) in window.ops.iter().zip(0..).filter(|(op, _)| op.traits().unpacks) {
+    for (op, index) in window
+        .ops
+        .iter()
+        .zip(0..)
+        .filter(|(op, _)| op.traits().unpacks)
+    {
         unpacks.extend(op.outputs().map(|out| (out.id, index)));
     }
     if unpacks.is_empty() {

@@ -7,8 +7,8 @@ use std::str::FromStr;
 use burn_core::module::{Module, ModuleMapper, Param};
 use burn_core::tensor::{DType, Tensor};
 
-use crate::nn::int8::{at_rest_in_bf16, packed};
 use crate::nn::LateLora;
+use crate::nn::int8::{at_rest_in_bf16, packed};
 
 /// The type in which matrices rest that are not trained.
 ///
@@ -22,8 +22,8 @@ pub enum Base {
     BF16,
     /// 2 bytes an element, of less range and more precision than bf16.
     F16,
-    /// 33 bytes for 32 neighbours along the last dim: signed integers, and a power of two as their scale. A value is off
-    /// by less than a 127th of the largest of its block.
+    /// 33 bytes for 32 neighbours along the last dim: signed integers, and a power of two as their scale. A value is
+    /// off by less than a 127th of the largest of its block.
     Int8,
 }
 

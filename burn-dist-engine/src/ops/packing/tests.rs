@@ -1,11 +1,13 @@
-//! Packing and unpacking, whole and split, and what is refused.
+//! Packing and unpacking, whole and split.
 
+use burn_dist_kernels::int8::packed_shape;
 use burn_dist_plan::op::{Op, Steps};
 use burn_dist_plan::rule::oracle::{self, Case, Values};
 use burn_flex::Flex;
 use burn_ir::{TensorId, TensorStatus};
 
 use super::*;
+use crate::ops::Recorded;
 use crate::ops::dtype::of_burn;
 use crate::ops::execute::execute_recorded;
 use crate::ops::tests::execute::Map;
@@ -91,8 +93,14 @@ fn every_split_is_the_whole() {
             let case = Case {
                 op: op.name().into(),
                 rule: op.rule(),
-                inputs: op.reads().map(|tensor| describe(tensor, input.clone())).collect(),
-                outputs: op.makes().map(|out| describe(out, run(&op, input))).collect(),
+                inputs: op
+                    .reads()
+                    .map(|tensor| describe(tensor, input.clone()))
+                    .collect(),
+                outputs: op
+                    .makes()
+                    .map(|out| describe(out, run(&op, input)))
+                    .collect(),
                 tolerance: 0.0,
             };
             let checked = oracle::check(&case, |view, blocks| {
@@ -110,32 +118,4 @@ fn every_split_is_the_whole() {
             assert!(checked > least, "{op:?}: {checked}");
         }
     }
-}
-
-#[cfg(not(burn_021))]
-#[test]
-fn nothing_else_takes_what_rests_in_8_bits() {
-    let packed = DType::QFloat(scheme().expect("this line has it"));
-    let recorded = |op: BaseOperationIr| on_bytes(OperationIr::BaseFloat(op).into());
-    let cast = recorded(BaseOperationIr::Cast(CastOpIr {
-        input: tensor(0, &[4, 64], DType::F32),
-        out: tensor(1, &[4, 64], packed),
-    }));
-    let out = cast.makes().next().expect("a result");
-    assert_eq!((out.shape.as_slice(), out.dtype), (&[4, 2, 33][..], DType::U8));
-    assert!(check(&cast, true).is_ok());
-    assert!(matches!(check(&cast, false), Err(PlanError::NoBytes)));
-    let reshape = recorded(BaseOperationIr::Reshape(ShapeOpIr {
-        input: tensor(0, &[4, 64], packed),
-        out: tensor(1, &[64, 4], packed),
-    }));
-    let error = check(&reshape, true).expect_err("it is refused").to_string();
-    assert!(error.contains("reshape") && error.contains("dequantize it first"), "{error}");
-    // Other quantized tensors are none of its business.
-    let others = DType::QFloat(QuantScheme::default());
-    let reshape = recorded(BaseOperationIr::Reshape(ShapeOpIr {
-        input: tensor(0, &[4, 64], others),
-        out: tensor(1, &[64, 4], others),
-    }));
-    assert!(check(&reshape, true).is_ok());
 }
