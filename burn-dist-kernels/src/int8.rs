@@ -5,9 +5,9 @@
 //! x ~ q * scale    scale: the smallest power of two of which 127 are the block's largest absolute value or more
 //! ```
 //!
-//! A value is off by half a scale at most, so by less than a 127th of its block's largest (or by 2^-101). Scales are powers of two, so
-//! a value that was packed is exact in f32 and in bf16, and packing it again gives the same bytes. A block with a value
-//! that is not finite is NaN. The last block of a row is filled up with zeros.
+//! A value is off by half a scale at most, so by less than a 127th of its block's largest (or by 2^-101). Scales are
+//! powers of two, so a value that was packed is exact in f32 and in bf16, and packing it again gives the same bytes. A
+//! block with a value that is not finite is NaN. The last block of a row is filled up with zeros.
 //!
 //! # Source
 //! MXINT8 of the OCP Microscaling formats, version 1.0. Differs: the scale is the smallest that saturates nothing.
