@@ -304,9 +304,10 @@ fn a_step_holds_and_gathers_8_bits() {
         after: Some("precision"),
         ..Ask::default()
     };
-    let planned = |param_dtype: Float| {
+    let planned = |param_dtype: Float, float8: Option<&str>| {
         let mut devices = devices("fsdp=2,tp=2");
         devices.forward.param_dtype = param_dtype;
+        devices.forward.float8 = float8.map(|text| text.parse().expect("a scaling"));
         let dry = Mesh::dry::<Llama>(&devices).expect("a mesh");
         let model = dry
             .parallelize(config.init(dry.device()))
@@ -314,7 +315,7 @@ fn a_step_holds_and_gathers_8_bits() {
         let plan = predict::steps(&dry, model, |_| Ok(rows()), [1, 1], &ask);
         plan.expect("a plan").steady
     };
-    let plan = planned(Float::F32);
+    let plan = planned(Float::F32, None);
 
     let mesh = mesh("fsdp=2,tp=2");
     let model: Llama = mesh
@@ -374,7 +375,7 @@ fn a_step_holds_and_gathers_8_bits() {
     let unpacked = plan.after.matches("int8_unpack").count();
     assert_eq!(unpacked, num_unpacks, "{}", plan.after);
     // In the type that is computed with, and nothing is cast to that.
-    let plan = planned(Float::BF16);
+    let plan = planned(Float::BF16, None);
     let made = plan
         .after
         .lines()
@@ -386,4 +387,7 @@ fn a_step_holds_and_gathers_8_bits() {
         "{}",
         plan.after
     );
+    // Products in 8 bits have scales of their own.
+    let plan = planned(Float::BF16, Some("tensorwise"));
+    assert!(plan.text.contains("rests in 8 bits"), "{}", plan.text);
 }
