@@ -105,8 +105,8 @@ fn late(
 /// Applies a linear layer, with the factors of LoRA beside it if its weight has some: `x W + scale * (drop(x) a) b`,
 /// and the bias.
 ///
-/// A weight that rests in another type than the input (bf16, or 8 bits) is cast to the input's where it is used. `dropout` is the
-/// share of what the factors see of the input that is dropped, where there is a backward; the base sees
+/// A weight that rests in another type than the input (bf16, or 8 bits) is cast to the input's where it is used.
+/// `dropout` is the share of what the factors see of the input that is dropped, where there is a backward; the base sees
 /// all of it.
 ///
 /// # Shapes
