@@ -1,6 +1,7 @@
 //! The promise of the whole program: a mesh trains as one device does.
 //!
-//! Llama S for 20 steps of AdamW, with shorter sequences than its default so that an unoptimised build takes seconds.
+//! Llama S for 20 steps of AdamW, with shorter sequences than its default so that an unoptimised build takes seconds;
+//! and adapters over a base in 8 bits.
 
 use burn::module::Module;
 use burn::store::ModuleRecord;
@@ -12,6 +13,9 @@ use burn_dist::trainer::step;
 use burn_dist::trainer::tokens::RandomTokens;
 use burn_dist::{DeviceMesh, Parallelize};
 use burn_dist_lm::model::{Llama, Size};
+
+#[path = "parity/int8.rs"]
+mod int8;
 
 one_thread::one_thread_per_process!();
 

@@ -119,6 +119,18 @@ pub enum PlanError {
         /// The text of what it asks for.
         problem: String,
     },
+    /// An operation on a tensor that rests in 8 bits.
+    #[error("{op} of a tensor that rests in 8 bits with its scales: dequantize it first")]
+    RestsInBytes {
+        /// The operation.
+        op: String,
+    },
+    /// A tensor shall rest in 8 bits, and the backend has none of bytes.
+    #[error(
+        "a tensor is to rest in 8 bits, and the inner backend has no tensors of bytes (u8) on this device: let it rest \
+         in bf16 or f32"
+    )]
+    NoBytes,
     /// There is no pass of that name.
     #[error("there is no pass `{name}`; the passes are {passes}")]
     UnknownPass {

@@ -52,6 +52,8 @@ pub(crate) enum Edit {
     Replaced(u32),
     /// It was added: a cast, or what has to be known for one.
     Added,
+    /// It was added for the operation of this number: it is of its visit, and of its part of the step.
+    For(u32),
 }
 
 impl Edit {
@@ -59,7 +61,7 @@ impl Edit {
     pub(crate) fn before(self) -> Option<usize> {
         match self {
             Self::Kept(before) | Self::Replaced(before) => Some(before as usize),
-            Self::Added => None,
+            Self::Added | Self::For(_) => None,
         }
     }
 }

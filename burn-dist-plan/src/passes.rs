@@ -55,7 +55,7 @@ macro_rules! passes {
 
 passes! {
     layers on Window: "linear layers that were recorded as products of matrices, as layers",
-    precision on Window: "16-bit types where units ask for them",
+    precision on Window: "16-bit types where units ask for them, and what rests in 8 bits unpacked where it is used",
     float8 on Window: "linear layers in 8 bits where units ask for them",
     propagate on Window: "a layout for every value, redistributions inserted",
     checkpoint on Window: "activations made again in the backward",

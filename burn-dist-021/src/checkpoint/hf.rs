@@ -123,7 +123,7 @@ fn read<B: MeshBackend, M: Module<B>>(
         .map(|(parameter, (key, form))| {
             report
                 .fits(&key)
-                .then(|| parameter.want(key, form, reader.mesh))
+                .then(|| parameter.want_of_folder(key, form, reader.mesh))
         });
     let wants = wants.collect();
     let module = restore(module, &parameters, wants, reader)?;

@@ -44,6 +44,7 @@ impl<B: MeshBackend> Lister<B> {
             kind,
             shape,
             dtype: of_burn(dtype),
+            is_packed: false,
             spec: None,
         });
     }

@@ -268,6 +268,7 @@ families! {
     attention::Attention,
     ctc::Ctc,
     quantized::Quantized,
+    packing::Packing,
     activation::Activated,
     #[cfg(not(burn_021))]
     normal::Normal,

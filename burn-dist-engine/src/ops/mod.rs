@@ -16,6 +16,7 @@
 //! | `spectral`, `activation_021` | what Burn 0.21 alone has, or has otherwise |
 //! | [`custom`] | operations of other crates |
 //! | `float8` | what the planner puts in the place of linear layers in 8 bits |
+//! | [`int8`], `on_bytes`, `packing` | matrices that rest in 8 bits: operations, what becomes one, how it runs |
 //! | [`recorded`] | one recorded operation, as the planner sees it |
 //! | [`visit`] | walks over the tensors and scalars of an operation |
 //! | [`rules`] | what rules share |
@@ -52,6 +53,7 @@ pub(crate) mod float8;
 pub(crate) mod formula;
 mod function;
 pub(crate) mod index;
+pub mod int8;
 mod join;
 mod kinds;
 mod linear;
@@ -63,6 +65,8 @@ pub(crate) mod moved;
 #[cfg(not(burn_021))]
 mod normal;
 mod nothing;
+pub(crate) mod on_bytes;
+mod packing;
 #[cfg(not(burn_021))]
 mod pad;
 #[cfg_attr(burn_021, path = "places_021.rs")]

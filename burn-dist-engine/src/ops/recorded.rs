@@ -23,14 +23,15 @@ use smallvec::SmallVec;
 use super::custom::Custom;
 use super::dtype::{of_burn, to_burn};
 use super::emit::base;
-use super::family::Family;
 use super::family::prelude::{Context, Env, ExecuteError, Operation, Run};
+use super::family::{Family, Packing};
 use super::float8::Float8;
+use super::int8::Int8;
 use super::kinds::Kind;
 use super::table::family_of;
 use super::visit::{
-    CUSTOM_NUMBER, FLOAT8_NUMBER, MARK_NUMBER, OpReader, OpVisitor, UNKNOWN, Walk, family_name,
-    kind_name, kind_number, visit_mut,
+    CUSTOM_NUMBER, FLOAT8_NUMBER, INT8_NUMBER, MARK_NUMBER, OpReader, OpVisitor, UNKNOWN, Walk,
+    family_name, kind_name, kind_number, visit_mut,
 };
 use super::{index, lower, rules};
 use crate::burn::{RECORDS_LAYERS, carried};
@@ -51,6 +52,8 @@ pub enum Recorded {
     Custom(Box<Custom>),
     /// One that the planner puts in the place of a linear layer's; no program records it.
     Float8(Box<Float8>),
+    /// One on a matrix that rests in 8 bits.
+    Int8(Box<Int8>),
 }
 
 /// A mark of the program on a value; the output is the value from then on.
@@ -88,6 +91,10 @@ impl Walk for Recorded {
                 op.inputs.iter_mut().for_each(|input| visitor.input(input));
                 op.outputs.iter_mut().for_each(|out| visitor.output(out));
             }
+            Self::Int8(op) => {
+                visitor.input(&mut op.input);
+                visitor.output(&mut op.out);
+            }
         }
     }
 
@@ -107,6 +114,10 @@ impl Walk for Recorded {
                 op.inputs.iter().for_each(|input| reader.input(input));
                 op.outputs.iter().for_each(|out| reader.output(out));
             }
+            Self::Int8(op) => {
+                reader.input(&op.input);
+                reader.output(&op.out);
+            }
         }
     }
 
@@ -117,6 +128,7 @@ impl Walk for Recorded {
             Self::Mark(_) => "mark",
             Self::Custom(op) => op.definition.id(),
             Self::Float8(op) => op.op.name(),
+            Self::Int8(op) => op.op.name(),
         }
     }
 }
@@ -126,7 +138,7 @@ impl Recorded {
     pub fn burn(&self) -> Option<&OperationIr> {
         match self {
             Self::Burn(op) => Some(op),
-            Self::Mark(_) | Self::Custom(_) | Self::Float8(_) => None,
+            Self::Mark(_) | Self::Custom(_) | Self::Float8(_) | Self::Int8(_) => None,
         }
     }
 
@@ -138,6 +150,7 @@ impl Recorded {
             Self::Mark(op) => (Kind::Float, Family::Mark(op)),
             Self::Custom(op) => (Kind::Float, Family::Custom(op)),
             Self::Float8(op) => (Kind::Float, Family::Float8(op)),
+            Self::Int8(op) => (Kind::Float, Family::Packing(Packing::Int8(op))),
         }
     }
 
@@ -313,6 +326,7 @@ impl Op for Recorded {
             },
             Self::Custom(op) => op.definition.id(),
             Self::Float8(op) => op.op.name(),
+            Self::Int8(op) => op.op.name(),
         }
     }
 
@@ -321,6 +335,7 @@ impl Op for Recorded {
             Self::Burn(op) => family_name(op),
             Self::Mark(_) | Self::Custom(_) => "custom",
             Self::Float8(_) => "float8",
+            Self::Int8(_) => "int8",
         }
     }
 
@@ -330,6 +345,7 @@ impl Op for Recorded {
             Self::Mark(_) => MARK_NUMBER,
             Self::Custom(_) => CUSTOM_NUMBER,
             Self::Float8(_) => FLOAT8_NUMBER,
+            Self::Int8(_) => INT8_NUMBER,
         }
     }
 
@@ -379,7 +395,7 @@ impl Op for Recorded {
 
     fn mark(&self) -> Option<&Mark> {
         match self {
-            Self::Burn(_) | Self::Custom(_) | Self::Float8(_) => None,
+            Self::Burn(_) | Self::Custom(_) | Self::Float8(_) | Self::Int8(_) => None,
             Self::Mark(marked) => Some(&marked.mark),
         }
     }

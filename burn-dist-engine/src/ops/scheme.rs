@@ -75,6 +75,16 @@ pub(super) fn decode(code: [u8; 15]) -> QuantScheme {
     }
 }
 
+/// Returns the scheme of tensors that rest in 8 bits on a mesh: blocks of 32 signed elements along the last dim, each
+/// beside its scale, a power of two.
+pub(crate) fn packed() -> Option<QuantScheme> {
+    let block = [burn_dist_kernels::int8::BLOCK as u8];
+    let scheme = QuantScheme::default()
+        .with_value(QuantValue::Q8S)
+        .with_store(QuantStore::PackedNative(0));
+    Some(scheme.per_block(&block, ScaleDtype::UE8M0))
+}
+
 /// Returns schemes of every kind.
 #[cfg(test)]
 pub(super) fn all() -> Vec<QuantScheme> {

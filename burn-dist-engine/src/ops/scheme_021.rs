@@ -61,6 +61,11 @@ pub(super) fn decode(code: [u8; 15]) -> QuantScheme {
     }
 }
 
+/// Returns the scheme of tensors that rest in 8 bits on a mesh: this line has none.
+pub(crate) fn packed() -> Option<QuantScheme> {
+    None
+}
+
 /// Returns schemes of every kind.
 #[cfg(test)]
 pub(super) fn all() -> Vec<QuantScheme> {

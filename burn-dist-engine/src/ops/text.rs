@@ -20,6 +20,7 @@ use toml::Value;
 use super::custom::Custom;
 use super::dtype::to_burn;
 use super::float8::Float8;
+use super::int8::{Int8, Int8Op};
 use super::recorded::{Marked, Recorded, tensor};
 use super::visit::{OpVisitor, visit_mut};
 
@@ -161,6 +162,7 @@ impl Form for Recorded {
                 to.put("float8 ");
                 op.op.write(to);
             }
+            Self::Int8(op) => to.put(op.op.name()),
         }
         to.put(" ");
         operands(self.reads().collect()).write(to);
@@ -215,6 +217,19 @@ impl Form for Recorded {
             };
             (op.inputs, op.outputs) = (inputs, outputs);
             return Ok(Self::Custom(Box::new(op)));
+        }
+        for op in Int8Op::ALL {
+            if !from.has(op.name()) {
+                continue;
+            }
+            let inputs = inputs(from)?;
+            let (Ok([input]), Ok([out])) = (
+                <[TensorIr; 1]>::try_from(inputs),
+                <[TensorIr; 1]>::try_from(outputs),
+            ) else {
+                return from.fail("one tensor, packed or unpacked");
+            };
+            return Ok(Self::Int8(Box::new(Int8 { op, input, out })));
         }
         from.word("float8")?;
         Ok(Self::Float8(Box::new(Float8 {

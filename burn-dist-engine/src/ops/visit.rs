@@ -96,12 +96,16 @@ pub(crate) const CUSTOM_NUMBER: u16 = u16::MAX - 2;
 /// The number of operations of float8 training.
 pub(crate) const FLOAT8_NUMBER: u16 = u16::MAX - 3;
 
+/// The number of operations on matrices that rest in 8 bits.
+pub(crate) const INT8_NUMBER: u16 = u16::MAX - 4;
+
 /// Returns the name of the kind with a number of [`kind_number`].
 pub fn kind_of_number(number: u16) -> &'static str {
     match number {
         MARK_NUMBER => return "a mark on a value",
         CUSTOM_NUMBER => return "a custom operation",
         FLOAT8_NUMBER => return "an operation of float8 training",
+        INT8_NUMBER => return "an operation on a matrix in 8 bits",
         _ => {}
     }
     let mut kinds = FAMILIES.iter().flat_map(|(_, kinds)| kinds.iter());

@@ -33,7 +33,7 @@ use crate::options::{InputPolicy, MeshOptions};
 use crate::plan::explain::{Ask, Explanation};
 use crate::plan::{CacheStats, PlanCache};
 use crate::plan::{Float, PlanOptions, Redundancy, fuzz};
-use crate::plan::{Origin, ValueIndex};
+use crate::plan::{Origin, PlanError, ValueIndex};
 use crate::run::{
     Fault, LocalTicket, ReadTicket, Runtime, RuntimeParts, StatsTicket, SyncTicket, Trace,
 };
@@ -283,7 +283,7 @@ impl<B: BackendIr> Recorder<B> {
         if self.ended.is_some() {
             return;
         }
-        let Some(op) = self.record_items(op) else {
+        let Some(op) = self.record_items(ops::on_bytes::on_bytes(op)) else {
             return;
         };
         self.log.push(op);
@@ -441,7 +441,12 @@ impl<B: BackendIr> Recorder<B> {
         let mut on_ranks = Vec::new();
         let mut tickets: Vec<Option<ReadTicket>> = Vec::with_capacity(tensors.len());
         for tensor in tensors {
-            let ticket = self.read_host(&tensor);
+            let ticket = match ops::int8::is_packed(tensor.dtype) {
+                true => Some(ReadTicket::failed(Fault::Plan(Arc::new(
+                    PlanError::RestsInBytes { op: "read".into() },
+                )))),
+                false => self.read_host(&tensor),
+            };
             if ticket.is_none() {
                 self.use_item(tensor.id);
                 on_ranks.push(tensor);

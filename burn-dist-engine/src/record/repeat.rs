@@ -131,6 +131,7 @@ fn digest(op: &Recorded) -> u64 {
         Recorded::Mark(marked) => marked.mark.hash(&mut shapes.0),
         Recorded::Custom(custom) => custom.hash_definition(&mut shapes.0),
         Recorded::Float8(float8) => float8.op.hash(&mut shapes.0),
+        Recorded::Int8(int8) => int8.op.hash(&mut shapes.0),
     }
     visit_ref(op, &mut shapes);
     shapes.0.finish()

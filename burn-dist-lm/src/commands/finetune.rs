@@ -17,7 +17,7 @@ use burn_dist::trainer::session::{Part, Session};
 use burn_dist::trainer::tokens::{questions, sources};
 use burn_dist::trainer::voice::say;
 
-use super::job::{Columns, check_base, job};
+use super::job::{Columns, check_base, check_merged, job};
 use super::texts::{self, reader};
 use crate::cli::FinetuneArgs;
 use crate::generate::{Answered, ask, exact_match};
@@ -86,6 +86,7 @@ pub(super) fn run(args: &FinetuneArgs) -> anyhow::Result<End> {
     };
     let job = job(model, model.step.batch, columns)?;
     check_base(&job)?;
+    check_merged(&job, training.save_merged)?;
     let origin = model.model.as_deref().map(Origin::read).transpose()?;
     let session = Session::start(&job, &model.step, &training.train, Some(MESH))?;
     session.run(

@@ -6,7 +6,7 @@ use burn_dist::train::rng::Rng;
 use burn_dist::trainer::batch::BatchSource;
 use burn_dist::trainer::folder::InFolders;
 use burn_dist::trainer::job::{Job, Sample, StepRows};
-use burn_dist::trainer::lora;
+use burn_dist::trainer::lora::{self, Base};
 use burn_dist::trainer::tokens::{PackedIds, RandomTokens};
 
 use crate::cli::ModelArgs;
@@ -76,6 +76,18 @@ pub(super) fn job(
     Ok(job)
 }
 
+/// Refuses to merge adapters into weights that are rounded.
+pub(super) fn check_merged(job: &Job<Llama>, save_merged: bool) -> anyhow::Result<()> {
+    let base = job.config.adapters.as_ref().map(|adapters| adapters.base);
+    match save_merged && base == Some(Base::Int8) {
+        true => bail!(
+            "--save-merged would merge into weights that are rounded to 8 bits (--base-dtype int8): save the adapters \
+             alone, and merge them into the folder that the weights come from (convert BASE TO --merge ADAPTERS)"
+        ),
+        false => Ok(()),
+    }
+}
+
 /// Refuses to train adapters of weights that nobody has.
 pub(super) fn check_base(job: &Job<Llama>) -> anyhow::Result<()> {
     match job.config.adapters.is_some() && job.weights.is_none() {
@@ -114,5 +126,40 @@ pub(super) fn random(job: &Job<Llama>, (seed, stream): (u64, u64), held: Rows) -
         vocab: job.config.vocab,
         rng: Rng::new(seed, stream),
         held,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn_dist::trainer::lora::Adapters;
+
+    use super::*;
+
+    #[test]
+    fn rounded_weights_are_not_merged_into() {
+        let job_over = |base| {
+            let mut job = of_size(Size::Tiny).unwrap();
+            job.config.adapters = Some(Adapters {
+                rank: 2,
+                alpha: 4.0,
+                is_rank_stabilized: false,
+                dropout: 0.0,
+                base,
+                matrices: Default::default(),
+            });
+            job
+        };
+        let error = check_merged(&job_over(Base::Int8), true).unwrap_err();
+        let error = error.to_string();
+        for part in [
+            "--save-merged",
+            "--base-dtype int8",
+            "convert BASE TO --merge ADAPTERS",
+        ] {
+            assert!(error.contains(part), "{error}");
+        }
+        for (base, merged) in [(Base::Int8, false), (Base::BF16, true)] {
+            assert!(check_merged(&job_over(base), merged).is_ok());
+        }
     }
 }

@@ -10,7 +10,7 @@ use burn_dist::trainer::session::{OnePhase, Session};
 use burn_dist::trainer::tokens::{Batch, sources};
 use burn_dist::trainer::voice::say;
 
-use super::job::{Columns, check_base, job, random};
+use super::job::{Columns, check_base, check_merged, job, random};
 use super::texts::{self, reader};
 use crate::cli::TrainingArgs;
 use crate::model::Llama;
@@ -29,6 +29,7 @@ pub(super) fn run(args: &TrainingArgs) -> anyhow::Result<End> {
     };
     let job = job(&args.model, args.model.step.batch, columns)?;
     check_base(&job)?;
+    check_merged(&job, args.save_merged)?;
     let origin = args.model.model.as_deref();
     let origin = origin.map(Origin::read).transpose()?;
     let session = Session::start(&job, &args.model.step, &args.train, None)?;

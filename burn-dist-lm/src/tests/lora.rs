@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use burn::module::Module;
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use burn_dist::Float;
 use burn_dist::checkpoint::hf::{ADAPTERS, Folder};
 use burn_dist::explanation::Ask;
 use burn_dist::layout::Rows;
@@ -15,7 +14,7 @@ use burn_dist::trainer::args::{AxesArgs, ConvertArgs, MeshArgs};
 use burn_dist::trainer::batch::BatchSource;
 use burn_dist::trainer::convert::merge;
 use burn_dist::trainer::folder::{self, InFolders};
-use burn_dist::trainer::lora::{AdapterError, Adapters, Layers, Targets, load, read, save};
+use burn_dist::trainer::lora::{AdapterError, Adapters, Base, Layers, Targets, load, read, save};
 use burn_dist::trainer::mesh::Mesh;
 use burn_dist::trainer::optimizer::optimizer;
 use burn_dist::trainer::tokens::{Batch, RandomTokens};
@@ -326,7 +325,7 @@ fn adapters_for_another_base_are_named() {
     }
 }
 
-fn adapted(base: LlamaConfig, rest: Float) -> LlamaConfig {
+fn adapted(base: LlamaConfig, rest: Base) -> LlamaConfig {
     let matrices = Targets::AllLinear
         .matrices(&Layers::of::<Llama>(&base))
         .unwrap();
@@ -378,7 +377,7 @@ fn elements_at_rest(config: &LlamaConfig) -> (usize, usize) {
 /// A base has no gradient that is reduced, and no states.
 #[test]
 fn a_step_reduces_and_keeps_states_of_factors_alone() {
-    let config = adapted(LlamaConfig::test(), Float::F32);
+    let config = adapted(LlamaConfig::test(), Base::F32);
     let dry = Mesh::dry::<Llama>(&devices("fsdp=2,tp=2")).unwrap();
     let model = dry.parallelize(config.init(dry.device())).unwrap();
     let planned = predict::steps(&dry, model, |_| Ok(rows()), [1, 1], &Ask::default());

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use super::seen::{Seen, keeps_dims};
 use super::walk::Walk;
 use super::{Edit, Facts};
-use crate::ir::{InputState, Op, Phase, Role, ValueIndex, Window};
+use crate::ir::{InputState, Op, ParamSpec, Phase, Role, Tensor, ValueIndex, Window};
 use crate::pool::Pool;
 use crate::rule::OpRule;
 
@@ -92,12 +92,12 @@ impl Facts {
             inputs.map(|input| (input.value, &input.state)).collect();
         let is_known = |value: ValueIndex| (value as usize) < num_known;
         let ops = window.ops.iter().zip(edits).enumerate();
-        for (index, (op, _)) in ops.filter(|(_, (_, edit))| **edit == Edit::Added) {
+        for (index, (op, _)) in ops.filter(|(_, (_, edit))| edit.before().is_none()) {
             let traits = op.traits();
             let is_elementwise = self.is_elementwise(index);
             let first = op.inputs().next().map(|input| input.id);
             if let Some(first) = first.filter(|_| traits.is_cast) {
-                for out in op.outputs().map(|out| out.id) {
+                for Tensor { id: out, shape, .. } in op.outputs() {
                     // The operand of a cast to what was there is new.
                     let (new, of) = match is_known(out) {
                         true => (first, out),
@@ -105,6 +105,11 @@ impl Facts {
                     };
                     let survives = !window.dies[of as usize];
                     self.note_same(new, of, outside.get(&of).copied(), survives);
+                    if let Role::Parameter(spec) = &mut self.roles[new as usize]
+                        && traits.unpacks
+                    {
+                        *spec = ParamSpec::of_cast(spec, shape);
+                    }
                     if is_elementwise {
                         self.tied_to[new as usize] = self.tied_to[of as usize];
                     }
@@ -240,6 +245,13 @@ impl Facts {
             for out in op.outputs().map(|out| out.id as usize) {
                 loss[out] = if self.backward[out] { from } else { 0 };
             }
+            if let Edit::For(of) = edit {
+                let of = *of as usize;
+                self.phases.push(phases[of]);
+                self.microbatches.push(microbatches[of]);
+                self.after_backward.push(after_backward[of]);
+                continue;
+            }
             let Some(before) = edit.before() else {
                 let seen = Seen::new(op, self.rules[index].clone());
                 let of_op = walk.operation(&seen, &loss);
@@ -276,7 +288,7 @@ fn rules<O: Op>(known: Vec<Arc<OpRule>>, window: &Window<O>, edits: &[Edit]) -> 
     let mut pool = Pool::default();
     let rules = window.ops.iter().zip(edits).map(|(op, edit)| match edit {
         Edit::Kept(before) => known[*before as usize].clone(),
-        Edit::Replaced(_) | Edit::Added => pool.share(op.rule()),
+        Edit::Replaced(_) | Edit::Added | Edit::For(_) => pool.share(op.rule()),
     });
     rules.collect()
 }

@@ -93,11 +93,16 @@ impl<O: Op> Finder<'_, O> {
     }
 
     pub(super) fn cast_parameters(&mut self) {
-        for op in self.ops.iter().filter(|op| op.traits.is_cast) {
-            let spec = op.inputs().next().and_then(|of| self.tags[of].clone());
+        let ops = self.ops.iter().zip(&self.window.ops);
+        for (seen, op) in ops.filter(|(seen, _)| seen.traits.is_cast) {
+            let spec = seen.inputs().next().and_then(|of| self.tags[of].clone());
             for out in op.outputs() {
-                let tag = &mut self.tags[out];
-                *tag = tag.take().or_else(|| spec.clone());
+                let tag = &mut self.tags[out.id as usize];
+                let spec = spec.as_ref().map(|spec| match seen.traits.unpacks {
+                    true => ParamSpec::of_cast(spec, out.shape),
+                    false => spec.clone(),
+                });
+                *tag = tag.take().or(spec);
             }
         }
     }

@@ -47,9 +47,9 @@ impl Visits {
             units: Vec::new(),
         };
         for op in &window.ops {
-            // Making a parameter in another type is no visit.
+            // Making a parameter in another type is no visit, unless it is made where it is used.
             let traits = op.traits();
-            let is_cast = traits.is_cast || traits.measures;
+            let is_cast = (traits.is_cast && !traits.unpacks) || traits.measures;
             let tag = op.inputs().find_map(|input| facts.parameter(input.id));
             if let Some(tag) = tag.filter(|_| !is_cast) {
                 let next = units.len() as u32;
@@ -81,8 +81,10 @@ impl Visits {
         let before = std::mem::take(&mut self.of_op);
         for edit in edits {
             let now = self.of_op.last().copied().unwrap_or(0);
-            let of_op = edit.before().map_or(now, |at| before[at]);
-            self.of_op.push(of_op);
+            self.of_op.push(match edit {
+                Edit::Kept(at) | Edit::Replaced(at) | Edit::For(at) => before[*at as usize],
+                Edit::Added => now,
+            });
         }
         self.of_op.extend(before.last());
     }

@@ -155,16 +155,26 @@ impl ParamSpec {
         layout.at_rest_over(mesh, &Owner::from(self).rest_axes(mesh))
     }
 
+    /// Returns the spec of a cast of the parameter that has another shape: its first dims are split as those of the
+    /// parameter, and further ones are whole.
+    pub fn of_cast(spec: &Arc<Self>, shape: &[usize]) -> Arc<Self> {
+        if spec.layout.has_shape(shape) {
+            return spec.clone();
+        }
+        let layout = spec.layout.along_first_dims(shape);
+        let cast = Self {
+            layout,
+            ..spec.as_ref().clone()
+        };
+        cast.into()
+    }
+
     /// Returns the spec for the shape the parameter turned out to have.
     ///
     /// Burn states the shape of a lazy parameter before its mappers run, so only now are the sizes certain. The layout
     /// splits the same dims.
     pub fn for_shape(mut self, shape: &[usize]) -> Self {
-        for (dim, size) in self.layout.dims.iter_mut().zip(shape) {
-            if let [factor] = dim.factors.as_mut_slice() {
-                factor.size = *size;
-            }
-        }
+        self.layout.resize(shape);
         self
     }
 }

@@ -111,6 +111,9 @@ pub struct Traits {
     pub is_cast: bool,
     /// True if it is such a cast to 8 bits, with a scale.
     pub quantizes: bool,
+    /// True if it is such a cast from bytes that hold their scales too, of another shape: what it makes takes several
+    /// times the memory, so it is made where it is used, and again in another visit.
+    pub unpacks: bool,
     /// True if it finds out what a cast of its input needs to know: that is no use of a parameter by its unit.
     pub measures: bool,
     /// The input that is in f32 whatever type it computes in: what another operation found out over many elements.

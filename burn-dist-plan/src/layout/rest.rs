@@ -47,6 +47,26 @@ impl Layout {
         layout
     }
 
+    /// Sets the sizes of dims; one that is a product of factors keeps its own.
+    pub(crate) fn resize(&mut self, shape: &[usize]) {
+        for (dim, size) in self.dims.iter_mut().zip(shape) {
+            if let [factor] = dim.factors.as_mut_slice() {
+                factor.size = *size;
+            }
+        }
+    }
+
+    /// Returns the layout of a tensor of another shape whose first dims are split as those of this one: further ones
+    /// are whole.
+    pub fn along_first_dims(&self, shape: &[usize]) -> Layout {
+        let mut layout = self.clone();
+        layout.dims.truncate(shape.len());
+        let more = shape[layout.dims.len()..].iter();
+        layout.dims.extend(more.map(|size| DimLayout::whole(*size)));
+        layout.resize(shape);
+        layout
+    }
+
     /// Returns whether this is a layout of tensors of a shape.
     pub fn has_shape(&self, shape: &[usize]) -> bool {
         let sizes = self.dims.iter().map(DimLayout::size);

@@ -227,16 +227,22 @@ impl RuleBuilder {
     }
 
     /// Computes each element from the elements at the same place, or from that of its block: marks the rule elementwise
-    /// if no operand is stretched, other than single elements.
+    /// if no operand is stretched, other than single elements. What a block is made of, or becomes, may be a last
+    /// dim of its own.
     pub fn elementwise(mut self) -> Self {
         let output = &self.outputs[0];
         let is_alike = |input: &Named| {
             let sizes = input.operand.shape.iter().zip(&output.operand.shape);
             let mut dims = input.names.iter().zip(sizes);
             let mut in_blocks = || {
-                input.names == output.names
-                    && dims
-                        .all(|(&name, (&size, &of))| size == of || self.is_blocks(name, size, of))
+                let common = input.names.len().min(output.names.len());
+                let more = input.names[common..].iter().chain(&output.names[common..]);
+                input.names[..common] == output.names[..common]
+                    && more.into_iter().all(|name| *name == Name::Whole)
+                    && dims.all(|(&name, (&size, &of))| {
+                        let in_blocks = self.is_blocks(name, size, of);
+                        size == of || in_blocks || self.is_blocks(name, of, size)
+                    })
             };
             input.operand.shape == output.operand.shape || in_blocks()
         };

@@ -192,7 +192,7 @@ fn read<M: Module>(
         let (key, form) = is_own.then(|| named.next())??;
         let mut members = form.members(&key, &parameter.shape).into_iter();
         let fits = members.all(|(name, ..)| report.fits(&name));
-        fits.then(|| parameter.want(key, form, reader.mesh))
+        fits.then(|| parameter.want_of_folder(key, form, reader.mesh))
     });
     let wants = wants.collect();
     let module = restore(module, &split.all, wants, reader)?;

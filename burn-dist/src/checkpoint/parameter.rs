@@ -23,6 +23,8 @@ pub(super) struct Parameter {
     pub kind: Kind,
     pub shape: Vec<usize>,
     pub dtype: DType,
+    /// True if it rests in 8 bits: records hold what that comes to, in a type that has it exactly.
+    pub is_packed: bool,
     /// The spec that `parallelize` has installed on it.
     pub spec: Option<ParamSpec>,
 }

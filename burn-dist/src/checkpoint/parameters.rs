@@ -15,6 +15,7 @@ use crate::Dist;
 use crate::bridge::{on_mesh, taken};
 use crate::mesh::DType;
 use crate::ops::dtype::of_burn;
+use crate::ops::int8::is_packed;
 use crate::parallel::ModulePath;
 use crate::record::noting;
 
@@ -48,6 +49,7 @@ impl Lister {
             kind,
             shape,
             dtype: of_burn(dtype),
+            is_packed: false,
             spec: None,
         });
         self.are_attached.push(self.path.is_attached());
@@ -64,7 +66,13 @@ impl ModuleVisitor for Lister {
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        // What is made of 8 bits to be saved is not made to be listed.
+        let rests_in_8_bits = |dtype| is_packed(dtype).then_some(BurnDType::BF16);
         let (shape, known, device) = match param.is_initialized() {
+            true if is_packed(param.base().dtype()) => {
+                let base = param.base();
+                (base.dims().to_vec(), Some(base.dtype()), base.device())
+            }
             true => {
                 let saved = saved_float(param);
                 (saved.dims().to_vec(), Some(saved.dtype()), saved.device())
@@ -78,9 +86,12 @@ impl ModuleVisitor for Lister {
             let made = param.clone().transform_for_load(blank, param.id);
             loaded = made.base().dtype();
         });
-        self.push(param.id, Kind::Float, shape, known.unwrap_or(loaded));
+        let dtype = known.unwrap_or(loaded);
+        let saved = rests_in_8_bits(dtype);
+        self.push(param.id, Kind::Float, shape, saved.unwrap_or(dtype));
         if let Some(found) = self.found.last_mut() {
             found.spec = spec.into_iter().next_back();
+            found.is_packed = saved.is_some();
         }
     }
 

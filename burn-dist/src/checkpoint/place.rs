@@ -8,7 +8,7 @@ use burn_dist_plan::{ParamSpec, Role};
 use super::parameters::Parameter;
 use super::read::Want;
 use crate::layout::Layout;
-use crate::mesh::MeshShape;
+use crate::mesh::{DType, MeshShape};
 use crate::record::parts::Placement;
 
 /// Returns where a tensor goes: to where the parameter lies that it is or belongs to. One of another shape (its load
@@ -36,6 +36,18 @@ pub(super) fn placement(
 }
 
 impl Parameter {
+    /// Asks for its value, which a tensor of a folder of any float type holds in a form.
+    pub(super) fn want_of_folder(&self, key: String, form: Form, mesh: &MeshShape) -> Want {
+        let want = self.want(key, form, mesh);
+        // What becomes 8 bits is rounded once.
+        let dtype = if self.is_packed {
+            DType::F32
+        } else {
+            want.dtype
+        };
+        Want { dtype, ..want }
+    }
+
     /// Asks for its value, which a tensor holds in a form.
     pub(super) fn want(&self, key: String, form: Form, mesh: &MeshShape) -> Want {
         Want {

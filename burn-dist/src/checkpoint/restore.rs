@@ -39,6 +39,7 @@ pub(super) fn restore<M: Module>(
         next: 0,
         wants: wants.into_iter(),
         ready: VecDeque::new(),
+        has_packed: false,
         reader,
         error: None,
     };
@@ -57,6 +58,8 @@ struct Restorer<'a> {
     next: usize,
     wants: IntoIter<Option<Want>>,
     ready: VecDeque<Option<AnyTensor>>,
+    /// True if some that were read together rest in 8 bits.
+    has_packed: bool,
     reader: &'a Reader<'a>,
     error: Option<StateError>,
 }
@@ -119,7 +122,18 @@ impl ModuleMapper for Restorer<'_> {
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let value = self.typed(Kind::Float, Dist::float_of);
-        restored(param, value.map(BackendTensor::Float))
+        let param = restored(param, value.map(BackendTensor::Float));
+        let at = self
+            .next
+            .checked_sub(1)
+            .and_then(|at| self.parameters.get(at));
+        self.has_packed |= at.is_some_and(|parameter| parameter.is_packed);
+        if self.has_packed && self.ready.is_empty() {
+            // What was read is four times what stays of it: it goes before more is read. A fault stops the next read.
+            self.has_packed = false;
+            let _ = param.lazy_device().sync();
+        }
+        param
     }
 
     fn map_int<const D: usize>(&mut self, param: Param<Tensor<D, Int>>) -> Param<Tensor<D, Int>> {

@@ -10,6 +10,8 @@ use burn_core::tensor::{Device, Distribution, Tensor};
 use burn_dist_front::parallel::ModulePath;
 use burn_nn::Linear;
 
+use crate::ops::int8::is_packed;
+
 /// Freezes all parameters of a module and attaches factors of LoRA to the matrices that `is_target` names by their
 /// paths.
 ///
@@ -103,8 +105,8 @@ fn late(
 /// Applies a linear layer, with the factors of LoRA beside it if its weight has some: `x W + scale * (drop(x) a) b`,
 /// and the bias.
 ///
-/// A weight that rests in another type than the input (bf16) is cast to the input's where it is used. `dropout` is the
-/// share of what the factors see of the input that is dropped, where there is a backward; the base sees
+/// A weight that rests in another type than the input (bf16, or 8 bits) is cast to the input's where it is used.
+/// `dropout` is the share of what the factors see of the input that is dropped, where there is a backward; the base sees
 /// all of it.
 ///
 /// # Shapes
@@ -113,6 +115,10 @@ fn late(
 /// Of the input, the factors, and the bias if it has one. A base that is frozen has none.
 pub fn adapted_linear<const D: usize>(layer: &Linear, input: Tensor<D>, dropout: f64) -> Tensor<D> {
     let (weight, dtype) = (layer.weight.base(), input.dtype());
+    let weight = match is_packed(weight.dtype()) {
+        true => weight.dequantize(),
+        false => weight,
+    };
     let weight = match weight.dtype().is_float() && weight.dtype() != dtype {
         true => weight.cast(dtype),
         false => weight,

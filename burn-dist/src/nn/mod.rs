@@ -2,6 +2,7 @@
 //! low-rank adapters beside linear layers.
 
 mod attention;
+pub(crate) mod int8;
 mod lora;
 mod mha;
 pub mod mixture;

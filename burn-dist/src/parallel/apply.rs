@@ -5,6 +5,7 @@ use super::{ParallelError, ParamSpec, Plan};
 use crate::Dist;
 use crate::bridge::{Tracked, mesh_device, on_mesh};
 use crate::mesh::MeshShape;
+use crate::ops::int8::is_packed;
 use burn_core::backend::BackendTensor;
 use burn_core::module::{Module, ModuleMapper, Param, ParamMapper};
 use burn_core::tensor::{Device, Tensor};
@@ -20,7 +21,7 @@ pub trait ParallelizeWith: Module {
     ///
     /// Lazy parameters stay lazy, ids stay, and other load and save mappers (`LinearLayout::Col`) go on working. Int
     /// and bool parameters and constant tensors are left alone, and so are quantized values, which stay whole on every
-    /// rank.
+    /// rank, but for a base of adapters that rests in 8 bits.
     ///
     /// Only `plan` counts: to amend a module's own attributes, start from [`crate::Parallelize::plan`].
     ///
@@ -194,7 +195,7 @@ fn untracked<const D: usize>(loaded: Tensor<D>) -> Tensor<D> {
 
 /// Returns the tensor with its layout pinned, tracked by autodiff as before.
 fn pin<const D: usize>(tensor: Tensor<D>, spec: &ParamSpec) -> Tensor<D> {
-    let tracked = tensor.is_require_grad();
+    let (tracked, tensor_dtype) = (tensor.is_require_grad(), tensor.dtype());
     let spec = spec.clone().for_shape(&tensor.dims());
     let tensor = match on_mesh(untracked(tensor)) {
         Ok(tensor) => tensor,
@@ -206,6 +207,9 @@ fn pin<const D: usize>(tensor: Tensor<D>, spec: &ParamSpec) -> Tensor<D> {
         BackendTensor::Float(plain) => BackendTensor::Float(Dist::annotate(plain.clone(), &spec)),
         BackendTensor::Autodiff(tracked) => {
             BackendTensor::Autodiff(Tracked::annotate(tracked.clone(), &spec))
+        }
+        BackendTensor::Quantized(packed) if is_packed(tensor_dtype) => {
+            BackendTensor::Quantized(Dist::annotate(packed.clone(), &spec))
         }
         other => {
             tracing::warn!(

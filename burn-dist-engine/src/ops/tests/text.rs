@@ -15,6 +15,7 @@ use burn_ir::{
 use crate::mesh::{DType, MeshShape, ReduceOp};
 use crate::ops::Recorded;
 use crate::ops::custom::{Custom, CustomOp, TensorInfo};
+use crate::ops::int8::{Int8, Int8Op};
 use crate::ops::recorded::Marked;
 use crate::ops::samples::samples;
 
@@ -79,6 +80,15 @@ fn what_the_planner_makes_is_read_as_it_was() {
     ] {
         let inputs = vec![made(0, &[4, 8]), made(1, &[1])];
         check(&Recorded::float8(op, inputs, vec![made(2, &[4, 8])]));
+    }
+}
+
+#[test]
+fn what_rests_in_8_bits_is_read_as_it_was() {
+    for op in Int8Op::ALL {
+        let input = tensor(0, TensorStatus::ReadWrite);
+        let out = tensor(1, TensorStatus::NotInit);
+        check(&Recorded::Int8(Box::new(Int8 { op, input, out })));
     }
 }
 

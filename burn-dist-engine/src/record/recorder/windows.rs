@@ -11,7 +11,7 @@ use super::{Live, Recorder, ValueName};
 use crate::burn::data::*;
 use crate::comm::{PartPrint, WindowPrint};
 use crate::layout::{Rows, repeated};
-use crate::ops::check_known;
+use crate::ops::{check_known, on_bytes};
 use crate::plan::clock::simulate;
 #[cfg(any(test, feature = "text-form"))]
 use crate::plan::form;
@@ -190,7 +190,9 @@ impl<B: BackendIr> Recorder<B> {
     fn run(&mut self, taken: Taken, reads: Vec<TensorIr>) -> Result<Vec<ReadTicket>, Fault> {
         let start = Instant::now();
         let Taken { ops, dropped, held } = taken;
-        check_known(&ops).map_err(|error| Fault::Plan(Arc::new(error)))?;
+        let has_bytes = self.plan_options.float8_store.dtype == crate::mesh::DType::U8;
+        let checked = check_known(&ops).and_then(|()| on_bytes::check(&ops, has_bytes));
+        checked.map_err(|error| Fault::Plan(Arc::new(error)))?;
         self.stats.ops += ops.len() as u64;
         let mut host: Vec<(Arc<TensorData>, Option<Rows>)> = Vec::new();
         let mut of_inputs = Vec::new();

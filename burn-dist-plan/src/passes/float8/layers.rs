@@ -88,6 +88,8 @@ fn plain_product<'a, O: Op>(op: &O, facts: &'a Facts) -> Option<&'a Arc<ParamSpe
 /// Finds the products whose units ask for float8.
 pub(crate) fn layers<O: Op>(window: &Window<O>, facts: &Facts, mesh: &MeshShape) -> Layers {
     let heads = Heads::new(window, facts);
+    let unpacks = window.ops.iter().filter(|op| op.traits().unpacks);
+    let unpacked: HashSet<ValueIndex> = unpacks.flat_map(Op::outputs).map(|out| out.id).collect();
     let mut layers: Vec<Float8Layer> = Vec::new();
     let mut by_path: HashMap<&str, usize> = HashMap::new();
     let of_op = |op: &O| {
@@ -103,7 +105,12 @@ pub(crate) fn layers<O: Op>(window: &Window<O>, facts: &Facts, mesh: &MeshShape)
         let layer = *by_path.entry(&spec.path).or_insert_with(|| {
             let is_head = || product.is_some_and(|product| heads.is_head(op, product, spec));
             let plain = || product.is_none().then(|| PLAIN_PRODUCT.into());
+            let rests_in_8_bits = || {
+                let is_unpacked = op.inputs().any(|input| unpacked.contains(&input.id));
+                is_unpacked.then(|| "its weight rests in 8 bits, by other scales".into())
+            };
             let skipped = skipped(op, spec, is_head).or_else(plain);
+            let skipped = skipped.or_else(rests_in_8_bits);
             let straddling = || straddling(spec, mesh);
             layers.push(Float8Layer {
                 path: spec.path.clone(),

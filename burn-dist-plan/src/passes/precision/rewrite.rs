@@ -314,6 +314,14 @@ impl<'a, O: Op> Rewrite<'a, O> {
         cast
     }
 
+    /// Returns the type in which a parameter is unpacked that rests in 8 bits: the one that it is computed with.
+    fn unpacked_as(&self, value: ValueIndex) -> Option<DType> {
+        let info = self.value(value);
+        let policy = self.of_param.get(&value)?;
+        let is_free = info.is_computed_with && !info.is_master && info.recorded == DType::F32;
+        is_free.then(|| policy.param.dtype())
+    }
+
     /// Notes a cast that was recorded of a parameter that rests in 16 bits: whoever computes in these reads it as it
     /// rests, for casts there and back change nothing.
     fn widened(&mut self, from: ValueIndex, to: ValueIndex, visit: u32) {
@@ -426,6 +434,10 @@ impl<'a, O: Op> Rewrite<'a, O> {
         let mut leaving = Vec::new();
         for (index, out) in outputs.iter_mut().enumerate() {
             let value = out.id;
+            if let (true, Some(dtype)) = (traits.unpacks, self.unpacked_as(value)) {
+                self.values[value as usize].dtype = dtype;
+                out.dtype = dtype;
+            }
             if !is_float(self.value(value)) || is_cast {
                 continue;
             }

@@ -5,11 +5,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use clap::Args;
 
-use super::adapters::Adapters;
+use super::adapters::{Adapters, Base};
 use super::folder::{cannot_take, read};
 use super::layers::Layers;
 use super::targets::Targets;
-use crate::Float;
 use crate::trainer::args::numbers::{above_0, positive};
 use crate::trainer::folder::InFolders;
 
@@ -29,10 +28,10 @@ pub struct LoraArgs {
     /// or names and patterns such as q_proj,v_proj or layers.*.mlp.up_proj.
     #[arg(long, value_name = "LAYERS", requires = "lora_rank")]
     pub lora_targets: Option<Targets>,
-    /// The type in which the matrices of the layers rest that are not trained, f32, bf16 or f16: bf16 is half the
-    /// memory, and with --param-dtype bf16 no other is made.
+    /// The type in which the matrices of the layers rest that are not trained, f32, bf16, f16 or int8: bf16 is half the
+    /// memory, and with --param-dtype bf16 no other is made; int8 is a quarter, with a scale for each 32 values.
     #[arg(long, value_name = "TYPE")]
-    pub base_dtype: Option<Float>,
+    pub base_dtype: Option<Base>,
     /// A folder with adapter_model.safetensors and adapter_config.json, as PEFT lays it out, of adapters for the model
     /// of --model: training goes on with them.
     #[arg(long, value_name = "DIR")]
@@ -73,7 +72,7 @@ impl LoraArgs {
                     alpha: self.lora_alpha.unwrap_or(ALPHA_PER_RANK * rank as f64),
                     is_rank_stabilized: false,
                     dropout: 0.0,
-                    base: Float::F32,
+                    base: Base::F32,
                     matrices: matrices.context("--lora-targets")?,
                 }
             }

@@ -21,7 +21,7 @@ mod layers;
 mod settings;
 mod targets;
 
-pub use adapters::Adapters;
+pub use adapters::{Adapters, Base};
 pub use args::LoraArgs;
 pub use error::AdapterError;
 pub use folder::{load, merge, read, save, weights};

@@ -5,9 +5,8 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use super::adapters::Adapters;
+use super::adapters::{Adapters, Base};
 use super::error::AdapterError;
-use crate::Float;
 use crate::train::files::read_json;
 use crate::trainer::folder::CONFIG_BYTES_MAX;
 
@@ -79,7 +78,7 @@ pub(super) fn read(dir: &Path) -> Result<Adapters, AdapterError> {
         dropout: dropout
             .filter(|share| (0.0..1.0).contains(share))
             .ok_or_else(|| unsupported("lora_dropout", "a number from 0 to below 1"))?,
-        base: Float::F32,
+        base: Base::F32,
         matrices: BTreeSet::new(),
     })
 }
