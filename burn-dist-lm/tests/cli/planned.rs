@@ -134,3 +134,30 @@ fn devices_that_are_too_few_are_told_how_many_would_do() {
     let adapters: Vec<&str> = adapters.split_whitespace().collect();
     fails(&adapters, 1, &["`simulate` meshes for adapters"]);
 }
+
+/// The search misses nothing that is more than 1 % faster: what is not slower by far is simulated after it.
+#[test]
+fn the_mesh_that_is_found_is_within_one_percent_of_the_best() {
+    let step = "plan --size S --devices 2 --batch-tokens 1024 --param-dtype bf16 --exhaustive";
+    let said = works(&step.split_whitespace().collect::<Vec<_>>());
+    let behind = said.lines().find_map(|line| {
+        let (_, behind) = line
+            .strip_prefix("the fastest of all;")?
+            .split_once("takes ")?;
+        behind.split_once(" % longer")?.0.parse::<f64>().ok()
+    });
+    assert!(
+        behind.is_some_and(|behind| (0.0..=1.0).contains(&behind)),
+        "{said}"
+    );
+    // Nothing is left out by closed forms, or by what the search estimates.
+    for open in [
+        "closed forms",
+        "bubble alone",
+        "activations",
+        "estimated by models",
+    ] {
+        let mut lines = said.lines().take_while(|line| !line.contains("tokens/s"));
+        assert!(!lines.any(|line| line.contains(open)), "{open} in {said}");
+    }
+}

@@ -106,6 +106,10 @@ pub struct SearchArgs {
     /// Plan and simulate at most so many whole.
     #[arg(long, value_name = "N", default_value_t = 24, value_parser = positive)]
     pub simulations: usize,
+    /// Plan and simulate all meshes whole after the search, but what is slower by far, and say what the search has
+    /// missed: takes long.
+    #[arg(long)]
+    pub exhaustive: bool,
     /// Show how long so many tokens take.
     #[arg(long, value_name = "N")]
     pub tokens: Option<u64>,

@@ -17,6 +17,9 @@ use crate::trainer::simulate::timed;
 /// Layers of the two models from which one with more is estimated: the first layer and the last differ from others.
 const FEW: [usize; 2] = [3, 5];
 
+/// How far an estimate may be from what is simulated, of time and of memory.
+pub(super) const APART: f64 = 0.05;
+
 /// The figures of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Figures {

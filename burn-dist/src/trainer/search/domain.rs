@@ -130,11 +130,17 @@ pub enum Bound {
     Bubble,
     /// Closed forms put other meshes first: it was not looked at, and may be faster.
     Forms,
+    /// Its products, and the bubble that is certain, take longer than the fastest step.
+    Products,
+    /// Models with fewer layers tell that it is slower than the fastest by much.
+    Far,
+    /// The same with less made again is slower than the fastest.
+    Slower,
 }
 
 impl Bound {
     /// All of them, in the order in which they are asked.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 12] = [
         Self::Rows,
         Self::Sequences,
         Self::Heads,
@@ -144,7 +150,16 @@ impl Bound {
         Self::Recomputation,
         Self::Bubble,
         Self::Forms,
+        Self::Products,
+        Self::Far,
+        Self::Slower,
     ];
+
+    /// Returns whether numbers alone tell: that it cannot be, or that its parameters do not fit.
+    pub(super) fn is_by_numbers(self) -> bool {
+        use Bound::{Heads, Layers, Memory, Rows, Sequences};
+        matches!(self, Rows | Sequences | Heads | Layers | Memory)
+    }
 
     /// Returns what it is, for people.
     pub fn text(self) -> &'static str {
@@ -158,6 +173,9 @@ impl Bound {
             Self::Recomputation => "fits with less made again, or fewer microbatches",
             Self::Bubble => "the bubble alone is too long (estimated)",
             Self::Forms => "behind others by closed forms, not estimated",
+            Self::Products => "products alone, with their bubble, take longer than the fastest",
+            Self::Far => "slower than the fastest by a tenth or more (estimated)",
+            Self::Slower => "slower than the fastest with less made again",
         }
     }
 }
@@ -234,6 +252,23 @@ impl Domain {
                 }
             }
         }
+    }
+
+    /// Returns meshes that people know, of those that the devices make.
+    pub(super) fn well_known(&self) -> Vec<(&'static str, [usize; 5])> {
+        let (count, each) = (self.devices, self.per_node);
+        let nodes = count.div_ceil(each);
+        let known = [
+            ("DDP", [1, count, 1, 1, 1]),
+            ("FSDP", [1, 1, count, 1, 1]),
+            ("HSDP, a replica a node", [1, nodes, each, 1, 1]),
+            ("FSDP x CP", [1, 1, count / 2, 2, 1]),
+            ("FSDP x TP, TP a node", [1, 1, nodes, 1, each]),
+            ("PP x FSDP, two stages", [2, 1, count / 2, 1, 1]),
+        ];
+        let of_devices = |sizes: &[usize; 5]| count > 1 && sizes.iter().product::<usize>() == count;
+        let known = known.into_iter();
+        known.filter(|(_, sizes)| of_devices(sizes)).collect()
     }
 
     /// Returns why a candidate cannot be, if numbers alone tell; `splits` says whether the model can be split over so

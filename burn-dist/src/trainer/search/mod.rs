@@ -12,6 +12,9 @@
 //! 4. the best of these are planned and simulated whole, as the command `simulate` does, until ten are faster than the
 //!    next can be.
 //!
+//! `--exhaustive` plans and simulates everything else whole, too, that is not slower by far, and says how much faster the
+//! fastest of it is.
+//!
 //! Async TP is no candidate of its own: the planner takes it where the clock says that it is faster.
 //!
 //! | file | idea |
@@ -19,16 +22,19 @@
 //! | `domain` | candidates, and bounds by numbers |
 //! | `forms` | how long one takes by closed forms, which put candidates in order |
 //! | `clock` | how long one takes: of the whole model, or from models with fewer layers |
+//! | `exhaustive` | all candidates, one after the other |
+//! | `families` | candidates of one kind, of which one that fits prunes others |
 //! | `outcome` | what is found out of candidates |
 //! | `report` | what was searched, the best ten, and why well-known meshes are not among them |
 
 mod clock;
 mod domain;
+mod exhaustive;
+mod families;
 mod forms;
 mod outcome;
 mod report;
 
-use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::sync::Mutex;
 
@@ -49,17 +55,15 @@ use crate::clock::Hardware;
 use crate::mesh::{DType, MeshShape};
 use crate::train::files::write_whole;
 use crate::{ActivationCheckpoint, Float};
-use clock::Clock;
-use domain::{CHECKPOINTS, Domain, STATE_BYTES};
+use clock::{APART, Clock};
+use domain::{Domain, STATE_BYTES};
+use families::{chain, ordered};
 use forms::Forms;
 use outcome::SHOWN;
 
 /// Meshes whose candidates are estimated: without stages, and schedules of meshes with stages.
 const FLAT: usize = 16;
 const STAGED: usize = 12;
-
-/// How far an estimate may be from what is simulated, of time and of memory.
-const APART: f64 = 0.05;
 
 /// Returns the rows of a step, of so many tokens each.
 ///
@@ -79,7 +83,16 @@ pub fn rows(args: &SearchArgs, step: &StepArgs, each: usize) -> anyhow::Result<O
     Ok(Some(tokens / each))
 }
 
-/// Searches the meshes of so many devices; at most so many are simulated whole.
+/// How much is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Effort {
+    /// At most so many are planned and simulated whole.
+    pub simulations: usize,
+    /// After that all others, but what is slower for certain.
+    pub is_exhaustive: bool,
+}
+
+/// Searches the meshes of so many devices.
 ///
 /// # Errors
 /// If the model cannot be made, or cannot lie on one device.
@@ -87,9 +100,10 @@ pub fn find<M: Model>(
     make: &(dyn Fn() -> anyhow::Result<Job<M>> + Sync),
     step: &StepArgs,
     hardware: &Hardware,
-    (devices, simulations): (usize, usize),
+    devices: usize,
+    effort: Effort,
 ) -> anyhow::Result<Searched> {
-    About::new(&make()?, step, hardware, false)?.search(make, step, devices, simulations)
+    About::new(&make()?, step, hardware, false)?.search(make, step, devices, effort)
 }
 
 /// Searches the fastest mesh, tells of it, and writes what `configure` makes of its options.
@@ -127,9 +141,17 @@ pub fn search<M: Model>(
     };
     let job = make()?;
     let about = About::new(&job, step, &hardware, true)?;
-    let searched = about.search(make, step, count, args.simulations)?;
+    let effort = Effort {
+        simulations: args.simulations,
+        is_exhaustive: args.exhaustive,
+    };
+    let searched = about.search(make, step, count, effort)?;
+    let domain = Domain {
+        devices: count,
+        ..about.domain.clone()
+    };
     let shown = report::Shown {
-        domain: &about.domain,
+        domain: &domain,
         hardware: &hardware,
         searched: &searched,
         devices: count,
@@ -222,13 +244,13 @@ impl<'a> About<'a> {
         })
     }
 
-    /// Searches the meshes of so many devices; at most so many are simulated whole.
+    /// Searches the meshes of so many devices.
     fn search<M: Model>(
         &self,
         make: &(dyn Fn() -> anyhow::Result<Job<M>> + Sync),
         step: &StepArgs,
         devices: usize,
-        simulations: usize,
+        effort: Effort,
     ) -> anyhow::Result<Searched> {
         let domain = Domain {
             devices,
@@ -269,13 +291,23 @@ impl<'a> About<'a> {
             .into_iter()
             .map(|outcome| outcome.expect("all are known"));
         let mut all: Vec<(Candidate, Outcome)> = candidates.into_iter().zip(outcomes).collect();
-        if simulations > 0 {
+        if effort.simulations > 0 {
             self.tell(devices, || {
-                format!("planning the best whole, at most {simulations}")
+                format!("planning the best whole, at most {}", effort.simulations)
             });
         }
-        let best = self.simulate(&clock, &mut all, simulations)?;
-        Ok(Searched { all, best, unsplit })
+        let mut best = self.simulate(&clock, &mut all, effort.simulations)?;
+        let mut alone = None;
+        if effort.is_exhaustive {
+            alone = best.first().copied();
+            best = self.exhaust(&clock, devices, &mut all, alone)?;
+        }
+        Ok(Searched {
+            all,
+            best,
+            alone,
+            unsplit,
+        })
     }
 
     /// Says how far the search is.
@@ -302,16 +334,33 @@ impl<'a> About<'a> {
             true => (STAGED, "schedules of meshes with stages"),
         };
         let mut fits = outcomes.iter().flatten().any(|of| of.fits(memory));
+        let mut known = forms.domain.well_known();
         for (number, some) in families.chunks(at_once).enumerate() {
+            // Of a mesh that people know, the best of it is estimated in any case: they ask how it compares.
+            let is_asked = |family: &Vec<usize>| {
+                let sizes = candidates[family[0]].sizes;
+                let before = known.len();
+                known.retain(|(_, known)| *known != sizes);
+                known.len() < before
+            };
+            let (asked, left): (Vec<_>, Vec<_>) = some.iter().cloned().partition(is_asked);
+            let mut some = some;
+            let mut which = format!(
+                "{} to {}",
+                number * at_once + 1,
+                number * at_once + some.len()
+            );
             if fits && number > 0 {
-                let left = some.iter().flatten();
+                let left = left.iter().flatten();
                 left.for_each(|at| outcomes[*at] = Some(Outcome::Pruned(Bound::Forms)));
+                some = &asked;
+                which = format!("{} that people know", asked.len());
+            }
+            if some.is_empty() {
                 continue;
             }
             self.tell(forms.domain.devices, || {
-                let from = number * at_once;
-                let (first, last, count) = (from + 1, from + some.len(), families.len());
-                format!("estimating {first} to {last} of {count} {what}")
+                format!("estimating {which} of {} {what}", families.len())
             });
             let found = clock.each(some, |job, family: &Vec<usize>| {
                 let of: Vec<&Candidate> = family.iter().map(|at| &candidates[*at]).collect();
@@ -336,7 +385,11 @@ impl<'a> About<'a> {
     ) -> anyhow::Result<String> {
         let memory = self.hardware.memory_bytes() as f64;
         let fitting = |step: &StepArgs, devices: usize| -> anyhow::Result<Option<String>> {
-            let searched = self.search(make, step, devices, 0)?;
+            let none = Effort {
+                simulations: 0,
+                is_exhaustive: false,
+            };
+            let searched = self.search(make, step, devices, none)?;
             let fitting = searched.all.iter().find(|(_, of)| of.fits(memory));
             Ok(fitting.map(|(of, _)| of.to_string()))
         };
@@ -421,83 +474,6 @@ impl<'a> About<'a> {
 /// Candidates that are simulated before the next ones are looked at.
 const ROUND: usize = 4;
 
-/// Returns the families of what is not yet known, with or without stages, in the order of the closed forms: by the time
-/// of their best, those that fit first.
-fn ordered(
-    forms: &Forms<'_>,
-    candidates: &[Candidate],
-    outcomes: &[Option<Outcome>],
-    memory: f64,
-    is_staged: bool,
-) -> Vec<Vec<usize>> {
-    let mut families: Vec<Vec<usize>> = Vec::new();
-    for (at, of) in candidates.iter().enumerate() {
-        if outcomes[at].is_some() || (of.stages() > 1) != is_staged {
-            continue;
-        }
-        let is_of = |family: &Vec<usize>| are_of_family(&candidates[family[0]], of);
-        match families.last_mut().filter(|family| is_of(family)) {
-            Some(family) => family.push(at),
-            None => families.push(vec![at]),
-        }
-    }
-    // Of what does not fit, what is the least over comes first.
-    let key = |family: &[usize]| {
-        let rough = family.iter().map(|at| forms.rough(&candidates[*at]));
-        let keys = rough.map(|of| match of.peak_bytes <= memory {
-            true => (0.0, of.step_s),
-            false => (of.peak_bytes, of.step_s),
-        });
-        keys.min_by(compare).expect("a family has candidates")
-    };
-    let mut keyed: Vec<_> = families
-        .into_iter()
-        .map(|family| (key(&family), family))
-        .collect();
-    keyed.sort_by(|(one, _), (other, _)| compare(one, other));
-    keyed.into_iter().map(|(_, family)| family).collect()
-}
-
-fn compare(one: &(f64, f64), other: &(f64, f64)) -> Ordering {
-    one.0.total_cmp(&other.0).then(one.1.total_cmp(&other.1))
-}
-
-/// Returns whether one candidate that fits prunes another that makes more again.
-fn are_of_family(one: &Candidate, other: &Candidate) -> bool {
-    // Without stages, more microbatches are no faster either.
-    let microbatches = one.stages() == 1 || one.microbatches == other.microbatches;
-    microbatches
-        && one.sizes == other.sizes
-        && one.schedule == other.schedule
-        && one.float8 == other.float8
-}
-
-/// Estimates candidates of one family, from what holds most on; none makes as much again as one that fits.
-fn chain(
-    family: &[&Candidate],
-    memory: f64,
-    estimate: impl Fn(&Candidate) -> anyhow::Result<Figures>,
-) -> Vec<Outcome> {
-    let again = |of: &Candidate| CHECKPOINTS.iter().position(|it| *it == of.checkpoint);
-    let mut fits = None;
-    let outcomes = family.iter().map(|of| {
-        if fits.is_some_and(|fits| again(of) >= fits) {
-            return Outcome::Pruned(Bound::Recomputation);
-        }
-        match estimate(of) {
-            Err(error) => Outcome::Failed(format!("{error:#}")),
-            Ok(figures) if figures.peak_bytes > memory * (1.0 + APART) => Outcome::Unfit(figures),
-            Ok(figures) => {
-                if figures.peak_bytes <= memory {
-                    fits = Some(again(of));
-                }
-                Outcome::Estimated(figures)
-            }
-        }
-    });
-    outcomes.collect()
-}
-
 /// Returns over how many ranks along tp the model cannot be split, with the reasons.
 fn unsplit<M: Model>(
     job: &Job<M>,
@@ -517,58 +493,4 @@ fn unsplit<M: Model>(
         }
     }
     Ok(unsplit)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::schedule::ScheduleKind;
-
-    fn candidate(microbatches: usize, checkpoint: ActivationCheckpoint) -> Candidate {
-        Candidate {
-            sizes: [1, 1, 4, 1, 1],
-            microbatches,
-            schedule: (ScheduleKind::default(), 1),
-            checkpoint,
-            float8: None,
-        }
-    }
-
-    /// More is made again, or in more microbatches, only as long as nothing fits; what just does not may.
-    #[test]
-    fn what_fits_prunes_what_makes_more_again() {
-        let all = [1, 2]
-            .map(|microbatches| CHECKPOINTS.map(|checkpoint| candidate(microbatches, checkpoint)));
-        let all: Vec<&Candidate> = all.iter().flatten().collect();
-        let held = |of: &Candidate| {
-            let again = CHECKPOINTS.iter().position(|it| *it == of.checkpoint);
-            let full = [200.0, 104.0, 50.0][again.expect("one of them")];
-            full / of.microbatches as f64
-        };
-        let outcomes = chain(&all, 100.0, |of| {
-            Ok(Figures {
-                step_s: 1.0,
-                peak_bytes: held(of),
-                model_flops: 1.0,
-            })
-        });
-        let texts = outcomes.iter().map(|outcome| match outcome {
-            Outcome::Pruned(bound) => format!("{bound:?}"),
-            Outcome::Estimated(figures) => figures.peak_bytes.to_string(),
-            Outcome::Unfit(figures) => format!("{} are too many", figures.peak_bytes),
-            other => format!("{other:?}"),
-        });
-        let texts: Vec<String> = texts.collect();
-        assert_eq!(
-            texts,
-            [
-                "200 are too many",
-                "104",
-                "50",
-                "100",
-                "Recomputation",
-                "Recomputation"
-            ]
-        );
-    }
 }

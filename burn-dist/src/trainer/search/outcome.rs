@@ -59,6 +59,8 @@ pub struct Searched {
     pub all: Vec<(Candidate, Outcome)>,
     /// The candidates that fit, by number, from the fastest on.
     pub best: Vec<usize>,
+    /// The one that the search has found without all others, where all were looked at after it.
+    pub alone: Option<usize>,
     /// Why the model cannot be split over so many ranks along tp.
     pub unsplit: Vec<(usize, String)>,
 }
