@@ -82,9 +82,12 @@ fn own(target: &Path, libraries: &Path) -> Result<(), String> {
     run(cargo(target).args(["test", "--locked"]).args(parts))?;
     for (devices, seeds) in MACHINES {
         for seed in *seeds {
-            on(target, libraries, devices, *seed, &[])?;
+            run(&mut on(target, libraries, devices, *seed, &[]))?;
         }
     }
+    // Tensor maps came with 9.0.
+    let mut tensor_maps = on(target, libraries, "1", 0, &["--test", "tensor_maps"]);
+    run(tensor_maps.env(CAPABILITY, "9.0"))?;
     gpu(libraries)
 }
 
@@ -93,25 +96,21 @@ fn seeds(target: &Path, libraries: &Path) -> Result<(), String> {
     for devices in ["2", "8"] {
         for seed in 0..SEEDS {
             let tests = ["--test", "works", "--test", "processes"];
-            on(target, libraries, devices, seed, &tests)?;
+            run(&mut on(target, libraries, devices, seed, &tests))?;
         }
     }
     Ok(())
 }
 
-fn on(
-    target: &Path,
-    libraries: &Path,
-    devices: &str,
-    seed: u32,
-    tests: &[&str],
-) -> Result<(), String> {
+/// Returns what runs tests of the folder on so many GPUs, in one order.
+fn on(target: &Path, libraries: &Path, devices: &str, seed: u32, tests: &[&str]) -> Command {
     println!("CUDA in software: {devices} GPUs, seed {seed}");
     let mut test = cargo(target);
     test.args(["test", "--locked", "-p", "cuda-in-software"]);
     test.args(tests)
         .env("CUDA_IN_SOFTWARE_SEED", seed.to_string());
-    run(machine(&mut test, libraries, devices))
+    machine(&mut test, libraries, devices);
+    test
 }
 
 /// Runs the tests of burn-dist-gpu that want a driver, NCCL and two GPUs, and one that wants a call to fail.

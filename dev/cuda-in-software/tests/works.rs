@@ -271,3 +271,35 @@ fn devices_copy_from_each_other() {
     }
     assert_eq!(read(to, 100), Ok(ascending(100)));
 }
+
+/// Threads wait for a barrier's phase, and not for each other: the last to arrive is the one that has read.
+#[test]
+fn barriers_have_phases() {
+    Gpu::open(0);
+    let text = r#"
+    #include <cuda/barrier>
+    extern "C" __global__ void phases(const float* from, float* to) {
+        __shared__ cuda::barrier<cuda::thread_scope_block> full;
+        __shared__ float values[64];
+        if (threadIdx.x == 0) init(&full, blockDim.x);
+        __syncthreads();
+        for (unsigned step = 0; step < 3; step++) {
+            cuda::memcpy_async(&values[threadIdx.x], from + 64 * step + threadIdx.x, 4, full);
+            if (step < 2) full.arrive_and_wait();
+            else {
+                auto token = full.arrive();
+                full.wait(std::move(token));
+            }
+            to[64 * step + threadIdx.x] = values[63 - threadIdx.x];
+            __syncthreads();
+        }
+    }"#;
+    let (from, to) = (filled(&ascending(192)), floats(192));
+    let phases = kernel(text, "phases").expect("a kernel");
+    launch(phases, shape(1, 64), null_mut(), &[from, to]).expect("a launch");
+    let turned = ascending(192);
+    let turned = turned
+        .chunks(64)
+        .flat_map(|part| part.iter().rev().copied());
+    assert_eq!(read(to, 192), Ok(turned.collect()));
+}

@@ -148,7 +148,9 @@ fn headers() -> io::Result<&'static Path> {
         let made = unique(&folder(), "include");
         fs::create_dir_all(&made)?;
         for (name, text) in HEADERS {
-            fs::write(made.join(name), text)?;
+            let path = made.join(name);
+            fs::create_dir_all(path.parent().unwrap_or(&made))?;
+            fs::write(path, text)?;
         }
         // Whoever comes second finds the folder, and that is as good.
         if fs::rename(&made, &include).is_err() {

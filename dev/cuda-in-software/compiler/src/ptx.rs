@@ -1,6 +1,6 @@
 //! Instructions of PTX in a text: those that are known become C++. The host's assembler refuses the others by name.
 
-/// Templates of `asm`, and what they do to their operands.
+/// Templates of `asm`, or the first line of longer ones, and what they do to their operands.
 const KNOWN: &[(&str, &str)] = &[
     (
         "ld.acquire.sys.global.u32 %0, [%1];",
@@ -13,6 +13,18 @@ const KNOWN: &[(&str, &str)] = &[
     (
         "sub.sat.s32 %0, %1, %2;",
         "%0 = software::saturated((long long)(%1) - (%2))",
+    ),
+    (
+        "cp.async.bulk.tensor.3d.shared::cluster.global.im2col.mbarrier:",
+        "software::load_pixels<3>(%0, %1, %2, %3, %4, %5, %6)",
+    ),
+    (
+        "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier:",
+        "software::load_pixels<4>(%0, %1, %2, %3, %4, %5, %6, %7, %8)",
+    ),
+    (
+        "cp.async.bulk.tensor.5d.shared::cluster.global.im2col.mbarrier:",
+        "software::load_pixels<5>(%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10)",
     ),
 ];
 

@@ -88,6 +88,8 @@ pub(crate) fn driver() -> Driver {
 enum Pause {
     AtWarp,
     AtBlock,
+    /// Until others have had a turn.
+    Again,
     /// For good.
     Failed,
 }
@@ -119,11 +121,12 @@ fn pause(context: *mut Context<'static>, why: Pause) -> u32 {
     }
 }
 
-/// What kernels call at barriers.
-extern "C" fn meet(of_block: u32) -> u32 {
-    let why = match of_block {
+/// What kernels call at barriers, and where they wait for what other threads of the block change.
+extern "C" fn meet(place: u32) -> u32 {
+    let why = match place {
         0 => Pause::AtWarp,
-        _ => Pause::AtBlock,
+        1 => Pause::AtBlock,
+        _ => Pause::Again,
     };
     pause(CONTEXT.get(), why)
 }
@@ -351,18 +354,20 @@ impl<'a> Core<'a> {
     }
 }
 
-/// Lets threads go on whose warp has met, or else those whose block has.
+/// Lets threads go on that look again at what others change, and those whose warp has met; or else those whose block has.
 fn go_on(lanes: &mut [Lane], met: &mut [u32]) {
     let is_at = |lane: &Lane, place: Pause| matches!(lane, Lane::Waiting(_, why) if *why == place);
-    let warps = lanes.iter().any(|lane| is_at(lane, Pause::AtWarp));
-    let place = if warps { Pause::AtWarp } else { Pause::AtBlock };
+    let any = |place| lanes.iter().any(|lane| is_at(lane, place));
+    let place = match any(Pause::AtWarp) || any(Pause::Again) {
+        true => Pause::AtWarp,
+        false => Pause::AtBlock,
+    };
     for (lanes, met) in lanes.chunks_mut(WARP).zip(met.chunks_mut(WARP)) {
         let there = (0..lanes.len()).filter(|at| is_at(&lanes[*at], place));
         let mask = there.fold(0, |mask, at| mask | 1 << at);
         for (at, lane) in lanes.iter_mut().enumerate() {
-            if mask >> at & 1 == 1
-                && let Lane::Waiting(running, _) = std::mem::replace(lane, Lane::Over)
-            {
+            let goes_on = mask >> at & 1 == 1 || is_at(lane, Pause::Again);
+            if goes_on && let Lane::Waiting(running, _) = std::mem::replace(lane, Lane::Over) {
                 *lane = Lane::Ready(Some(running));
                 met[at] = mask;
             }

@@ -14,6 +14,8 @@
 #define __constant__ static const
 #define __forceinline__ inline
 #define __noinline__ __attribute__((noinline))
+// Words that may stand where standard attributes may not: behind `__shared__`.
+#define alignas(bytes) __attribute__((aligned(bytes)))
 #define __align__(bytes) alignas(bytes)
 #define __grid_constant__
 #define __global__ __attribute__((noinline))
@@ -53,7 +55,7 @@ struct Thread {
 struct Driver {
     unsigned long arena, arena_bytes;
     void (*access)(unsigned long address, unsigned long bytes, unsigned how);
-    unsigned (*meet)(unsigned of_block);
+    unsigned (*meet)(unsigned where);
 };
 enum How : unsigned { READ, WRITE, ATOMIC };
 
@@ -65,7 +67,18 @@ SOFTWARE static inline void access(const volatile void* at, unsigned long bytes,
     if (__builtin_expect(address - driver->arena < driver->arena_bytes, 0)) driver->access(address, bytes, how);
 }
 SOFTWARE static inline const Thread& self() { return *thread; }
-SOFTWARE static inline unsigned meet(unsigned of_block) { return driver->meet(of_block); }
+// Where threads stop, as in run.rs of the driver.
+enum Stop : unsigned { WARP, BLOCK, AGAIN };
+SOFTWARE static inline unsigned meet(unsigned where) { return driver->meet(where); }
+// Lets other threads run, before what they change is looked at again.
+SOFTWARE static inline void again() { driver->meet(AGAIN); }
+// Copies bytes of a kernel's.
+SOFTWARE static inline void copy(void* to, const void* from, unsigned long bytes) {
+    if (!bytes) return;
+    access(from, bytes, READ);
+    access(to, bytes, WRITE);
+    __builtin_memcpy(to, from, bytes);
+}
 SOFTWARE static inline void* shared() { return thread->block->shared; }
 
 // A kernel's parameters, and how it is run.
@@ -121,8 +134,8 @@ SOFTWARE void __asan_handle_no_return() {}
 #define gridDim (software::self().block->grid)
 constexpr int warpSize = 32;
 
-SOFTWARE static inline void __syncthreads() { software::meet(1); }
-SOFTWARE static inline void __syncwarp(unsigned = 0xffffffff) { software::meet(0); }
+SOFTWARE static inline void __syncthreads() { software::meet(software::BLOCK); }
+SOFTWARE static inline void __syncwarp(unsigned = 0xffffffff) { software::meet(software::WARP); }
 static inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 static inline void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 static inline void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }

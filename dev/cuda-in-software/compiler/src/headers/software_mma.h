@@ -69,7 +69,7 @@ SOFTWARE static inline void mma_sync(
     unsigned long(*there)[2] = software::self().block->exchange + (software::self().linear - software::lane());
     there[software::lane()][0] = (unsigned long)&a;
     there[software::lane()][1] = (unsigned long)&b;
-    software::meet(0);
+    software::meet(software::WARP);
     for (int t = 0; t < to.num_elements; t++) {
         unsigned i = t * 32 + software::lane(), row = i / N, column = i % N;
         Sum sum = Sum(more.x[t]);
@@ -80,7 +80,7 @@ SOFTWARE static inline void mma_sync(
         }
         to.x[t] = sum;
     }
-    software::meet(0);
+    software::meet(software::WARP);
 }
 
 }  // namespace nvcuda::wmma

@@ -10,10 +10,10 @@ template <class T> SOFTWARE static inline T take(T mine, unsigned from) {
     static_assert(sizeof(T) <= 16);
     unsigned long(*there)[2] = self().block->exchange + (self().linear - lane());
     __builtin_memcpy(there[lane()], &mine, sizeof(T));
-    unsigned met = meet(0);
+    unsigned met = meet(WARP);
     T theirs = mine;
     if (met >> from & 1) __builtin_memcpy(&theirs, there[from], sizeof(T));
-    meet(0);
+    meet(WARP);
     return theirs;
 }
 
@@ -21,10 +21,10 @@ template <class T> SOFTWARE static inline T take(T mine, unsigned from) {
 SOFTWARE static inline unsigned ballot(bool says) {
     unsigned long(*there)[2] = self().block->exchange + (self().linear - lane());
     there[lane()][0] = says;
-    unsigned met = meet(0), all = 0;
+    unsigned met = meet(WARP), all = 0;
     for (unsigned other = 0; other < 32; other++)
         if (met >> other & 1 && there[other][0]) all |= 1u << other;
-    meet(0);
+    meet(WARP);
     return all;
 }
 
@@ -49,4 +49,4 @@ template <class T> SOFTWARE static inline T __shfl_down_sync(unsigned, T value, 
 SOFTWARE static inline unsigned __ballot_sync(unsigned, bool says) { return software::ballot(says); }
 SOFTWARE static inline int __any_sync(unsigned, bool says) { return software::ballot(says) != 0; }
 SOFTWARE static inline int __all_sync(unsigned, bool says) { return software::ballot(!says) == 0; }
-SOFTWARE static inline unsigned __activemask() { return software::meet(0); }
+SOFTWARE static inline unsigned __activemask() { return software::meet(software::WARP); }

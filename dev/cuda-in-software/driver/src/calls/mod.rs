@@ -11,6 +11,7 @@ mod module;
 mod peer;
 mod set;
 mod stream;
+mod tensor_map;
 mod virtual_memory;
 
 use crate::fault::{self, Fault};
