@@ -426,3 +426,28 @@ fn tmp_pp() {
     }
     model.valid().visit(&mut Read);
 }
+
+#[test]
+fn tmp_figures() {
+    for base in [Base::F32, Base::BF16, Base::Int8] {
+        let small = config(Some(base));
+        let config = LlamaConfig { adapters: None, ..Size::B8.config() };
+        let layers = Layers::of::<Llama>(&config);
+        let adapters = Adapters {
+            rank: 16,
+            matrices: Targets::AllLinear.matrices(&layers).expect("layers"),
+            ..small.adapters.expect("some")
+        };
+        let config = LlamaConfig { adapters: Some(adapters), ..config };
+        let mut devices = MeshArgs { activation_checkpoint: "full".parse().expect("a policy"), ..devices("fsdp=8") };
+        devices.forward.param_dtype = Float::BF16;
+        let dry = Mesh::dry::<Llama>(&devices).expect("a mesh");
+        let model = dry.parallelize(config.init(dry.device())).expect("fits");
+        let rows = || {
+            let mut source = RandomTokens { batch: 8, seq: 1024, vocab: 1024, rng: Rng::new(0, 0), held: Rows::all(8) };
+            source.next_batch().expect("random tokens")
+        };
+        let plan = predict::steps(&dry, model, |_| Ok(rows()), [1, 1], &Ask::default()).expect("a plan").steady;
+        println!("FIG {base}: end {} peak {:?} gathers {}", plan.memory[0].end_bytes, (plan.memory[0].peak_bytes, plan.memory[0].class_peaks.clone()), plan.json["totals"]["all_gather"]);
+    }
+}
