@@ -157,8 +157,12 @@ impl Observer for Account {
     fn window_ends(&mut self, plan: &Arc<RankPlan>, completed: bool) {
         let timeline = std::mem::take(&mut self.timeline);
         // Of windows that are alike the last one: the first makes parameters and state.
-        if completed && timeline.peak_bytes() >= self.memory.peak.total() {
-            self.memory.peak = timeline.tasks[timeline.peak];
+        // A rank of another stage may have nothing to do in one.
+        if completed
+            && let Some(peak) = timeline.tasks.get(timeline.peak)
+            && timeline.peak_bytes() >= self.memory.peak.total()
+        {
+            self.memory.peak = *peak;
             self.memory.peak_cause = cause(plan, timeline.peak);
             self.memory.timeline = Arc::new(timeline);
         }
