@@ -185,11 +185,16 @@ fn a_base_has_the_same_bytes_on_every_mesh_and_nothing_is_off_but_its_rounding()
     assert!(widths.iter().all(|width| width.is_multiple_of(BLOCK[0])));
     let mut losses = BTreeMap::new();
     let mut first = None;
-    for axes in ["1", "dp=2", "fsdp=2", "tp=2", "fsdp=2,tp=2"] {
+    for axes in ["1", "dp=2", "fsdp=2", "tp=2", "fsdp=2,tp=2", "pp=2,fsdp=2"] {
         let mesh = mesh(axes);
         let model = loaded(&mesh, Some(Base::Int8), folder.path());
         // It was packed where it rests.
         assert_eq!(received(&mesh), 0, "{axes}");
+        if axes.contains("pp") {
+            let (found, _) = train(&mesh, model, STEPS);
+            losses.insert(axes, found);
+            continue;
+        }
         let packed = values(&model, true);
         let first = first.get_or_insert_with(|| packed.clone());
         assert!(*first == packed, "the base on {axes}");
@@ -209,8 +214,8 @@ fn a_base_has_the_same_bytes_on_every_mesh_and_nothing_is_off_but_its_rounding()
         }
         let widened = model.clone().map(&mut Widen);
         let (found, _) = train(&mesh, model, STEPS);
-        if !axes.contains("tp") {
-            // A base without a spec is added up in another order over tp.
+        if !axes.contains("tp") && !axes.contains("pp") {
+            // A base without a spec is in no stage, and over tp it is added up in another order.
             mesh.device().seed(5);
             assert_eq!(found, train(&mesh, widened, STEPS).0, "losses on {axes}");
         }
@@ -279,7 +284,7 @@ fn a_run_goes_on_as_if_it_had_not_stopped() {
         "its values were made where it rests"
     );
     let (expected, _) = train(&first, model, 2);
-    for axes in ["fsdp=2", "fsdp=2,tp=2"] {
+    for axes in ["fsdp=2", "fsdp=2,tp=2", "pp=2,fsdp=2"] {
         let mesh = mesh(axes);
         let config = config(Some(Base::Int8));
         let model = mesh
@@ -288,6 +293,22 @@ fn a_run_goes_on_as_if_it_had_not_stopped() {
         let checkpoints = Checkpointer::at(run.path(), mesh.device()).expect("a folder");
         let saved = checkpoints.latest().expect("read").expect("there is one");
         let model = saved.module("model", model).expect("loaded");
+        if axes.contains("pp") {
+            // Saved once more from its stages.
+            let again = tempfile::tempdir().expect("a folder");
+            let mut checkpoints = Checkpointer::at(again.path(), mesh.device()).expect("a folder");
+            let state = State::new().module("model", &model);
+            checkpoints.save(2, state).expect("saved");
+            let one = self::mesh("1");
+            let model = one.parallelize(config.init(one.device()));
+            let checkpoints = Checkpointer::at(again.path(), one.device()).expect("a folder");
+            let saved = checkpoints.latest().expect("read").expect("there is one");
+            let model = saved
+                .module("model", model.expect("a model"))
+                .expect("loaded");
+            assert!(values(&model, true) == before, "the base on {axes}");
+            continue;
+        }
         assert!(values(&model, true) == before, "the base on {axes}");
         let (found, _) = train(&mesh, model, 2);
         if axes == "fsdp=2" {
