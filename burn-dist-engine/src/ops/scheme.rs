@@ -82,7 +82,7 @@ pub(crate) fn packed() -> Option<QuantScheme> {
     let scheme = QuantScheme::default()
         .with_value(QuantValue::Q8S)
         .with_store(QuantStore::PackedNative(0));
-    Some(scheme.per_block(&block, ScaleDtype::UE8M0))
+    Some(scheme.per_block(block, ScaleDtype::UE8M0))
 }
 
 /// Returns schemes of every kind.

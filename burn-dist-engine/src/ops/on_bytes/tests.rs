@@ -24,8 +24,9 @@ fn nothing_else_takes_what_rests_in_8_bits() {
         (out.shape.as_slice(), out.dtype),
         (&[4, 2, 33][..], DType::U8)
     );
-    assert!(check(&[cast.clone()], true).is_ok());
-    assert!(matches!(check(&[cast], false), Err(PlanError::NoBytes)));
+    let cast = [cast];
+    assert!(check(&cast, true).is_ok());
+    assert!(matches!(check(&cast, false), Err(PlanError::NoBytes)));
     let reshape = recorded(BaseOperationIr::Reshape(ShapeOpIr {
         input: tensor(0, &[4, 64], packed),
         out: tensor(1, &[64, 4], packed),
