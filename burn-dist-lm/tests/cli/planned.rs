@@ -7,11 +7,10 @@ use super::{fails, llama, text, works};
 /// Whether products run beside tensor-parallel transfers is decided by the links of the hardware that is simulated.
 #[test]
 fn simulated_hardware_says_how_long_transfers_take() {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs/70b.toml");
-    let large = format!("--config {}", text(&file));
+    let large = "--size 70b --mesh fsdp=8,tp=8 --batch 64 --seq 8192 --param-dtype bf16 --activation-checkpoint full";
     // Products that take no longer than to start them once more for each chunk.
     let small = "--size 8b --mesh fsdp=4,tp=8 --batch 4 --seq 4096 --param-dtype bf16";
-    for (step, is_faster) in [(&*large, true), (small, false)] {
+    for (step, is_faster) in [(large, true), (small, false)] {
         let [auto, on, off] = ["auto", "on", "off"].map(|when| {
             let args = format!("simulate --json {step} --async-tp {when}");
             let said = works(&args.split_whitespace().collect::<Vec<_>>());
@@ -133,6 +132,31 @@ fn devices_that_are_too_few_are_told_how_many_would_do() {
     let adapters = "plan --size tiny --devices 1 --lora-rank 2";
     let adapters: Vec<&str> = adapters.split_whitespace().collect();
     fails(&adapters, 1, &["`simulate` meshes for adapters"]);
+}
+
+/// The meshes of ready files are found by the search: by the clock they are faster than what torchtitan ships.
+#[test]
+fn ready_files_are_faster_than_the_meshes_that_people_know() {
+    let speed = |name: &str, more: &str| {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("configs/{name}"));
+        let args = format!("simulate --json --config {} {more}", text(&file));
+        let said = works(&args.split_whitespace().collect::<Vec<_>>());
+        let json: serde_json::Value = serde_json::from_str(&said).unwrap();
+        assert_eq!(json["fits"], true, "{name} {more}");
+        json["tokens_per_s_per_rank"].as_f64().unwrap()
+    };
+    for (name, known) in [
+        ("8b.toml", "--mesh fsdp=8"),
+        ("8b.toml", "--activation-checkpoint selective"),
+        (
+            "70b.toml",
+            "--mesh fsdp=8,tp=8 --activation-checkpoint full",
+        ),
+        ("70b.toml", "--mesh fsdp=64 --activation-checkpoint full"),
+    ] {
+        let [found, known] = ["", known].map(|more| (speed(name, more), more));
+        assert!(found.0 > known.0, "{name}: {found:?} and {known:?}");
+    }
 }
 
 /// The search misses nothing that is more than 1 % faster: what is not slower by far is simulated after it.
