@@ -7,7 +7,7 @@
 //!
 //! It is made by a cast, and dequantized. Nothing else takes it.
 //!
-//! What is recorded becomes these operations in `on_bytes`; `packing` has their rules and runs them.
+//! `on_bytes` makes these operations of what is recorded; `packing` has their rules and runs them.
 
 use burn_backend::DType;
 use burn_backend::quantization::QuantScheme;
@@ -15,7 +15,7 @@ use burn_ir::TensorIr;
 
 use super::scheme;
 
-/// What is done with a matrix that rests in 8 bits.
+/// A step between floats and the bytes of a matrix that rests in 8 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Int8Op {
     /// Makes its bytes of floats.
@@ -46,6 +46,7 @@ pub fn is_packed(dtype: DType) -> bool {
 
 impl Int8Op {
     /// All of them: of two names, the longer one first.
+    #[cfg(any(test, feature = "text-form"))]
     pub(super) const ALL: [Self; 3] = [Self::UnpackAtRest, Self::Unpack, Self::Pack];
 
     pub(crate) fn name(self) -> &'static str {

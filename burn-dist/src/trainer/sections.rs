@@ -166,6 +166,7 @@ pub const SEARCH: Section = Section::new(
         Key::of("hardware-file"),
         Key::of("compile"),
         Key::of("simulations"),
+        Key::of("exhaustive"),
         Key::of("tokens"),
         Key::of("write"),
     ],

@@ -10,7 +10,7 @@ use crate::workspace::{read, rust_files, workspace};
 use items::Crates;
 
 /// How many items the fronts show, modules included. These numbers only fall, or rise with a reason in the commit.
-const ITEMS: [(&str, usize); 2] = [("burn-dist", 680), ("burn-dist-021", 408)];
+const ITEMS: [(&str, usize); 2] = [("burn-dist", 681), ("burn-dist-021", 408)];
 
 #[test]
 fn every_public_item_has_one_path() {

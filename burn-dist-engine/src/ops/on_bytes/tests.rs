@@ -1,4 +1,4 @@
-//! What is recorded on bytes, and what is refused.
+//! Operations that are recorded on bytes, and those that are refused.
 #![cfg(not(burn_021))]
 
 use burn_backend::quantization::QuantScheme;
