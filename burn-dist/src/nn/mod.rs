@@ -2,6 +2,7 @@
 //! low-rank adapters beside linear layers.
 
 mod attention;
+#[cfg(feature = "train")]
 pub(crate) mod int8;
 mod lora;
 mod mha;
