@@ -159,23 +159,22 @@ fn certain_bubble(of: &Candidate) -> f64 {
 
 /// Returns the candidates that numbers have left, those together that differ in what they make again.
 fn unlike_in_recomputation(all: &[(Candidate, Outcome)]) -> Vec<Vec<usize>> {
-    let mut families: Vec<Vec<usize>> = Vec::new();
-    for (at, (of, outcome)) in all.iter().enumerate() {
+    let is_left = |at: &usize| {
+        let outcome = &all[*at].1;
         let is_out = outcome.bound().is_some_and(Bound::is_by_numbers);
-        if is_out || matches!(outcome, Outcome::Failed(_)) {
-            continue;
-        }
-        let is_of = |family: &Vec<usize>| {
-            let mut first = all[family[0]].0.clone();
-            first.checkpoint = of.checkpoint;
-            first == *of
-        };
-        match families.last_mut().filter(|family| is_of(family)) {
-            Some(family) => family.push(at),
-            None => families.push(vec![at]),
-        }
-    }
-    families
+        !is_out && !matches!(outcome, Outcome::Failed(_))
+    };
+    let left: Vec<usize> = (0..all.len()).filter(is_left).collect();
+    let are_alike = |one: &usize, other: &usize| {
+        let (one, other) = (&all[*one].0, &all[*other].0);
+        let checkpoint = other.checkpoint;
+        *other
+            == Candidate {
+                checkpoint,
+                ..one.clone()
+            }
+    };
+    left.chunk_by(are_alike).map(<[usize]>::to_vec).collect()
 }
 
 #[cfg(test)]

@@ -16,17 +16,14 @@ pub(super) fn ordered(
     memory: f64,
     is_staged: bool,
 ) -> Vec<Vec<usize>> {
-    let mut families: Vec<Vec<usize>> = Vec::new();
-    for (at, of) in candidates.iter().enumerate() {
-        if outcomes[at].is_some() || (of.stages() > 1) != is_staged {
-            continue;
-        }
-        let is_of = |family: &Vec<usize>| are_of_family(&candidates[family[0]], of);
-        match families.last_mut().filter(|family| is_of(family)) {
-            Some(family) => family.push(at),
-            None => families.push(vec![at]),
-        }
-    }
+    let is_open = |at: &usize| {
+        let of = &candidates[*at];
+        outcomes[*at].is_none() && (of.stages() > 1) == is_staged
+    };
+    let open: Vec<usize> = (0..candidates.len()).filter(is_open).collect();
+    let are_of_family =
+        |one: &usize, other: &usize| are_of_family(&candidates[*one], &candidates[*other]);
+    let families = open.chunk_by(are_of_family).map(<[usize]>::to_vec);
     // Of what does not fit, what is the least over comes first.
     let key = |family: &[usize]| {
         let rough = family.iter().map(|at| forms.rough(&candidates[*at]));
@@ -36,10 +33,7 @@ pub(super) fn ordered(
         });
         keys.min_by(compare).expect("a family has candidates")
     };
-    let mut keyed: Vec<_> = families
-        .into_iter()
-        .map(|family| (key(&family), family))
-        .collect();
+    let mut keyed: Vec<_> = families.map(|family| (key(&family), family)).collect();
     keyed.sort_by(|(one, _), (other, _)| compare(one, other));
     keyed.into_iter().map(|(_, family)| family).collect()
 }

@@ -88,7 +88,7 @@ pub fn rows(args: &SearchArgs, step: &StepArgs, each: usize) -> anyhow::Result<O
 pub struct Effort {
     /// At most so many are planned and simulated whole.
     pub simulations: usize,
-    /// After that all others, but what is slower for certain.
+    /// After that all others, but what is slower for certain, or by far as models with fewer layers tell.
     pub is_exhaustive: bool,
 }
 
@@ -344,18 +344,17 @@ impl<'a> About<'a> {
                 known.len() < before
             };
             let (asked, left): (Vec<_>, Vec<_>) = some.iter().cloned().partition(is_asked);
-            let mut some = some;
-            let mut which = format!(
-                "{} to {}",
-                number * at_once + 1,
-                number * at_once + some.len()
-            );
-            if fits && number > 0 {
-                let left = left.iter().flatten();
-                left.for_each(|at| outcomes[*at] = Some(Outcome::Pruned(Bound::Forms)));
-                some = &asked;
-                which = format!("{} that people know", asked.len());
-            }
+            let (some, which) = match number == 0 || !fits {
+                true => {
+                    let from = number * at_once;
+                    (some, format!("{} to {}", from + 1, from + some.len()))
+                }
+                false => {
+                    let left = left.iter().flatten();
+                    left.for_each(|at| outcomes[*at] = Some(Outcome::Pruned(Bound::Forms)));
+                    (&asked[..], format!("{} that people know", asked.len()))
+                }
+            };
             if some.is_empty() {
                 continue;
             }
