@@ -195,14 +195,10 @@ impl Builder<'_, '_> {
     fn task<O>(&mut self, index: usize, task: &Task<O>) {
         match task {
             Task::Collective(task) => {
-                self.start(index, task);
+                self.start(index, &[task]);
                 self.finish(index, &[task.to]);
             }
-            Task::Launch { tasks, .. } => {
-                for task in tasks {
-                    self.start(index, task);
-                }
-            }
+            Task::Launch { tasks, .. } => self.launch(index, tasks),
             Task::Finish { to, .. } => self.finish(index, to),
             Task::Read { shape, dtype, .. } => self.sync(index, "read", shape, dtype.size()),
             Task::Store {
@@ -230,12 +226,38 @@ impl Builder<'_, '_> {
         }
     }
 
-    fn start(&mut self, index: usize, task: &CollectiveTask) {
-        let (lane, on) = self.lanes.of(&task.group);
-        let (kind, bytes) = (task.kind(), task.bytes());
+    /// Starts what is launched together: collectives of one kind among the same ranks are one call, as those between
+    /// `ncclGroupStart` and `ncclGroupEnd` are.
+    fn launch(&mut self, index: usize, tasks: &[CollectiveTask]) {
+        let mut groups: Vec<Vec<&CollectiveTask>> = Vec::new();
+        let mut known: FxHashMap<(&[Rank], Kind), usize> = FxHashMap::default();
+        for task in tasks {
+            let group = *known
+                .entry((&*task.group, task.kind()))
+                .or_insert(groups.len());
+            match groups.get_mut(group) {
+                Some(group) => group.push(task),
+                None => groups.push(vec![task]),
+            }
+        }
+        for group in groups {
+            self.start(index, &group);
+        }
+    }
+
+    /// Starts collectives of one kind among the same ranks as one call.
+    fn start(&mut self, index: usize, tasks: &[&CollectiveTask]) {
+        let Some(first) = tasks.first() else {
+            return;
+        };
+        let (lane, on) = self.lanes.of(&first.group);
+        let kind = first.kind();
+        let bytes = tasks.iter().map(|task| task.bytes()).sum();
         let ns = self.hardware.communication_ns(kind, on, bytes);
-        self.calls.insert(task.to, self.out.groups.len());
-        self.out.groups.push(task.group.clone());
+        for task in tasks {
+            self.calls.insert(task.to, self.out.groups.len());
+        }
+        self.out.groups.push(first.group.clone());
         let action = Action::Start {
             host_ns: whole(self.hardware.launch_ns()),
             call: Call {
@@ -246,10 +268,10 @@ impl Builder<'_, '_> {
         };
         let what = What {
             name: kind.name(),
-            ops: 1,
+            ops: tasks.len(),
             bytes,
             tasks: (index, index),
-            path: task.path,
+            path: first.path,
         };
         self.push(action, what);
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::ir::{CollectiveRecord, Op, Task};
+use crate::ir::{CollectiveRecord, CollectiveTask, Op, Task};
 use crate::mesh::{DType, Split, collective};
 use crate::plan::Plan;
 use crate::toy::{Builder, Kind, Toy, options};
@@ -389,6 +389,66 @@ fn a_rank_computes_communicates_waits_or_is_idle() {
             assert_eq!(rank.lanes[0].busy_ns, rank.compute_ns, "{what}");
         }
     });
+}
+
+/// Collectives of one kind among the same ranks that are launched together: one latency, one hand-out, all bytes.
+#[test]
+fn what_starts_together_is_one_call() {
+    let mut together = 0;
+    each(|what, b, plan| {
+        let found = clock(b, plan, &simple());
+        for rank in &found.ranks {
+            let tasks = &plan.ranks[rank.ranks[0].0 as usize].tasks;
+            let (mut calls, mut bytes) = (0, 0);
+            for task in tasks {
+                let of = task.collectives();
+                let mut kinds: Vec<_> = of.iter().map(|of| (of.group.clone(), of.kind())).collect();
+                kinds.sort_unstable();
+                kinds.dedup();
+                calls += kinds.len() as u64;
+                together += of.len() - kinds.len();
+                bytes += of.iter().map(CollectiveTask::bytes).sum::<u64>();
+                if let Task::Send(of) | Task::Receive(of) = task {
+                    calls += 1;
+                    bytes += of.bytes();
+                }
+            }
+            let lanes = &rank.lanes[1..];
+            let found = (
+                lanes.iter().map(|lane| lane.count).sum::<u64>(),
+                lanes.iter().map(|lane| lane.bytes).sum::<u64>(),
+            );
+            assert_eq!(found, (calls, bytes), "{what}");
+        }
+    });
+    assert!(together > 0);
+}
+
+/// Two weights of one unit: one gather of both in front of it.
+#[test]
+fn the_weights_of_a_unit_are_gathered_with_one_latency() {
+    let mut b = Builder::new("fsdp=2");
+    let [up, down] = ["up", "down"].map(|name| {
+        let spec = Builder::spec(&format!("block.{name}.weight"), &[16, 16], Some("block"));
+        b.param(spec)
+    });
+    let x = b.data(&[8, 16]);
+    let h = b.linear(x, up);
+    let y = b.linear(h, down);
+    b.survive(y);
+    let plan = plan(&b.window, &b.mesh, &options(&b.mesh)).expect("a plan");
+    let found = clock(&b, &plan, &simple());
+    let gathers: Vec<_> = found.ranks[0]
+        .entries
+        .iter()
+        .filter(|e| e.name == "all_gather")
+        .collect();
+    let times: Vec<_> = gathers
+        .iter()
+        .map(|e| (e.ops, e.end_ns - e.start_ns))
+        .collect();
+    // Half of two weights in f32, and a step of the ring.
+    assert_eq!(times, [(2, 2 * 16 * 16 * 4 / 2 + 10)]);
 }
 
 #[test]
