@@ -10,17 +10,28 @@
 //! | [`Action::Wait`] | goes on | the compute lane waits for a call |
 //! | [`Action::Sync`] | waits for the compute lane, then takes `ns` | |
 //!
+//! A call may take a part of the device: what is computed beside it has the rest. Calls do not slow each other.
+//!
+//! Ranks act in order of time, so that a call that begins slows at most what each of its members computes last.
+//!
 //! Nothing here knows operations or plans: whoever sends and receives starts calls of two members.
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 
 use super::ClockError;
+
+#[cfg(test)]
+mod tests;
 
 /// Number of a lane; 0 computes.
 pub type Lane = usize;
 
 /// The lane that computes.
 pub const COMPUTE: Lane = 0;
+
+/// All of a device, in the unit of [`Call::takes`].
+pub const DEVICE: u32 = 1_000_000;
 
 /// Something a rank takes part in with others.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -31,6 +42,9 @@ pub struct Call {
     pub members: Vec<usize>,
     /// How long it takes once all are there; of several members, the longest counts.
     pub ns: u64,
+    /// The part of the device that it takes from what is computed meanwhile, in millionths. Calls of several lanes take
+    /// theirs together, but no more than [`DEVICE`].
+    pub takes: u32,
 }
 
 /// The next action of a rank.
@@ -95,6 +109,26 @@ struct Waiting {
     call: Call,
 }
 
+/// A call that has begun and may not have ended, as computing sees it.
+#[derive(Clone, Copy)]
+struct Beside {
+    start: u64,
+    end: u64,
+    takes: u32,
+}
+
+/// What is computed last.
+#[derive(Clone, Copy, Default)]
+struct Kernel {
+    /// Index of its span.
+    span: usize,
+    action: usize,
+    /// Until when it is known how far it has come.
+    at: u64,
+    /// What is left of it then, in nanoseconds of the whole device times [`DEVICE`].
+    left: u128,
+}
+
 #[derive(Default)]
 struct RankState {
     next: usize,
@@ -103,8 +137,13 @@ struct RankState {
     /// By lane.
     free: Vec<u64>,
     waiting: Vec<VecDeque<Waiting>>,
+    /// By lane, in order of time, those that end after `kernel.at`.
+    beside: Vec<VecDeque<Beside>>,
+    kernel: Kernel,
     /// When the calls ended, as far as that is known.
     ended: Vec<Option<u64>>,
+    /// True if it can do nothing before a call of it begins.
+    is_blocked: bool,
     timeline: Timeline,
 }
 
@@ -113,52 +152,117 @@ impl RankState {
         if self.free.len() <= lane {
             self.free.resize(lane + 1, 0);
             self.waiting.resize_with(lane + 1, VecDeque::new);
+            self.beside.resize_with(lane + 1, VecDeque::new);
         }
     }
 
-    /// Does what can be done without others; returns whether anything could.
-    fn advance(&mut self, actions: &[Action], started: &mut Vec<(Lane, Vec<usize>)>) -> bool {
-        let first = self.next;
-        while let Some(action) = actions.get(self.next) {
-            match action {
-                Action::Compute { host_ns, ns } => {
-                    self.host += host_ns;
-                    let start = self.host.max(self.compute);
-                    if start > self.compute {
-                        self.timeline.starved.push((self.compute, start));
-                    }
-                    self.compute = start + ns;
-                    self.timeline.spans.push(Span {
-                        action: self.next,
-                        lane: COMPUTE,
-                        start,
-                        end: self.compute,
-                    });
+    /// Does the next action, if that can be done without others. Returns whether it was done, and what it started.
+    fn act(&mut self, action: &Action) -> (bool, Option<(Lane, Vec<usize>)>) {
+        let mut started = None;
+        match action {
+            Action::Compute { host_ns, ns } => {
+                self.host += host_ns;
+                let start = self.host.max(self.compute);
+                if start > self.compute {
+                    self.timeline.starved.push((self.compute, start));
                 }
-                Action::Start { host_ns, call } => {
-                    self.host += host_ns;
-                    self.lane(call.lane);
-                    self.waiting[call.lane].push_back(Waiting {
-                        number: self.ended.len(),
-                        action: self.next,
-                        ready: self.host.max(self.compute),
-                        call: call.clone(),
-                    });
-                    self.ended.push(None);
-                    started.push((call.lane, call.members.clone()));
-                }
-                Action::Wait(call) => match self.ended.get(*call) {
-                    Some(Some(end)) => self.compute = self.compute.max(*end),
-                    _ => break,
-                },
-                Action::Sync { ns } => {
-                    self.host = self.host.max(self.compute) + ns;
-                }
+                self.kernel = Kernel {
+                    span: self.timeline.spans.len(),
+                    action: self.next,
+                    at: start,
+                    left: u128::from(*ns) * u128::from(DEVICE),
+                };
+                self.forget();
+                (self.compute, _) = self.computed(u64::MAX);
+                self.timeline.spans.push(Span {
+                    action: self.next,
+                    lane: COMPUTE,
+                    start,
+                    end: self.compute,
+                });
             }
-            self.timeline.done.push(self.compute);
-            self.next += 1;
+            Action::Start { host_ns, call } => {
+                self.host += host_ns;
+                self.lane(call.lane);
+                self.waiting[call.lane].push_back(Waiting {
+                    number: self.ended.len(),
+                    action: self.next,
+                    ready: self.host.max(self.compute),
+                    call: call.clone(),
+                });
+                self.ended.push(None);
+                started = Some((call.lane, call.members.clone()));
+            }
+            Action::Wait(call) => match self.ended.get(*call) {
+                Some(Some(end)) => self.compute = self.compute.max(*end),
+                _ => return (false, None),
+            },
+            Action::Sync { ns } => {
+                self.host = self.host.max(self.compute) + ns;
+            }
         }
-        self.next > first
+        self.timeline.done.push(self.compute);
+        self.next += 1;
+        (true, started)
+    }
+
+    /// Returns how far the kernel comes until its end, at most until `until`: when that is, and what is left of it.
+    fn computed(&self, until: u64) -> (u64, u128) {
+        let Kernel {
+            mut at, mut left, ..
+        } = self.kernel;
+        let mut lanes: Vec<_> = self
+            .beside
+            .iter()
+            .map(|calls| calls.iter().peekable())
+            .collect();
+        while left > 0 && at < until {
+            let (mut taken, mut change) = (0, until);
+            for calls in &mut lanes {
+                while calls.next_if(|call| call.end <= at).is_some() {}
+                let Some(call) = calls.peek() else { continue };
+                let is_now = call.start <= at;
+                taken += if is_now { call.takes } else { 0 };
+                change = change.min(if is_now { call.end } else { call.start });
+            }
+            let rate = u128::from(DEVICE.saturating_sub(taken));
+            let alone = left
+                .checked_div(rate)
+                .map(|whole| whole + u128::from(left % rate > 0));
+            let span = u128::from(change - at);
+            match alone {
+                Some(alone) if alone <= span => (at, left) = (at + alone as u64, 0),
+                _ => (at, left) = (change, left - rate * span),
+            }
+        }
+        (at, left)
+    }
+
+    /// Forgets calls that have ended before what is left of the kernel.
+    fn forget(&mut self) {
+        let at = self.kernel.at;
+        for calls in &mut self.beside {
+            while calls.front().is_some_and(|call| call.end <= at) {
+                calls.pop_front();
+            }
+        }
+    }
+
+    /// Notes a call of the lane, which begins after all that were noted before it.
+    fn slow(&mut self, lane: Lane, call: Beside) {
+        if call.takes == 0 {
+            return;
+        }
+        if call.start < self.compute {
+            (self.kernel.at, self.kernel.left) = self.computed(call.start.max(self.kernel.at));
+            self.forget();
+        }
+        self.beside[lane].push_back(call);
+        if call.start < self.compute && self.kernel.left > 0 {
+            (self.compute, _) = self.computed(u64::MAX);
+            self.timeline.spans[self.kernel.span].end = self.compute;
+            self.timeline.done[self.kernel.action] = self.compute;
+        }
     }
 }
 
@@ -169,17 +273,24 @@ impl RankState {
 pub fn run(ranks: &[Vec<Action>]) -> Result<Vec<Timeline>, ClockError> {
     let mut states: Vec<RankState> = Vec::new();
     states.resize_with(ranks.len(), RankState::default);
-    loop {
-        let mut moved = false;
-        for (rank, actions) in ranks.iter().enumerate() {
-            let mut started = Vec::new();
-            moved |= states[rank].advance(actions, &mut started);
-            for (lane, members) in started {
-                begin(&mut states, lane, members);
+    // Who can act, and from when on it may.
+    let mut turns: BinaryHeap<Reverse<(u64, usize)>> =
+        (0..ranks.len()).map(|rank| Reverse((0, rank))).collect();
+    while let Some(Reverse((_, rank))) = turns.pop() {
+        while let Some(action) = ranks[rank].get(states[rank].next) {
+            let others = turns.peek().map_or(u64::MAX, |Reverse((at, _))| *at);
+            if states[rank].compute > others {
+                turns.push(Reverse((states[rank].compute, rank)));
+                break;
             }
-        }
-        if !moved {
-            break;
+            let (was_done, started) = states[rank].act(action);
+            if !was_done {
+                states[rank].is_blocked = true;
+                break;
+            }
+            if let Some((lane, members)) = started {
+                begin(&mut states, &mut turns, lane, members);
+            }
         }
     }
     for (rank, (state, actions)) in states.iter().zip(ranks).enumerate() {
@@ -205,7 +316,12 @@ pub fn run(ranks: &[Vec<Action>]) -> Result<Vec<Timeline>, ClockError> {
 }
 
 /// Begins the first calls of a lane for which all members are there, and those that waited for them.
-fn begin(states: &mut [RankState], lane: Lane, members: Vec<usize>) {
+fn begin(
+    states: &mut [RankState],
+    turns: &mut BinaryHeap<Reverse<(u64, usize)>>,
+    lane: Lane,
+    members: Vec<usize>,
+) {
     let mut look = vec![members];
     while let Some(members) = look.pop() {
         let head = |state: &RankState| {
@@ -224,6 +340,11 @@ fn begin(states: &mut [RankState], lane: Lane, members: Vec<usize>) {
             if let Some(call) = state.waiting[lane].pop_front() {
                 state.free[lane] = end;
                 state.ended[call.number] = Some(end);
+                if std::mem::take(&mut state.is_blocked) {
+                    turns.push(Reverse((state.compute, member)));
+                }
+                let takes = call.call.takes;
+                state.slow(lane, Beside { start, end, takes });
                 state.timeline.spans.push(Span {
                     action: call.action,
                     lane,

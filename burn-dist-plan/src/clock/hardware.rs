@@ -86,8 +86,12 @@ pub struct Products {
     pub f8_tflops: f64,
     /// The part of the peak that the largest product reaches.
     pub efficiency: f64,
+    /// The same of products of 8-bit floats.
+    pub f8_efficiency: f64,
     /// A product of so many gigaflops reaches half of that.
     pub half_gflop: f64,
+    /// The standard deviation of the rate of devices, as a part of their mean: ranks wait for the slowest device.
+    pub spread: f64,
 }
 
 /// The memory of a device.
@@ -114,6 +118,8 @@ pub struct Kernels {
     pub compile: bool,
     /// The part of the chain's traffic between its own operations, and of its starts, that this saves.
     pub fusion: f64,
+    /// The part of the device's multiprocessors that a collective takes while it runs: kernels beside it have the rest.
+    pub collective_share: f64,
 }
 
 /// The host of a device.
@@ -257,11 +263,16 @@ impl Hardware {
         ];
         let shares = [
             ("products.efficiency", products.efficiency),
+            ("products.f8_efficiency", products.f8_efficiency),
             ("memory.efficiency", memory.efficiency),
             ("links.inside.efficiency", inside.efficiency),
             ("links.between.efficiency", between.efficiency),
         ];
-        let fusion = [("kernels.fusion", kernels.fusion)];
+        let parts = [
+            ("kernels.fusion", kernels.fusion),
+            ("kernels.collective_share", kernels.collective_share),
+            ("products.spread", products.spread),
+        ];
         let all = |keys: &[(&'static str, f64)], allowed, is_fine: fn(f64) -> bool| {
             let wrong = keys.iter().find(|(_, found)| !is_fine(*found));
             wrong.map_or(Ok(()), |&(key, found)| {
@@ -275,7 +286,7 @@ impl Hardware {
         all(&above_zero, "above 0", |x| x > 0.0 && x.is_finite())?;
         all(&not_below_zero, "0 or more", |x| x >= 0.0 && x.is_finite())?;
         all(&shares, "above 0 and at most 1", |x| x > 0.0 && x <= 1.0)?;
-        all(&fusion, "from 0 to 1", |x| (0.0..=1.0).contains(&x))
+        all(&parts, "from 0 to 1", |x| (0.0..=1.0).contains(&x))
     }
 
     /// Returns the peak of products of such operands, in flops per second.
@@ -289,10 +300,19 @@ impl Hardware {
         tflops * TERA
     }
 
+    /// Returns what the largest product of such operands reaches of their peak, in flops per second.
+    pub fn reached_flops(&self, operands: impl Into<Operands>) -> f64 {
+        let operands = operands.into();
+        let efficiency = match operands {
+            Operands::Float8 => self.products.f8_efficiency,
+            Operands::Of(_) => self.products.efficiency,
+        };
+        self.peak_flops(operands) * efficiency
+    }
+
     /// Returns how long a product takes, in nanoseconds: `(flops + half) / (peak x efficiency)`.
     pub fn product_ns(&self, flops: f64, operands: impl Into<Operands>) -> f64 {
-        let peak = self.peak_flops(operands) * self.products.efficiency;
-        (flops + self.products.half_gflop * GIGA) / peak * NS_PER_S
+        (flops + self.products.half_gflop * GIGA) / self.reached_flops(operands) * NS_PER_S
     }
 
     /// Returns how long a kernel takes to read and write so many bytes, in nanoseconds.
@@ -303,6 +323,29 @@ impl Hardware {
     /// Returns what every kernel takes beside its work, in nanoseconds.
     pub fn start_ns(&self) -> f64 {
         self.kernels.start_us * NS_PER_US
+    }
+
+    /// Returns how much longer the slowest of so many devices takes for a product than the mean of all.
+    ///
+    /// Devices of one kind run at different clocks under one limit of power, and ranks that wait for each other in every
+    /// layer go at the pace of the slowest: `1 + spread x sqrt(2 ln devices)`, which bounds the mean maximum of as many
+    /// normally distributed numbers. The clock of memory is the same everywhere.
+    ///
+    /// Source: Sinha et al., "Not All GPUs Are Created Equal" (SC 2022, arXiv:2208.11035).
+    pub fn slowest(&self, devices: usize) -> f64 {
+        1.0 + self.products.spread * (2.0 * (devices.max(1) as f64).ln()).sqrt()
+    }
+
+    /// Returns the part of a device that a collective takes from kernels that run beside it.
+    ///
+    /// One that computes a sum or has a block for every member keeps multiprocessors for itself, one for each channel of
+    /// NCCL. What goes from one rank to one other, as shifts and messages between stages do, takes none: inside a node the
+    /// copy engines move it, and between nodes NCCL has two channels for each peer.
+    pub fn taken_beside(&self, kind: Kind) -> f64 {
+        match kind {
+            Kind::Shift | Kind::Send | Kind::Recv => 0.0,
+            _ => self.kernels.collective_share,
+        }
     }
 
     /// Returns how long the host takes to hand out an operation, in nanoseconds.
@@ -346,9 +389,7 @@ impl Hardware {
                 Operands::Of(DType::F16),
                 Operands::Float8,
             ]
-            .map(|operands| {
-                (self.peak_flops(operands) * self.products.efficiency / US_PER_S) as u64
-            }),
+            .map(|operands| (self.reached_flops(operands) / US_PER_S) as u64),
             flops_besides: (self.products.half_gflop * GIGA) as u64,
             bytes_per_us: (self.memory.gb_per_s * self.memory.efficiency * GIGA / US_PER_S) as u64,
             start_ns: self.start_ns() as u64,

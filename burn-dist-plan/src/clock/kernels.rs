@@ -43,10 +43,10 @@ pub(super) struct Kernel {
 }
 
 impl Kernel {
-    /// Returns how long the device takes, in nanoseconds.
-    pub(super) fn ns(&self, hardware: &Hardware) -> f64 {
+    /// Returns how long a device takes that is so many times slower at products, in nanoseconds.
+    pub(super) fn ns(&self, hardware: &Hardware, slower: f64) -> f64 {
         let flops = match self.flops > 0.0 {
-            true => hardware.product_ns(self.flops, self.operands),
+            true => hardware.product_ns(self.flops, self.operands) * slower,
             false => 0.0,
         };
         flops.max(hardware.memory_ns(self.bytes)) + self.launches * hardware.start_ns()

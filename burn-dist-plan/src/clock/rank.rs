@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use super::Hardware;
-use super::events::{Action, Call, Lane};
+use super::events::{Action, Call, DEVICE, Lane};
 use super::kernels::{Kernel, Walk};
 use crate::ir::{CollectiveTask, Op, RankPlan, Slot, Task, TransferTask};
 use crate::mesh::collective::Kind;
@@ -108,6 +108,8 @@ impl<'a> Lanes<'a> {
 struct Builder<'a, 'm> {
     rank: Rank,
     hardware: &'a Hardware,
+    /// See [`Hardware::slowest`].
+    slowest: f64,
     lanes: &'a mut Lanes<'m>,
     out: RankActions,
     /// Calls that fill slots, and have not been waited for.
@@ -130,6 +132,7 @@ pub(super) fn actions<O: Op>(
     let mut builder = Builder {
         rank,
         hardware,
+        slowest: hardware.slowest(lanes.mesh.num_ranks()),
         lanes,
         out: RankActions::default(),
         calls: FxHashMap::default(),
@@ -168,7 +171,7 @@ impl Builder<'_, '_> {
         self.out.flops += kernel.flops;
         let action = Action::Compute {
             host_ns: whole(kernel.handed * self.hardware.operation_ns()),
-            ns: whole(kernel.ns(self.hardware)),
+            ns: whole(kernel.ns(self.hardware, self.slowest)),
         };
         let path = match plan.tasks.get(kernel.tasks.start) {
             Some(Task::Op(_, path)) => *path,
@@ -264,6 +267,7 @@ impl Builder<'_, '_> {
                 lane,
                 members: Vec::new(),
                 ns: whole(ns),
+                takes: (self.hardware.taken_beside(kind) * f64::from(DEVICE)).round() as u32,
             },
         };
         let what = What {
@@ -285,6 +289,7 @@ impl Builder<'_, '_> {
             lane,
             members: Vec::new(),
             ns: whole(ns),
+            takes: 0,
         };
         let what = What {
             name: if host_ns > 0 { "send" } else { "recv" },

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::ir::{CollectiveRecord, CollectiveTask, Op, Task};
+use crate::ir::{CollectiveRecord, CollectiveTask, Mark, Op, Task};
 use crate::mesh::{DType, Split, collective};
 use crate::plan::Plan;
+use crate::policy::AsyncTp;
 use crate::toy::{Builder, Kind, Toy, options};
 use crate::{Policy, plan};
 
@@ -26,7 +27,9 @@ fn simple() -> Hardware {
             f16_tflops: 2e-3,
             f8_tflops: 4e-3,
             efficiency: 1.0,
+            f8_efficiency: 1.0,
             half_gflop: 0.0,
+            spread: 0.0,
         },
         memory: Memory {
             gib: 1.0,
@@ -38,6 +41,7 @@ fn simple() -> Hardware {
             start_us: 0.0,
             compile: false,
             fusion: 1.0,
+            collective_share: 0.0,
         },
         host: Host {
             operation_us: 0.0,
@@ -49,113 +53,6 @@ fn simple() -> Hardware {
             between: link(0.5, 0.1),
         },
     }
-}
-
-fn compute(ns: u64) -> Action {
-    Action::Compute { host_ns: 0, ns }
-}
-
-fn start(lane: Lane, members: &[usize], ns: u64) -> Action {
-    Action::Start {
-        host_ns: 0,
-        call: Call {
-            lane,
-            members: members.to_vec(),
-            ns,
-        },
-    }
-}
-
-fn spans(timeline: &Timeline) -> Vec<(usize, Lane, u64, u64)> {
-    let spans = timeline.spans.iter();
-    let spans = spans.map(|span| (span.action, span.lane, span.start, span.end));
-    let mut spans: Vec<_> = spans.collect();
-    spans.sort_unstable();
-    spans
-}
-
-#[test]
-fn a_call_runs_beside_what_does_not_wait_for_it() {
-    let actions = vec![
-        compute(10),
-        start(1, &[0], 30),
-        compute(20),
-        Action::Wait(0),
-        compute(5),
-    ];
-    let found = &run(&[actions]).expect("it ends")[0];
-    let expected = [
-        (0, 0, 0, 10),
-        (1, 1, 10, 40),
-        (2, 0, 10, 30),
-        (4, 0, 40, 45),
-    ];
-    assert_eq!(spans(found), expected);
-    assert_eq!(found.done, [10, 10, 30, 40, 45]);
-    assert_eq!((found.end, &found.starved[..]), (45, &[][..]));
-}
-
-#[test]
-fn calls_of_one_lane_follow_each_other_and_those_of_two_do_not() {
-    let calls = |lane| vec![start(1, &[0], 30), start(lane, &[0], 20), Action::Wait(1)];
-    let ends = [1, 2].map(|lane| run(&[calls(lane)]).expect("it ends")[0].done[2]);
-    assert_eq!(ends, [50, 20]);
-}
-
-#[test]
-fn a_call_waits_for_its_members_and_takes_as_long_as_the_slowest() {
-    let rank = |before, ns| vec![compute(before), start(1, &[0, 1], ns), Action::Wait(0)];
-    let found = run(&[rank(10, 5), rank(25, 7)]).expect("it ends");
-    assert_eq!(spans(&found[0]), [(0, 0, 0, 10), (1, 1, 25, 32)]);
-    assert_eq!(spans(&found[1]), [(0, 0, 0, 25), (1, 1, 25, 32)]);
-}
-
-/// A stage sends to the next, which computes and sends back: calls of two members.
-#[test]
-fn a_message_is_a_call_of_two() {
-    let message = |from: usize| start(1, &[from, from + 1], 3);
-    let first = vec![
-        compute(10),
-        message(0),
-        compute(10),
-        message(0),
-        Action::Wait(1),
-    ];
-    let last = vec![message(0), Action::Wait(0), compute(10), message(0)];
-    let found = run(&[first, last]).expect("it ends");
-    // 10 computed and 3 sent; then 10 more there, while the first goes on; 3 back.
-    assert_eq!([found[0].end, found[1].end], [26, 26]);
-    assert_eq!(
-        spans(&found[1]),
-        [(0, 1, 10, 13), (2, 0, 13, 23), (3, 1, 23, 26)]
-    );
-}
-
-#[test]
-fn a_slow_host_starves_the_device_and_a_read_waits_for_it() {
-    let slow = |ns| Action::Compute { host_ns: 10, ns };
-    let actions = vec![slow(4), slow(25), slow(4), Action::Sync { ns: 3 }, slow(1)];
-    let found = &run(&[actions]).expect("it ends")[0];
-    let expected = [
-        (0, 0, 10, 14),
-        (1, 0, 20, 45),
-        (2, 0, 45, 49),
-        (4, 0, 62, 63),
-    ];
-    assert_eq!(spans(found), expected);
-    assert_eq!(found.starved, [(0, 10), (14, 20), (49, 62)]);
-}
-
-#[test]
-fn ranks_that_make_other_calls_are_stuck() {
-    let actions = vec![
-        vec![start(1, &[0, 1], 1), Action::Wait(0)],
-        vec![compute(1)],
-    ];
-    let error = run(&actions).expect_err("rank 1 never calls").to_string();
-    let expected = "simulated rank 0 waits forever, before action 1 of 2: not all members of a group make the same \
-                    calls in the same order";
-    assert_eq!(error, expected);
 }
 
 #[test]
@@ -220,6 +117,32 @@ fn small_products_are_far_from_the_peak() {
     assert_eq!(
         hardware.product_ns(1e9, DType::BF16) * 2.0,
         hardware.product_ns(1e9, DType::F32)
+    );
+}
+
+/// One device waits for nobody; of e^2 and e^8 the slowest is behind by two and four times the spread.
+#[test]
+fn ranks_go_at_the_pace_of_the_slowest() {
+    let mut hardware = simple();
+    hardware.products.spread = 0.01;
+    hardware.memory.gb_per_s = 1e9;
+    for (devices, expected) in [(1, 1.0), (7, 1.02), (2981, 1.04)] {
+        let found = hardware.slowest(devices);
+        assert!((found - expected).abs() < 5e-4, "{devices}: {found}");
+    }
+    let (b, plan) = step("dp=2,fsdp=4", 8, "none");
+    let mut alike = hardware.clone();
+    alike.products.spread = 0.0;
+    let [alike, apart] =
+        [&alike, &hardware].map(|hardware| clock(&b, &plan, hardware).ranks.remove(0));
+    let expected = alike.compute_ns as f64 * hardware.slowest(8);
+    let more = apart.compute_ns as f64 - expected;
+    // Each kernel ends with a whole nanosecond.
+    let kernels = apart.lanes[COMPUTE].count as f64;
+    assert!(more.abs() <= kernels, "{more} of {expected}");
+    assert!(
+        expected > alike.compute_ns as f64 + 2.0 * kernels,
+        "{expected}"
     );
 }
 
@@ -337,9 +260,10 @@ fn clock(b: &Builder, plan: &Plan<Toy>, hardware: &Hardware) -> Simulation {
 
 /// How the backend stores 8 bits says nothing of how fast it multiplies them.
 #[test]
-fn products_in_8_bits_run_at_their_own_peak() {
+fn products_in_8_bits_run_at_a_rate_of_their_own() {
     let mut hardware = simple();
     hardware.memory.gb_per_s = 1e9;
+    hardware.products.f8_efficiency = 0.5;
     let [rows, width, classes] = [16, 32, 64];
     let time = |float8: Option<&str>| {
         let mut b = Builder::new("");
@@ -368,7 +292,7 @@ fn products_in_8_bits_run_at_their_own_peak() {
     assert_eq!(time(None), flops);
     for recipe in ["tensorwise", "rowwise"] {
         // The last one is the output, which float8 leaves as it is.
-        let expected = flops / 2 / 4 + flops / 2;
+        let expected = flops / 2 / (4 / 2) + flops / 2;
         assert_eq!(time(Some(recipe)), expected, "{recipe}");
     }
 }
@@ -449,6 +373,75 @@ fn the_weights_of_a_unit_are_gathered_with_one_latency() {
         .collect();
     // Half of two weights in f32, and a step of the ring.
     assert_eq!(times, [(2, 2 * 16 * 16 * 4 / 2 + 10)]);
+}
+
+/// Time that a rank computes, less what collectives take of it, is what it would be alone.
+#[test]
+fn collectives_take_their_part_of_what_is_computed_beside_them() {
+    let mut shared = simple();
+    shared.kernels.collective_share = 0.25;
+    let mut slowed = 0;
+    each(|what, b, plan| {
+        let [alone, beside] = [&simple(), &shared].map(|hardware| clock(b, plan, hardware));
+        for (alone, beside) in alone.ranks.iter().zip(&beside.ranks) {
+            let (kernels, calls): (Vec<_>, Vec<_>) = beside
+                .entries
+                .iter()
+                .partition(|entry| entry.lane == COMPUTE);
+            let both = |a: &Entry, b: &Entry| {
+                let end = a.end_ns.min(b.end_ns);
+                end.saturating_sub(a.start_ns.max(b.start_ns))
+            };
+            let overlap = kernels
+                .iter()
+                .flat_map(|a| calls.iter().map(|b| both(a, b)))
+                .sum::<u64>();
+            let left = beside.compute_ns as f64 - 0.25 * overlap as f64;
+            // Each kernel ends with a whole nanosecond.
+            let more = left - alone.compute_ns as f64;
+            assert!(
+                (0.0..=kernels.len() as f64).contains(&more),
+                "{what}: {more}"
+            );
+            slowed += overlap;
+        }
+    });
+    assert!(slowed > 0);
+}
+
+/// Async TP moves chunks by copy engines: what is computed beside them has the whole device.
+#[test]
+fn shifts_slow_nothing() {
+    let mut b = Builder::new("tp=2");
+    let up = b.split_weight("up", [6, 8], 1);
+    let x = b.data(&[3, 8, 6]);
+    let tp = b.mesh.axis("tp").expect("an axis");
+    let mut layout = crate::layout::of_batch(&b.mesh, &[3, 8, 6]);
+    layout.dims[1].factors[0].axes = vec![tp];
+    layout.normalize(&b.mesh);
+    let x = b.mark(Mark::Redistribute(Arc::new(layout)), x);
+    let y = b.linear(x, up);
+    b.survive(y);
+    let b = b.under(Policy {
+        async_tp: AsyncTp::On,
+        ..Policy::default()
+    });
+    let plan = plan(&b.window, &b.mesh, &options(&b.mesh)).expect("a plan");
+    let mut shared = simple();
+    shared.kernels.collective_share = 0.25;
+    let [alone, beside] = [&simple(), &shared].map(|hardware| clock(&b, &plan, hardware));
+    let rank = &beside.ranks[0];
+    let both: u64 = rank.lanes.iter().map(|lane| lane.busy_ns).sum();
+    assert!(
+        both > rank.end_ns,
+        "something runs beside a shift: {beside}"
+    );
+    let names = rank.entries.iter().filter(|entry| entry.lane != COMPUTE);
+    assert!(
+        names.map(|entry| entry.name).all(|name| name == "shift"),
+        "{beside}"
+    );
+    assert_eq!(alone, beside);
 }
 
 #[test]
