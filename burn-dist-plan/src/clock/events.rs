@@ -30,8 +30,8 @@ pub type Lane = usize;
 /// The lane that computes.
 pub const COMPUTE: Lane = 0;
 
-/// All of a device, in the unit of [`Call::takes`].
-pub const DEVICE: u32 = 1_000_000;
+/// All of a device, in the unit of `Call::takes`.
+pub(super) const DEVICE: u32 = 1_000_000;
 
 /// Something a rank takes part in with others.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -43,7 +43,7 @@ pub struct Call {
     /// How long it takes once all are there; of several members, the longest counts.
     pub ns: u64,
     /// The part of the device that it takes from what is computed meanwhile, in millionths. Calls of several lanes take
-    /// theirs together, but no more than [`DEVICE`].
+    /// theirs together, but no more than all of it.
     pub takes: u32,
 }
 
@@ -117,7 +117,7 @@ struct Beside {
     takes: u32,
 }
 
-/// What is computed last.
+/// The last kernel of a rank.
 #[derive(Clone, Copy, Default)]
 struct Kernel {
     /// Index of its span.
@@ -125,7 +125,7 @@ struct Kernel {
     action: usize,
     /// Until when it is known how far it has come.
     at: u64,
-    /// What is left of it then, in nanoseconds of the whole device times [`DEVICE`].
+    /// The work left of it then, in nanoseconds of the whole device times [`DEVICE`].
     left: u128,
 }
 

@@ -28,7 +28,7 @@ mod tests;
 
 pub use costs::{ModuleCosts, is_inside};
 pub use error::ClockError;
-pub use events::{Action, COMPUTE, Call, DEVICE, Lane, Span, Timeline, run};
+pub use events::{Action, COMPUTE, Call, Lane, Span, Timeline, run};
 pub use hardware::{
     DeviceLink, Hardware, HardwareError, Host, Kernels, Memory, NodeLinks, Operands, Products,
 };
