@@ -138,7 +138,7 @@ impl About<'_> {
             Some(_) => Operands::Float8,
             None => Operands::Of(self.dtype),
         };
-        let rate = self.hardware.peak_flops(operands) * self.hardware.products.efficiency;
+        let rate = self.hardware.reached_flops(operands);
         best.model_flops / devices as f64 / rate * (1.0 + certain_bubble(of))
     }
 }
