@@ -1,5 +1,5 @@
-//! Processes of the operating system, with a GPU each, and faults of GPUs: the tests start themselves again as the
-//! programs marked so below.
+//! Processes of the operating system, with a GPU each: the tests start themselves again as the programs marked so
+//! below.
 
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
@@ -7,20 +7,24 @@ use std::process::{Command, Stdio};
 use super::{losses, two_gpus};
 
 /// What a process has ended with.
-struct Ended {
-    succeeded: bool,
-    said: String,
+pub(super) struct Ended {
+    pub(super) succeeded: bool,
+    pub(super) said: String,
 }
 
-/// Runs processes of a program below, which find each other over TCP; and variables for all of them.
-fn run(program: &str, processes: usize, variables: &[(&str, &str)]) -> Vec<Ended> {
+/// Runs processes of a program, which find each other over TCP; each has variables of its own.
+pub(super) fn run<'a>(
+    program: &str,
+    processes: usize,
+    variables: impl Fn(usize) -> Vec<(&'a str, &'a str)>,
+) -> Vec<Ended> {
     let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
     let port = free.expect("a port").port().to_string();
     let start = |rank: usize| {
         let mut command = Command::new(std::env::current_exe().expect("a test knows where it is"));
         command
             .args([program, "--exact", "--ignored", "--nocapture"])
-            .envs(variables.iter().copied())
+            .envs(variables(rank))
             .env("BURN_DIST_FLIGHT", "off")
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
@@ -69,7 +73,7 @@ fn prints_its_losses() {
 #[ignore = "needs 2 NVIDIA GPUs and NCCL"]
 fn processes_of_the_system_train_as_one() {
     let one = format!("{:?}", losses(two_gpus("fsdp")));
-    for process in run("processes::prints_its_losses", 2, &[]) {
+    for process in run("processes::prints_its_losses", 2, |_| Vec::new()) {
         assert!(process.succeeded, "{}", process.said);
         assert_eq!(printed(&process), one);
     }

@@ -13,6 +13,8 @@ use crate::workspace::{self, run};
 const LIBRARIES: &[(&str, &str)] = &[
     ("libcublasLt.so", "libcublasLt.so.13"),
     ("libcuda.so", "libcuda.so.1"),
+    // burn-dist looks for the second name, and cudarc, for CubeCL, for the first.
+    ("libnccl.so", "libnccl.so"),
     ("libnccl.so", "libnccl.so.2"),
     ("libnvrtc.so", "libnvrtc.so.13"),
 ];
@@ -27,8 +29,8 @@ const MACHINES: &[(&str, &[u32])] = &[("1", &[0, 1]), ("2", &[2, 3]), ("8", &[4]
 const SEEDS: u32 = 20;
 
 /// Runs the tests of the folder itself, with `seeds` in many orders, with `gpu` those of burn-dist's own functions, with
-/// `float8` those of its kernels, and with `burn` those of Burn's backend, whose names may follow; `called` says which
-/// functions these three have called.
+/// `float8` those of its kernels, with `burn` those of Burn's backend and with `cubecl` CubeCL's own, whose names may
+/// follow; `called` says which functions these four have called.
 pub(crate) fn cuda(arguments: &[String]) -> Result<(), String> {
     let target = workspace::target().join("cuda-in-software");
     let libraries = build(&target)?;
@@ -39,8 +41,9 @@ pub(crate) fn cuda(arguments: &[String]) -> Result<(), String> {
         Some((word, [])) if word == "gpu" => gpu(&libraries),
         Some((word, [])) if word == "float8" => float8(&libraries),
         Some((word, arguments)) if word == "burn" => burn(&libraries, arguments),
+        Some((word, arguments)) if word == "cubecl" => cubecl(&libraries, arguments),
         Some((word, _)) => Err(format!(
-            "{word}: none of `seeds`, `called`, `gpu`, `float8` and `burn`"
+            "{word}: none of `seeds`, `called`, `gpu`, `float8`, `burn` and `cubecl`"
         )),
     }
 }
@@ -153,7 +156,7 @@ fn burn(libraries: &Path, arguments: &[String]) -> Result<(), String> {
         let mut test = workspace::cargo();
         test.args(["test", "-p", "promises-021", "--features", "cuda"]);
         test.args(["--test", "cuda", "--", "--ignored"]).args(rest);
-        noted(machine(&mut test, libraries, "2"), libraries, "burn");
+        noted(machine(&mut test, libraries, "4"), libraries, "burn");
         unchecked(&mut test, "unwritten");
         test
     };
@@ -163,11 +166,38 @@ fn burn(libraries: &Path, arguments: &[String]) -> Result<(), String> {
     run(test(&["--skip", OLD]).args(arguments))
 }
 
+/// Runs CubeCL 0.10's own tests of a runtime, but for those that are known to fail here; those of tensor maps on a GPU
+/// that has them.
+fn cubecl(libraries: &Path, arguments: &[String]) -> Result<(), String> {
+    let test = |arguments: &[String]| {
+        let mut test = workspace::cargo();
+        test.current_dir(workspace::root().join("dev/cuda-in-software/cubecl"))
+            .env(
+                "CARGO_TARGET_DIR",
+                workspace::target().join("cubecl-in-software"),
+            )
+            .args(["test", "--locked", "--test", "runtime", "--"])
+            .args(arguments);
+        noted(machine(&mut test, libraries, "2"), libraries, "cubecl");
+        unchecked(&mut test, "unwritten");
+        test
+    };
+    if !arguments.is_empty() {
+        return run(&mut test(arguments));
+    }
+    let mut all = test(&["--exact".into()]);
+    run(all.args(CUBECL_FAILS.iter().flat_map(|name| ["--skip", name])))?;
+    run(test(&["tensormap".into()]).env(CAPABILITY, "9.0"))
+}
+
+/// Tests of CubeCL's that fail here, with the reasons in the folder's README.
+const CUBECL_FAILS: &[&str] = &[];
+
 /// The functions that are called, by library.
 const CALLED: &str = include_str!("../../dev/cuda-in-software/tests/called.txt");
 
-/// Prints which functions the tests of burn-dist and of Burn's backend have called since the build folder is there, of
-/// all that they name.
+/// Prints which functions the tests of burn-dist, of Burn's backend and of CubeCL have called since the build folder is
+/// there, of all that they name.
 fn called(libraries: &Path) -> Result<(), String> {
     let folder = notes(libraries);
     let mut found = BTreeSet::new();
@@ -197,7 +227,7 @@ fn called(libraries: &Path) -> Result<(), String> {
 }
 
 /// The commands whose calls are noted, each in a folder of its own.
-const PARTS: &[&str] = &["gpu", "float8", "burn"];
+const PARTS: &[&str] = &["gpu", "float8", "burn", "cubecl"];
 
 /// Where it is noted which functions were called.
 fn notes(libraries: &Path) -> PathBuf {

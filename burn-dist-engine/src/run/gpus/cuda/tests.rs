@@ -74,6 +74,8 @@ fn bytes_of(values: &[f32]) -> Vec<u8> {
         .collect()
 }
 
+mod conformance;
+
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
 fn tensors_of_any_layout_are_pinned_in_row_major_order() {
