@@ -14,6 +14,12 @@ const KNOWN: &[(&str, &str)] = &[
         "sub.sat.s32 %0, %1, %2;",
         "%0 = software::saturated((long long)(%1) - (%2))",
     ),
+    // Followed by a macro that is a format's name.
+    (
+        "cvt.rn.satfinite.",
+        "%0 = software::float8(FORMAT, %1) << 8 | software::float8(FORMAT, %2)",
+    ),
+    ("cvt.f32.f16 %0, %1;", "%0 = software::of_half(%1)"),
     (
         "cp.async.bulk.tensor.3d.shared::cluster.global.im2col.mbarrier:",
         "software::load_pixels<3>(%0, %1, %2, %3, %4, %5, %6)",
