@@ -108,6 +108,13 @@ fn two_gpus(axis: &str) -> DeviceMeshBuilder {
         .scatter_bytes_min(0)
 }
 
+/// A mesh of two axes, whose four ranks have a GPU each.
+fn four_gpus() -> DeviceMeshBuilder {
+    let gpus: Vec<_> = (0..4).map(CudaDevice::new).collect();
+    let mesh = DeviceMesh::builder().axis("fsdp", 2).axis("tp", 2);
+    mesh.devices(&gpus).scatter_bytes_min(0)
+}
+
 /// The losses of a few steps of a small network.
 fn losses(mesh: DeviceMeshBuilder) -> Vec<f64> {
     losses_on(&mesh.build().expect("a mesh"))
@@ -150,15 +157,10 @@ fn gpus_that_copy_or_talk_with_nccl_train_as_through_the_host() {
 #[ignore = "needs 4 NVIDIA GPUs and NCCL"]
 fn four_gpus_train_on_two_axes_as_through_the_host() {
     device();
-    let gpus = || {
-        let mesh = DeviceMesh::builder().axis("fsdp", 2).axis("tp", 2);
-        let gpus: Vec<_> = (0..4).map(CudaDevice::new).collect();
-        mesh.devices(&gpus).scatter_bytes_min(0)
-    };
-    let host = losses(gpus().gpu_transport(GpuTransport::Host));
+    let host = losses(four_gpus().gpu_transport(GpuTransport::Host));
     assert!(host.last() < host.first(), "nothing was learned: {host:?}");
-    assert_eq!(losses(gpus()), host);
-    assert_eq!(losses(gpus().gpu_transport(GpuTransport::Nccl)), host);
+    assert_eq!(losses(four_gpus()), host);
+    assert_eq!(losses(four_gpus().gpu_transport(GpuTransport::Nccl)), host);
 }
 
 /// Each process is a thread with a world of its own, and finds out from the others which GPU is whose.

@@ -16,6 +16,11 @@ const TRANSPORT: &str = "PROMISES_TRANSPORT";
 /// The rank whose process ends in the middle of its run.
 const DIES: &str = "PROMISES_DIES";
 
+/// A call of CUDA in software that fails; a GPU that stops; the memory of each.
+const FAIL: &str = "CUDA_IN_SOFTWARE_FAIL";
+const HANG: &str = "CUDA_IN_SOFTWARE_HANG";
+const MEMORY: &str = "CUDA_IN_SOFTWARE_MEMORY";
+
 /// After so long, a rank no longer waits for others.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -29,10 +34,13 @@ fn trains_twice() {
     let transport = match env::var(TRANSPORT).as_deref() {
         Ok("nccl") => GpuTransport::Nccl,
         Ok("host") => GpuTransport::Host,
+        Ok("workspace") => GpuTransport::Workspace,
         _ => GpuTransport::Auto,
     };
     let mesh = two_gpus("fsdp").gpu_transport(transport).timeout(TIMEOUT);
-    let mesh = mesh.build().unwrap_or_else(|error| panic!("no mesh: {error}"));
+    let mesh = mesh
+        .build()
+        .unwrap_or_else(|error| panic!("no mesh: {error}"));
     println!("losses: {:?}", losses_on(&mesh));
     if env::var(DIES).is_ok_and(|dies| env::var("RANK").is_ok_and(|rank| rank == dies)) {
         std::process::abort();
@@ -40,18 +48,96 @@ fn trains_twice() {
     println!("losses: {:?}", losses_on(&mesh));
 }
 
-/// Runs the program, with variables for one of its processes or for all of them, and returns the words of each process;
-/// all of them have failed, and in time.
-fn failing(processes: usize, variables: &[(Option<usize>, &str, &str)]) -> Vec<Ended> {
+/// Runs the program in so many processes, with these variables for all of them, and returns what each has said; all of
+/// them have failed, and in time.
+fn failing(processes: usize, variables: &[(&str, &str)]) -> Vec<String> {
     let begun = Instant::now();
-    let of = |rank: usize| {
-        let mine = variables.iter().filter(move |(of, ..)| of.is_none_or(|of| of == rank));
-        mine.map(|(_, name, value)| (*name, *value)).collect()
-    };
-    let ended = run("faults::trains_twice", processes, of);
-    for (rank, process) in ended.iter().enumerate() {
-        assert!(!process.succeeded, "{variables:?}: process {rank} goes on\n{}", process.said);
+    let ended: Vec<Ended> = run("faults::trains_twice", processes, |_| variables.to_vec());
+    let took = begun.elapsed();
+    let said = ended.into_iter().enumerate().map(|(rank, process)| {
+        let Ended { succeeded, said } = process;
+        assert!(
+            !succeeded,
+            "{variables:?}: process {rank} has not failed\n{said}"
+        );
+        said
+    });
+    let said = said.collect();
+    assert!(took < OVER, "{variables:?}: {took:?}");
+    said
+}
+
+/// Fails unless what a process has said contains some words.
+fn contains(said: &str, words: &str, variables: &[(&str, &str)]) {
+    assert!(
+        said.contains(words),
+        "{variables:?}: no `{words}` in\n{said}"
+    );
+}
+
+#[test]
+#[ignore = "needs CUDA in software"]
+fn a_call_that_fails_ends_the_run_and_is_named() {
+    for (transport, call) in [
+        ("auto", "cuStreamCreate:3:2"),
+        ("auto", "cuMemcpyDtoDAsync_v2:5:700"),
+        ("auto", "cuStreamWriteValue32_v2:5:700"),
+        ("auto", "cuCtxRecordEvent:5:700"),
+        ("nccl", "ncclCommInitRankConfig:1:2"),
+        ("nccl", "ncclSend:3:3"),
+        ("nccl", "ncclGroupEnd:5:1"),
+        ("workspace", "cuMemCreate:1:2"),
+        ("workspace", "cuMemMap:1:999"),
+    ] {
+        let variables = [(TRANSPORT, transport), (FAIL, call)];
+        let said = failing(1, &variables).remove(0);
+        let (name, _) = call.split_once(':').expect("a name");
+        contains(&said, &format!("{name} failed"), &variables);
     }
-    assert!(begun.elapsed() < OVER, "{variables:?}: {:?}", begun.elapsed());
-    ended
+}
+
+#[test]
+#[ignore = "needs CUDA in software"]
+fn a_kernel_or_a_copy_of_cubecls_that_fails_ends_the_run() {
+    for call in [
+        "cuLaunchKernel:60:719",
+        "cuMemcpyHtoDAsync_v2:20:700",
+        "cuMemcpyDtoHAsync_v2:2:700",
+        "nvrtcCompileProgram:5:6",
+        "cuModuleLoadData:5:209",
+    ] {
+        let variables = [(FAIL, call)];
+        let said = failing(1, &variables).remove(0);
+        contains(&said, "it is to fail", &variables);
+    }
+}
+
+#[test]
+#[ignore = "needs CUDA in software"]
+fn a_gpu_that_stops_ends_the_run() {
+    for processes in [1, 2] {
+        let variables = [(HANG, "1:600")];
+        for said in failing(processes, &variables) {
+            contains(&said, "gave up after", &variables);
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs CUDA in software"]
+fn memory_that_runs_out_ends_the_run() {
+    let variables = [(MEMORY, "100000")];
+    let said = failing(1, &variables).remove(0);
+    contains(&said, "memory", &variables);
+}
+
+#[test]
+#[ignore = "needs CUDA in software"]
+fn a_process_that_is_killed_ends_the_others() {
+    for transport in ["auto", "workspace", "host"] {
+        let variables = [(TRANSPORT, transport), (DIES, "1")];
+        let said = failing(2, &variables).remove(0);
+        contains(&said, "losses: ", &variables);
+        contains(&said, "process 1", &variables);
+    }
 }

@@ -4,7 +4,7 @@
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
-use super::{losses, two_gpus};
+use super::{four_gpus, losses, two_gpus};
 
 /// What a process has ended with.
 pub(super) struct Ended {
@@ -65,16 +65,37 @@ fn printed(of: &Ended) -> String {
 
 #[test]
 #[ignore = "a program that tests below start"]
-fn prints_its_losses() {
+fn prints_the_losses_of_two() {
     println!("losses: {:?}", losses(two_gpus("fsdp")));
+}
+
+#[test]
+#[ignore = "a program that tests below start"]
+fn prints_the_losses_of_four() {
+    println!("losses: {:?}", losses(four_gpus()));
+}
+
+/// Fails unless processes of a program, of which each has a part of the GPUs, print these losses.
+fn train_as_one(program: &str, processes: usize, one: &[f64]) {
+    let one = format!("{one:?}");
+    for process in run(program, processes, |_| Vec::new()) {
+        assert!(process.succeeded, "{}", process.said);
+        assert_eq!(printed(&process), one);
+    }
 }
 
 #[test]
 #[ignore = "needs 2 NVIDIA GPUs and NCCL"]
 fn processes_of_the_system_train_as_one() {
-    let one = format!("{:?}", losses(two_gpus("fsdp")));
-    for process in run("processes::prints_its_losses", 2, |_| Vec::new()) {
-        assert!(process.succeeded, "{}", process.said);
-        assert_eq!(printed(&process), one);
+    let one = losses(two_gpus("fsdp"));
+    train_as_one("processes::prints_the_losses_of_two", 2, &one);
+}
+
+#[test]
+#[ignore = "needs 4 NVIDIA GPUs and NCCL"]
+fn processes_of_four_gpus_train_as_one() {
+    let one = losses(four_gpus());
+    for processes in [2, 4] {
+        train_as_one("processes::prints_the_losses_of_four", processes, &one);
     }
 }

@@ -76,12 +76,11 @@ for part in $parts; do
         of_021=(--skip faults:: --skip too_old) of_engine=() alone=()
         if [ "$gpus" -lt 2 ]; then
             of_021+=(--skip gpus --skip processes)
+            of_engine+=(--skip two_gpus)
             alone=(one_member processes_copy gpus_copy)
         fi
-        if [ "$gpus" -lt 4 ]; then
-            of_021+=(--skip four_gpus)
-            of_engine=(--skip between_gpus)
-        fi
+        if [ "$gpus" -lt 4 ]; then of_021+=(--skip four); fi
+        if [ "$gpus" -lt 8 ]; then of_engine+=(--skip eight_gpus); fi
         tests "Burn 0.22.1, ranks on a GPU" "$here/cuda" --ignored
         tests "Burn 0.21, ranks on a GPU" "$here/cuda-021" --ignored "${of_021[@]}"
         tests "CubeCL 0.10's memory and stream" "$here/engine-021" --ignored gpus::cuda "${of_engine[@]}"
