@@ -57,7 +57,7 @@ pub(super) fn run<'a>(
 }
 
 /// The losses that a process has printed.
-fn printed(of: &Ended) -> String {
+pub(super) fn printed(of: &Ended) -> String {
     let line = of.said.lines().find_map(|line| line.split_once("losses: "));
     let (_, losses) = line.unwrap_or_else(|| panic!("no losses in\n{}", of.said));
     losses.into()
