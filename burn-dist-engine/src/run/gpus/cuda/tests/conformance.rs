@@ -26,7 +26,8 @@ const PATIENT: Duration = Duration::from_secs(60);
 /// One test at a time: of two programs that talk with NCCL on the same GPUs, each may wait for a GPU that the other has.
 static GPUS: Mutex<()> = Mutex::new(());
 
-/// What a kernel is compiled for; the other element types are moved and added up by the same code.
+/// The element types of the tasks: those that kernels are compiled for. The others are moved and added up by the same
+/// code.
 const DTYPES: [DType; 3] = [DType::F32, DType::BF16, DType::I32];
 
 /// Runs the tasks of all ranks of some processes, each rank on a GPU of its own.
