@@ -204,13 +204,16 @@ fn cubecl(libraries: &Path, arguments: &[String]) -> Result<(), String> {
     if !arguments.is_empty() {
         return run(&mut test(arguments));
     }
-    let mut all = test(&["--exact".into()]);
+    let mut all = test(&[]);
     run(all.args(CUBECL_FAILS.iter().flat_map(|name| ["--skip", name])))?;
     run(test(&["tensormap".into()]).env(CAPABILITY, "9.0"))
 }
 
-/// Tests of CubeCL's that fail here, with the reasons in the folder's README.
-const CUBECL_FAILS: &[&str] = &[];
+/// Parts of the names of CubeCL's tests that fail here, with the reasons in the folder's README.
+const CUBECL_FAILS: &[&str] = &[
+    "test_barrier_memcpy_async",
+    "reinterpret_slice_f16::shared_memory::write_from_i8x4",
+];
 
 /// The functions that are called, by library.
 const CALLED: &str = include_str!("../../dev/cuda-in-software/tests/called.txt");
