@@ -47,7 +47,7 @@ pub(crate) enum Content {
 }
 
 /// Reads hostile files, and good ones that were damaged: so many as `BURN_DIST_HOSTILE_CASES` says, 64 by default.
-pub(crate) fn check(readers: &[Reader]) {
+pub(crate) fn check<'a>(readers: impl IntoIterator<Item = &'a Reader>) {
     let cases = std::env::var("BURN_DIST_HOSTILE_CASES").ok();
     let cases: u64 = cases.map_or(64, |cases| cases.parse().expect("a number of cases"));
     for reader in readers {

@@ -559,7 +559,7 @@ fn memory_is_free_when_the_neighbours_have_stopped_too() {
 #[test]
 fn a_communicator_that_does_not_end_is_left_behind() {
     let world = Group::world(2).expect("two ranks");
-    for function in ["ncclCommDestroy", "ncclCommAbort"] {
+    conformance::side_by_side(["ncclCommDestroy", "ncclCommAbort"], |function| {
         let fake = Fake::new();
         *fake.faults.lock().expect("no panic") = Faults {
             hangs: Some((function, 0)),
@@ -577,7 +577,7 @@ fn a_communicator_that_does_not_end_is_left_behind() {
         });
         assert!(took.iter().all(|took| *took < SOON), "{function}: {took:?}");
         assert_eq!(fake.open_comms(), 1, "{function}");
-    }
+    });
 }
 
 #[test]

@@ -525,7 +525,7 @@ fn a_call_that_waits_for_its_own_backend_is_not_late() {
 /// Streams of one GPU stand still, also after an abort: the backend's waits end by poison, and memory stays the call's.
 #[test]
 fn what_does_not_stop_keeps_its_memory() {
-    for how in How::ALL {
+    conformance::side_by_side(How::ALL, |how| {
         let is_apart = how == How::APART;
         let fake = Fake::on(Machine::new(4));
         let world = Group::world(2).expect("two ranks");
@@ -563,13 +563,13 @@ fn what_does_not_stop_keeps_its_memory() {
         // A process reads nobody else's memory, so that only what the stuck GPU uses is lost.
         let lost = if is_apart { 1 } else { 2 };
         assert_eq!(held.load(Ordering::SeqCst), lost, "{how:?}");
-    }
+    });
 }
 
 /// A rank ends while its peer waits for it.
 #[test]
 fn a_rank_that_is_killed_is_named_and_the_others_end() {
-    for how in How::ALL {
+    conformance::side_by_side(How::ALL, |how| {
         for at in 0..3 {
             let fake = Fake::on(Machine::new(5 + at));
             let world = Group::world(3).expect("three ranks");
@@ -603,7 +603,7 @@ fn a_rank_that_is_killed_is_named_and_the_others_end() {
             }
             assert_nothing_is_open(&fake);
         }
-    }
+    });
 }
 
 #[test]

@@ -130,7 +130,7 @@ fn a_process_that_gives_up_is_seen_before_its_fault_is() {
 /// while others wait for it on their hosts, or on their devices.
 #[test]
 fn streams_that_wait_for_a_process_which_is_gone_come_to_their_end() {
-    for at in 0..4 {
+    conformance::side_by_side(0..4, |at| {
         let fake = Fake::on(Machine::new(at));
         let world = group(&[0, 1, 2]);
         let timeout = Duration::from_millis(500);
@@ -157,7 +157,7 @@ fn streams_that_wait_for_a_process_which_is_gone_come_to_their_end() {
         for fault in found {
             assert!(fault.contains("rank "), "{fault}");
         }
-    }
+    });
 }
 
 #[test]

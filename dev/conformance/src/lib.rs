@@ -26,11 +26,19 @@ pub const PATIENT: Duration = Duration::from_secs(20);
 
 /// Runs one thread per rank and returns what each gives.
 pub fn on_ranks<C: Send, T: Send>(ranks: Vec<C>, body: impl Fn(C) -> T + Sync) -> Vec<T> {
+    side_by_side(ranks, body)
+}
+
+/// Runs one thread per case and returns what each gives: for cases that wait more than they compute.
+pub fn side_by_side<C: Send, T: Send>(
+    cases: impl IntoIterator<Item = C>,
+    body: impl Fn(C) -> T + Sync,
+) -> Vec<T> {
     let body = &body;
     std::thread::scope(|scope| {
-        let threads: Vec<_> = ranks
+        let threads: Vec<_> = cases
             .into_iter()
-            .map(|comm| scope.spawn(move || body(comm)))
+            .map(|case| scope.spawn(move || body(case)))
             .collect();
         threads
             .into_iter()

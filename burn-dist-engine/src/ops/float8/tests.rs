@@ -515,36 +515,46 @@ fn every_split_is_the_whole() {
     };
     let scale = op(scale, &[(&[12, 1], F32)], (&[12, 1], F32));
     cases.push((scale, vec![(1..13).map(f64::from).collect()]));
-    for (op, inputs) in cases {
-        let describe = |tensor: &TensorIr, values: Vec<f64>| Values {
-            shape: tensor.shape.to_vec(),
-            dtype: of_burn(tensor.dtype),
-            values,
+    // The longest test of this crate: on all cores.
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let cases = &cases;
+    std::thread::scope(|scope| {
+        for core in 0..cores {
+            let cases = cases.iter().skip(core).step_by(cores);
+            scope.spawn(|| cases.for_each(|(op, inputs)| assert_splits_are_the_whole(op, inputs)));
+        }
+    });
+}
+
+fn assert_splits_are_the_whole(op: &Recorded, inputs: &[Vec<f64>]) {
+    let describe = |tensor: &TensorIr, values: Vec<f64>| Values {
+        shape: tensor.shape.to_vec(),
+        dtype: of_burn(tensor.dtype),
+        values,
+    };
+    let whole = run(op, inputs);
+    let case = Case {
+        op: op.name().into(),
+        rule: op.rule(),
+        inputs: op
+            .reads()
+            .zip(inputs)
+            .map(|(tensor, values)| describe(tensor, values.clone()))
+            .collect(),
+        outputs: op.makes().map(|out| describe(out, whole.clone())).collect(),
+        tolerance: 1e-5,
+    };
+    let checked = oracle::check(&case, |view, blocks| {
+        let mut steps = Steps::new(1000);
+        op.lower(view, &mut steps);
+        let [local] = steps.ops().collect::<Vec<_>>()[..] else {
+            panic!("one operation on a rank: {steps:?}")
         };
-        let whole = run(&op, &inputs);
-        let case = Case {
-            op: op.name().into(),
-            rule: op.rule(),
-            inputs: op
-                .reads()
-                .zip(inputs.clone())
-                .map(|(tensor, values)| describe(tensor, values))
-                .collect(),
-            outputs: op.makes().map(|out| describe(out, whole.clone())).collect(),
-            tolerance: 1e-5,
-        };
-        let checked = oracle::check(&case, |view, blocks| {
-            let mut steps = Steps::new(1000);
-            op.lower(view, &mut steps);
-            let [local] = steps.ops().collect::<Vec<_>>()[..] else {
-                panic!("one operation on a rank: {steps:?}")
-            };
-            let blocks = blocks
-                .into_iter()
-                .map(|block| block.expect("all are read").values);
-            vec![run(local, &blocks.collect::<Vec<_>>())]
-        });
-        let checked = checked.unwrap_or_else(|error| panic!("{error}"));
-        assert!(checked > 3, "{op:?}: {checked}");
-    }
+        let blocks = blocks
+            .into_iter()
+            .map(|block| block.expect("all are read").values);
+        vec![run(local, &blocks.collect::<Vec<_>>())]
+    });
+    let checked = checked.unwrap_or_else(|error| panic!("{error}"));
+    assert!(checked > 3, "{op:?}: {checked}");
 }

@@ -25,6 +25,8 @@ pub(super) const APART: f64 = 0.05;
 pub struct Figures {
     /// Seconds of a step.
     pub step_s: f64,
+    /// Seconds in which the busiest rank computes, or waits for its host: without what it waits for others.
+    pub busy_s: f64,
     /// Bytes of the fullest rank, with those that are reserved.
     pub peak_bytes: f64,
     /// Flops of the model.
@@ -39,6 +41,7 @@ impl Figures {
         let of = |of: fn(&Self) -> f64| of(&one) + times * (of(&two) - of(&one));
         Self {
             step_s: of(|of| of.step_s),
+            busy_s: of(|of| of.busy_s),
             peak_bytes: of(|of| of.peak_bytes),
             model_flops: of(|of| of.model_flops),
         }
@@ -129,8 +132,13 @@ impl<M: Model> Clock<'_, M> {
         let windows = &timed.steady.simulations;
         let ranks = windows.iter().flat_map(|window| &window.ranks);
         let peak_bytes = ranks.map(|rank| rank.peak_bytes).max().unwrap_or(0);
+        let busy_ns = windows.iter().map(|window| {
+            let ranks = window.ranks.iter();
+            ranks.map(|rank| rank.compute_ns + rank.host_ns).max()
+        });
         Ok(Figures {
             step_s: windows.iter().map(Simulation::step_s).sum(),
+            busy_s: busy_ns.flatten().sum::<u64>() as f64 / 1e9,
             peak_bytes: peak_bytes as f64,
             model_flops: timed.steady.model_flops,
         })
@@ -167,11 +175,14 @@ impl<M: Model> Clock<'_, M> {
         });
         let (one, two) = (one?, two?);
         let microbatches = of.microbatches as f64;
-        let more = (two.step_s - one.step_s) * (microbatches * (1.0 + of.bubble()) - 1.0);
+        let whole = |of: fn(&Figures) -> f64, times: f64| {
+            (of(&one) + (of(&two) - of(&one)) * (times - 1.0)) / stages as f64
+        };
         // A rank has as many microbatches under way as there are stages, of its part of the layers each.
         let state = self.state_bytes / alone_parts(of);
         Ok(Figures {
-            step_s: (one.step_s + more) / stages as f64,
+            step_s: whole(|of| of.step_s, microbatches * (1.0 + of.bubble())),
+            busy_s: whole(|of| of.busy_s, microbatches),
             peak_bytes: one.peak_bytes - state * (1.0 - 1.0 / stages as f64),
             model_flops: one.model_flops * microbatches,
         })
@@ -219,6 +230,7 @@ mod tests {
     fn layers_that_are_not_there_take_as_much_as_those_that_are() {
         let of = |layers: usize| Figures {
             step_s: 2.0 + 3.0 * layers as f64,
+            busy_s: 1.0 + 2.0 * layers as f64,
             peak_bytes: 100.0 + 10.0 * layers as f64,
             model_flops: 7.0 * layers as f64,
         };

@@ -9,7 +9,7 @@
 //!   microbatches that take `w_s` each. However layers are cut, some `s` makes that `w / (1 - (1 - 1 / m)^stages)` of a
 //!   microbatch that takes `w`. Of other schedules no bubble is certain;
 //! - models with fewer layers tell that it takes longer by [`FAR`] or more. This alone is an estimate: the command shows
-//!   by how much estimates were off at most, of everything that was simulated;
+//!   by how much estimates were too long at most, of everything that was simulated;
 //! - it does what another does that is slower already, and makes more again.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -29,10 +29,10 @@ const PARTS: usize = 20;
 /// By how much longer than the best a step is not simulated, as a part of it.
 const FAR: f64 = 0.1;
 
-/// The outcomes of candidates, with how far their estimates were off at most.
+/// The outcomes of candidates, with the part by which an estimate of them was too long at most.
 struct Exhausted {
     outcomes: Vec<Outcome>,
-    off: f64,
+    excess: f64,
 }
 
 impl About<'_> {
@@ -60,9 +60,9 @@ impl About<'_> {
             }
             found
         })?;
-        let off = found.iter().map(|of| of.off).fold(0.0, f64::max);
+        let excess = found.iter().map(|of| of.excess).fold(0.0, f64::max);
         self.tell(devices, || {
-            format!("estimates were off by {:.1} % at most", 100.0 * off)
+            format!("estimates were too long by {:.1} % at most", 100.0 * excess)
         });
         for (family, found) in families.iter().zip(found) {
             for (at, outcome) in family.iter().zip(found.outcomes) {
@@ -89,7 +89,7 @@ impl About<'_> {
         family: &[&(Candidate, Outcome)],
     ) -> Exhausted {
         let memory = self.hardware.memory_bytes() as f64;
-        let (mut certain, mut off) = (None, 0.0_f64);
+        let (mut certain, mut excess) = (None, 0.0_f64);
         let outcomes = family.iter().map(|(of, outcome)| {
             if let Some(bound) = certain {
                 return match outcome {
@@ -115,9 +115,7 @@ impl About<'_> {
                     Err(error) => return Outcome::Failed(format!("{error:#}")),
                 },
             };
-            if estimated > 0.0 {
-                off = off.max((found.step_s / estimated - 1.0).abs());
-            }
+            excess = excess.max(estimated / found.step_s - 1.0);
             assert!(
                 found.step_s >= products_s * (1.0 - 1e-9),
                 "bug: {of} takes {} s, and its products alone {products_s} s",
@@ -131,7 +129,7 @@ impl About<'_> {
             Outcome::Simulated(found)
         });
         let outcomes = outcomes.collect();
-        Exhausted { outcomes, off }
+        Exhausted { outcomes, excess }
     }
 
     /// Returns how long a step takes at least: its products, and the bubble that is certain.

@@ -1,6 +1,7 @@
 //! Candidates of one kind: what fits with less made again prunes the others.
 
 use std::cmp::Ordering;
+use std::collections::HashMap;
 
 use super::clock::{APART, Figures};
 use super::domain::{Bound, CHECKPOINTS, Candidate};
@@ -78,6 +79,28 @@ pub(super) fn chain(
     outcomes.collect()
 }
 
+/// Prunes meshes with stages that are slower than the best without even if they wait for nothing but their bubble.
+pub(super) fn prune_bubbles(candidates: &[Candidate], outcomes: &mut [Option<Outcome>]) {
+    // What ranks compute in all that split a layer alike; how a stage waits for others is its own affair.
+    let alike = |of: &Candidate| (of.cp(), of.tp(), of.float8.is_some());
+    let mut known: HashMap<(usize, usize, bool), f64> = HashMap::new();
+    let mut best = f64::INFINITY;
+    for (of, outcome) in candidates.iter().zip(&*outcomes) {
+        if let Some(figures) = outcome.as_ref().and_then(Outcome::estimated) {
+            let least = known.entry(alike(of)).or_insert(f64::INFINITY);
+            *least = least.min(figures.busy_s);
+            best = best.min(figures.step_s);
+        }
+    }
+    for (of, outcome) in candidates.iter().zip(outcomes) {
+        if let (None, Some(busy)) = (&*outcome, known.get(&alike(of)))
+            && busy * (1.0 + of.bubble()) > best * (1.0 + APART)
+        {
+            *outcome = Some(Outcome::Pruned(Bound::Bubble));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -108,6 +131,7 @@ mod tests {
         let outcomes = chain(&all, 100.0, |of| {
             Ok(Figures {
                 step_s: 1.0,
+                busy_s: 1.0,
                 peak_bytes: held(of),
                 model_flops: 1.0,
             })
@@ -130,5 +154,28 @@ mod tests {
                 "Recomputation"
             ]
         );
+    }
+
+    /// A stage may wait less for others than ranks without stages do: what those compute is all that is known of it.
+    #[test]
+    fn stages_are_pruned_by_what_ranks_compute() {
+        let figures = |busy_s| Figures {
+            step_s: 1.0,
+            busy_s,
+            peak_bytes: 1.0,
+            model_flops: 1.0,
+        };
+        let staged = Candidate {
+            sizes: [2, 1, 2, 1, 1],
+            schedule: (ScheduleKind::OneFOneB, 1),
+            ..candidate(2, ActivationCheckpoint::None)
+        };
+        assert_eq!(staged.bubble(), 0.5);
+        let all = [candidate(1, ActivationCheckpoint::None), staged];
+        for (busy_s, pruned) in [(0.9, Some(Outcome::Pruned(Bound::Bubble))), (0.6, None)] {
+            let mut outcomes = [Some(Outcome::Estimated(figures(busy_s))), None];
+            prune_bubbles(&all, &mut outcomes);
+            assert_eq!(outcomes[1], pruned, "{busy_s}");
+        }
     }
 }

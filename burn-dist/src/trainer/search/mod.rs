@@ -35,7 +35,6 @@ mod forms;
 mod outcome;
 mod report;
 
-use std::collections::HashMap;
 use std::sync::Mutex;
 
 use anyhow::{Context, bail};
@@ -57,7 +56,7 @@ use crate::train::files::write_whole;
 use crate::{ActivationCheckpoint, Float};
 use clock::{APART, Clock};
 use domain::{Domain, STATE_BYTES};
-use families::{chain, ordered};
+use families::{chain, ordered, prune_bubbles};
 use forms::Forms;
 use outcome::SHOWN;
 
@@ -285,7 +284,7 @@ impl<'a> About<'a> {
             dtype: self.dtype,
         };
         self.estimate(&clock, &forms, &candidates, &mut outcomes, false)?;
-        self.prune_bubbles(&candidates, &mut outcomes);
+        prune_bubbles(&candidates, &mut outcomes);
         self.estimate(&clock, &forms, &candidates, &mut outcomes, true)?;
         let outcomes = outcomes
             .into_iter()
@@ -412,27 +411,6 @@ impl<'a> About<'a> {
             ),
             false => ways.join("; "),
         })
-    }
-
-    /// Prunes meshes with stages whose bubble alone makes them slower than the best without.
-    fn prune_bubbles(&self, candidates: &[Candidate], outcomes: &mut [Option<Outcome>]) {
-        // The best of those that split a layer alike.
-        let alike = |of: &Candidate| (of.cp(), of.tp(), of.float8.is_some());
-        let mut known: HashMap<(usize, usize, bool), f64> = HashMap::new();
-        for (of, outcome) in candidates.iter().zip(&*outcomes) {
-            if let Some(figures) = outcome.as_ref().and_then(Outcome::estimated) {
-                let best = known.entry(alike(of)).or_insert(f64::INFINITY);
-                *best = best.min(figures.step_s);
-            }
-        }
-        let best = known.values().copied().fold(f64::INFINITY, f64::min);
-        for (of, outcome) in candidates.iter().zip(outcomes) {
-            if let (None, Some(flat)) = (&*outcome, known.get(&alike(of)))
-                && flat * (1.0 + of.bubble()) > best * (1.0 + APART)
-            {
-                *outcome = Some(Outcome::Pruned(Bound::Bubble));
-            }
-        }
     }
 
     /// Simulates the best estimates whole; returns those that fit, from the fastest on.

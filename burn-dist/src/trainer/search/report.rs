@@ -153,6 +153,7 @@ impl<M: Model> Shown<'_, M> {
     fn well_known(&self) -> Vec<String> {
         let Searched { all, best, .. } = self.searched;
         let fastest = best.first().and_then(|at| all[*at].1.simulated());
+        let memory = self.hardware.memory_bytes() as f64;
         let mut lines = Vec::new();
         for (name, sizes) in self.domain.well_known() {
             let of_mesh = || all.iter().filter(|(of, _)| of.sizes == sizes);
@@ -161,16 +162,22 @@ impl<M: Model> Shown<'_, M> {
             }
             let figures = of_mesh().filter_map(|(of, outcome)| {
                 let figures = outcome.simulated().or(outcome.estimated())?;
-                Some((of, figures, outcome.simulated().is_some()))
+                Some((of, outcome, figures))
             });
-            let least = figures.min_by(|one, other| one.1.step_s.total_cmp(&other.1.step_s));
+            let least = figures.min_by(|(_, one, of_one), (_, other, of_other)| {
+                let by_room = other.fits(memory).cmp(&one.fits(memory));
+                by_room.then(of_one.step_s.total_cmp(&of_other.step_s))
+            });
             let why = match (least, fastest) {
-                (Some((of, figures, is_simulated)), Some(fastest)) => format!(
+                (Some((of, outcome, figures)), Some(fastest)) if outcome.fits(memory) => format!(
                     "{:.2} times the fastest step{}, as {of}",
                     figures.step_s / fastest.step_s,
-                    if is_simulated { "" } else { " by an estimate" },
+                    match outcome.simulated() {
+                        Some(_) => "",
+                        None => " by an estimate",
+                    },
                 ),
-                (Some((of, figures, _)), None) => format!(
+                (Some((of, _, figures)), _) => format!(
                     "{} of memory, as {of}",
                     bytes_text(figures.peak_bytes as u64)
                 ),
