@@ -10,6 +10,8 @@ use burn_dist::launch::World;
 use burn_dist::mesh::{GpuTransport, Reduction};
 use burn_dist::{DeviceMesh, DeviceMeshBuilder, Dist, ParallelizeWith};
 
+#[path = "cuda/faults.rs"]
+mod faults;
 #[path = "ops/harness.rs"]
 mod harness;
 #[path = "ops/linalg.rs"]
@@ -106,9 +108,19 @@ fn two_gpus(axis: &str) -> DeviceMeshBuilder {
         .scatter_bytes_min(0)
 }
 
+/// A mesh of two axes, whose four ranks have a GPU each.
+fn four_gpus() -> DeviceMeshBuilder {
+    let gpus: Vec<_> = (0..4).map(CudaDevice::new).collect();
+    let mesh = DeviceMesh::builder().axis("fsdp", 2).axis("tp", 2);
+    mesh.devices(&gpus).scatter_bytes_min(0)
+}
+
 /// The losses of a few steps of a small network.
 fn losses(mesh: DeviceMeshBuilder) -> Vec<f64> {
-    let mesh = mesh.build().expect("a mesh");
+    losses_on(&mesh.build().expect("a mesh"))
+}
+
+fn losses_on(mesh: &DeviceMesh) -> Vec<f64> {
     net::train::<Autodiff<Dist<Cuda>>>(&mesh.device(), 5, |net| {
         net.parallelize_with(mesh.shape(), &net::plan())
             .expect("a plan")
@@ -139,6 +151,16 @@ fn gpus_that_copy_or_talk_with_nccl_train_as_through_the_host() {
         let fast = losses(two_gpus(axis).reduction(Reduction::Fast));
         net::close(&fast, &host, axis);
     }
+}
+
+#[test]
+#[ignore = "needs 4 NVIDIA GPUs and NCCL"]
+fn four_gpus_train_on_two_axes_as_through_the_host() {
+    device();
+    let host = losses(four_gpus().gpu_transport(GpuTransport::Host));
+    assert!(host.last() < host.first(), "nothing was learned: {host:?}");
+    assert_eq!(losses(four_gpus()), host);
+    assert_eq!(losses(four_gpus().gpu_transport(GpuTransport::Nccl)), host);
 }
 
 /// Each process is a thread with a world of its own, and finds out from the others which GPU is whose.

@@ -1,26 +1,30 @@
-//! Processes of the operating system, with a GPU each, and faults of GPUs: the tests start themselves again as the
-//! programs marked so below.
+//! Processes of the operating system, with a GPU each: the tests start themselves again as the programs marked so
+//! below.
 
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
-use super::{losses, two_gpus};
+use super::{four_gpus, losses, two_gpus};
 
 /// What a process has ended with.
-struct Ended {
-    succeeded: bool,
-    said: String,
+pub(super) struct Ended {
+    pub(super) succeeded: bool,
+    pub(super) said: String,
 }
 
-/// Runs processes of a program below, which find each other over TCP; and variables for all of them.
-fn run(program: &str, processes: usize, variables: &[(&str, &str)]) -> Vec<Ended> {
+/// Runs processes of a program, which find each other over TCP; each has variables of its own.
+pub(super) fn run<'a>(
+    program: &str,
+    processes: usize,
+    variables: impl Fn(usize) -> Vec<(&'a str, &'a str)>,
+) -> Vec<Ended> {
     let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
     let port = free.expect("a port").port().to_string();
     let start = |rank: usize| {
         let mut command = Command::new(std::env::current_exe().expect("a test knows where it is"));
         command
             .args([program, "--exact", "--ignored", "--nocapture"])
-            .envs(variables.iter().copied())
+            .envs(variables(rank))
             .env("BURN_DIST_FLIGHT", "off")
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
@@ -53,7 +57,7 @@ fn run(program: &str, processes: usize, variables: &[(&str, &str)]) -> Vec<Ended
 }
 
 /// The losses that a process has printed.
-fn printed(of: &Ended) -> String {
+pub(super) fn printed(of: &Ended) -> String {
     let line = of.said.lines().find_map(|line| line.split_once("losses: "));
     let (_, losses) = line.unwrap_or_else(|| panic!("no losses in\n{}", of.said));
     losses.into()
@@ -61,16 +65,37 @@ fn printed(of: &Ended) -> String {
 
 #[test]
 #[ignore = "a program that tests below start"]
-fn prints_its_losses() {
+fn prints_the_losses_of_two() {
     println!("losses: {:?}", losses(two_gpus("fsdp")));
+}
+
+#[test]
+#[ignore = "a program that tests below start"]
+fn prints_the_losses_of_four() {
+    println!("losses: {:?}", losses(four_gpus()));
+}
+
+/// Fails unless processes of a program, of which each has a part of the GPUs, print these losses.
+fn train_as_one(program: &str, processes: usize, one: &[f64]) {
+    let one = format!("{one:?}");
+    for process in run(program, processes, |_| Vec::new()) {
+        assert!(process.succeeded, "{}", process.said);
+        assert_eq!(printed(&process), one);
+    }
 }
 
 #[test]
 #[ignore = "needs 2 NVIDIA GPUs and NCCL"]
 fn processes_of_the_system_train_as_one() {
-    let one = format!("{:?}", losses(two_gpus("fsdp")));
-    for process in run("processes::prints_its_losses", 2, &[]) {
-        assert!(process.succeeded, "{}", process.said);
-        assert_eq!(printed(&process), one);
+    let one = losses(two_gpus("fsdp"));
+    train_as_one("processes::prints_the_losses_of_two", 2, &one);
+}
+
+#[test]
+#[ignore = "needs 4 NVIDIA GPUs and NCCL"]
+fn processes_of_four_gpus_train_as_one() {
+    let one = losses(four_gpus());
+    for processes in [2, 4] {
+        train_as_one("processes::prints_the_losses_of_four", processes, &one);
     }
 }

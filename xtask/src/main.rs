@@ -40,11 +40,12 @@ cargo xtask kernels [ARGUMENTS OF TESTS]
   Compiles every kernel in CUDA for the GPUs it is meant for and checks its machine code, and runs kernels emulated on
   the host. Needs Python's pip, a C++ compiler, and PyPI once; no GPU.
 
-cargo xtask cuda [seeds | gpu | float8 | burn [ARGUMENTS OF TESTS]]
+cargo xtask cuda [seeds | gpu | float8 | conformance | burn | cubecl [ARGUMENTS OF TESTS] | called]
 
   Builds CUDA in software (dev/cuda-in-software) and runs its own tests, with 1, 2 and 8 GPUs that are none; with
   `seeds`, those of what works in 20 orders; with `gpu`, on 2 of them, the tests of burn-dist-gpu that want NCCL; with
-  `float8`, those of its kernels; with `burn`, those of Burn's CUDA backend. Needs GCC; no GPU.
+  `float8`, those of its kernels; with `conformance`, collectives between 2 and 8 of them; with `burn`, those of Burn's
+  CUDA backend; with `cubecl`, CubeCL's own. `called` says which functions they have called. Needs GCC; no GPU.
 
 cargo xtask gpu FOLDER [--without-llvm]
 

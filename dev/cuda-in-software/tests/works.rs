@@ -95,6 +95,23 @@ fn threads_of_a_block_meet() {
 }
 
 #[test]
+fn the_name_of_a_kernel_may_be_a_macro() {
+    Gpu::open(0);
+    let text = r#"
+    #define NAME seven
+    extern "C" __global__ void NAME(float* to) { to[threadIdx.x] = 7; }"#;
+    let to = floats(2);
+    launch(
+        kernel(text, "seven").expect("a kernel"),
+        shape(1, 2),
+        null_mut(),
+        &[to],
+    )
+    .expect("a launch");
+    assert_eq!(read(to, 2), Ok(vec![7.0; 2]));
+}
+
+#[test]
 fn lanes_of_a_warp_exchange() {
     Gpu::open(0);
     let text = r#"

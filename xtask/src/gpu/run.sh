@@ -73,14 +73,17 @@ for part in $parts; do
         printf '\n## Tests\n\n| what | result | time |\n| --- | --- | --- |\n' >>"$report"
         failed=
         # What needs CUDA in software is left out, and what needs more GPUs than there are.
-        of_021=(--skip too_old) alone=()
+        of_021=(--skip faults:: --skip too_old) of_engine=() alone=()
         if [ "$gpus" -lt 2 ]; then
             of_021+=(--skip gpus --skip processes)
+            of_engine+=(--skip two_gpus)
             alone=(one_member processes_copy gpus_copy)
         fi
+        if [ "$gpus" -lt 4 ]; then of_021+=(--skip four); fi
+        if [ "$gpus" -lt 8 ]; then of_engine+=(--skip eight_gpus); fi
         tests "Burn 0.22.1, ranks on a GPU" "$here/cuda" --ignored
         tests "Burn 0.21, ranks on a GPU" "$here/cuda-021" --ignored "${of_021[@]}"
-        tests "CubeCL 0.10's memory and stream" "$here/engine-021" --ignored gpus::cuda
+        tests "CubeCL 0.10's memory and stream" "$here/engine-021" --ignored gpus::cuda "${of_engine[@]}"
         tests "NCCL, copies, workspaces" "$here/gpu" --ignored "${alone[@]:-real}" --skip a_call_that_fails
         tests "float8, kernels and engines" "$here/cuda_float8" --ignored
         printf '\n%s\n' "$failed" | cat -s >>"$report"

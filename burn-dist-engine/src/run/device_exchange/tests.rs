@@ -174,8 +174,13 @@ pub(in crate::run) fn values(task: &CollectiveTask, number: usize) -> TensorData
 
 /// Every kind, operation, dtype and division in every group; also over the axes of a larger one.
 pub(in crate::run) fn every_task() -> Vec<Vec<CollectiveTask>> {
+    every_task_of(&GROUPS)
+}
+
+/// Every kind, operation, dtype and division in these groups; in those of four also over the axes of a larger one.
+pub(in crate::run) fn every_task_of(groups: &[&[u32]]) -> Vec<Vec<CollectiveTask>> {
     let mut all = Vec::new();
-    for group in GROUPS {
+    for group in groups {
         for sizes in divisions(group.len()) {
             for dtype in DTYPES {
                 let mut add = |kind, axes: &[usize]| {

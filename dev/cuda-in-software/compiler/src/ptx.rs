@@ -14,6 +14,12 @@ const KNOWN: &[(&str, &str)] = &[
         "sub.sat.s32 %0, %1, %2;",
         "%0 = software::saturated((long long)(%1) - (%2))",
     ),
+    // Followed by a macro that is a format's name.
+    (
+        "cvt.rn.satfinite.",
+        "%0 = software::float8(FORMAT, %1) << 8 | software::float8(FORMAT, %2)",
+    ),
+    ("cvt.f32.f16 %0, %1;", "%0 = software::of_half(%1)"),
     (
         "cp.async.bulk.tensor.3d.shared::cluster.global.im2col.mbarrier:",
         "software::load_pixels<3>(%0, %1, %2, %3, %4, %5, %6)",
@@ -56,8 +62,7 @@ fn known(statement: &str) -> Option<String> {
     let template = statement[start + 1..].split('"').next()?;
     let (_, does) = KNOWN.iter().find(|(of, _)| *of == template)?;
     let mut rest = &statement[start + template.len() + 2..];
-    let mut made = String::from(*does);
-    let mut number = 0;
+    let mut operands = Vec::new();
     // Each operand is a constraint and an expression in parentheses.
     while let Some(open) = rest.find("\"(") {
         let inside = &rest[open + 1..];
@@ -66,11 +71,15 @@ fn known(statement: &str) -> Option<String> {
             depth += i32::from(c == '(') - i32::from(c == ')');
             depth == 0
         })?;
-        made = made.replace(&format!("%{number}"), &inside[..=close]);
+        operands.push(&inside[..=close]);
         rest = &inside[close..];
-        number += 1;
     }
-    Some(made)
+    // The last ones first: `%1` is a part of `%10`.
+    let operands = operands.iter().enumerate().rev();
+    let with = |made: String, (number, operand): (usize, &&str)| {
+        made.replace(&format!("%{number}"), operand)
+    };
+    Some(operands.fold(String::from(*does), with))
 }
 
 #[cfg(test)]
@@ -82,6 +91,13 @@ mod tests {
         let text = "asm volatile(\"ld.acquire.sys.global.u32 %0, [%1];\" : \"=r\"(found) \
             : \"l\"(f(word)) : \"memory\");";
         assert_eq!(translated(text), "(found) = software::acquire((f(word)));");
+        let eleven: String = (0..11).map(|x| format!(", \"r\"(x{x})")).collect();
+        let text = format!(
+            "asm(\"{}\" : :{});",
+            super::KNOWN.last().expect("one").0,
+            &eleven[1..]
+        );
+        assert!(translated(&text).ends_with("(x9), (x10));"), "{text}");
         let other = "asm(\"mov.u32 %0, %1;\" : \"=r\"(a) : \"r\"(b));";
         assert_eq!(translated(other), other);
     }

@@ -1,6 +1,6 @@
 //! What one operation reads and writes, checked byte by byte as it does.
 
-use crate::clock::Moment;
+use crate::clock::{Epoch, Moment};
 use crate::fault::Fault;
 use crate::memory::{self, Allocation, Place};
 use crate::setup::setup;
@@ -216,12 +216,26 @@ impl Accesses {
         now: &Moment,
         name: &dyn Fn(&Race) -> String,
     ) -> Result<(), Fault> {
+        self.in_order_by(now, &|_| now.epoch, name)
+    }
+
+    /// The same, where `by` says which operation uses an allocation.
+    pub(crate) fn in_order_by(
+        &self,
+        now: &Moment,
+        by: &dyn Fn(&Allocation) -> Epoch,
+        name: &dyn Fn(&Race) -> String,
+    ) -> Result<(), Fault> {
         if !self.checks_order {
             return Ok(());
         }
         let uses = self.uses.lock().expect("no panic in a list of uses");
         for of in uses.iter() {
             let allocation = &*of.allocation;
+            let now = &Moment {
+                epoch: by(allocation),
+                clock: Arc::clone(&now.clock),
+            };
             let mut shadow = allocation.shadow.lock().expect("no panic in a shadow");
             let granules = allocation.bytes.div_ceil(GRANULE) as usize;
             let born = shadow.check_born(now);

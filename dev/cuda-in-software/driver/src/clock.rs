@@ -37,6 +37,14 @@ impl Clock {
         }
     }
 
+    /// Counts the operations of a stream up to one that has begun.
+    pub(crate) fn begins(&mut self, of: Epoch) {
+        if self.0.len() <= of.stream {
+            self.0.resize(of.stream + 1, 0);
+        }
+        self.0[of.stream] = self.0[of.stream].max(of.number);
+    }
+
     /// Whether an operation happened before.
     pub(crate) fn has(&self, of: Epoch) -> bool {
         of.number == 0 || self.0.get(of.stream).is_some_and(|seen| *seen >= of.number)

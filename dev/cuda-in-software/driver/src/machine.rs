@@ -137,12 +137,13 @@ impl State {
     }
 
     /// Whether a stream's next operation may run.
-    fn is_ready(&self, stream: &Stream) -> bool {
+    fn is_ready(&self, at: usize) -> bool {
+        let stream = &self.streams[at];
         let Some(op) = stream.ops.front() else {
             return false;
         };
         let hangs = setup().hangs;
-        if hangs.is_some_and(|(at, after)| at == stream.device && self.ran[at] >= after) {
+        if hangs.is_some_and(|(of, after)| of == stream.device && self.ran[of] >= after) {
             return false;
         }
         !stream.is_busy
@@ -158,7 +159,7 @@ impl State {
                         let mut clock = stream.clock.clone();
                         clock.join(&op.host);
                         for (meeting, member) in meetings {
-                            meeting.arrives(*member, &clock);
+                            meeting.arrives(*member, &clock, (at, stream.device));
                         }
                         let can_begin = |(meeting, _): &(Arc<Meeting>, _)| meeting.can_begin();
                         meetings.iter().any(can_begin) || are_over(meetings)
@@ -272,7 +273,7 @@ impl Machine {
             let is_time = state.waiting > 0 || now >= state.due;
             let ready: Vec<usize> = match alone && is_time {
                 true => (0..state.streams.len())
-                    .filter(|at| state.is_ready(&state.streams[*at]))
+                    .filter(|at| state.is_ready(*at))
                     .collect(),
                 false => Vec::new(),
             };
@@ -321,6 +322,10 @@ impl Machine {
                 if let Some(fault) = failed {
                     state.fails(device, &fault);
                 }
+                // The others have done its part: it is an operation all the same.
+                let stream = &mut state.streams[at];
+                stream.named(&op);
+                stream.clock.tick(at);
                 self.changed.notify_all();
                 return guard;
             }
@@ -430,14 +435,14 @@ impl Machine {
             let put = if number > this { ", put later," } else { "" };
             format!("{name} of {}{put}", stream_name(race.earlier.stream))
         };
-        let accesses = Accesses::new(device, !begun.is_empty());
+        let accesses = Accesses::new(device, false);
         let done = match op.work {
             Work::Run(body) => body(&accesses).and_then(|()| {
                 self.learned(now.epoch.stream, &accesses);
                 accesses.in_order(now, &name)
             }),
             Work::Meet(_) => begun.iter().try_for_each(|meeting| {
-                meeting.run(&accesses, || accesses.in_order(now, &name))?;
+                meeting.run(&Accesses::new(device, true), now, &name)?;
                 meeting.done.comes(Arc::clone(&now.clock));
                 Ok(())
             }),

@@ -2,12 +2,14 @@
 //! library beside this driver is made of them.
 
 use crate::access::{Accesses, How};
-use crate::clock::Clock;
+use crate::clock::{Clock, Epoch, Moment};
 use crate::fault::Fault;
+use crate::memory::{Allocation, Place};
 use crate::queue::Marker;
+use crate::shadow::Race;
 use crate::status::LAUNCH_FAILED;
 use std::ffi::c_void;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 /// What checks that bytes may be read (0), written (1) or moved on (2), and returns 0 if so.
 type Check = extern "C" fn(*const c_void, u64, u64, u32) -> u32;
@@ -30,9 +32,17 @@ pub(crate) struct Meeting {
     failed: Mutex<Option<Fault>>,
 }
 
+/// A member whose stream has come.
+struct Arrived {
+    /// What happened before.
+    clock: Clock,
+    /// The stream's operation that takes part.
+    epoch: Epoch,
+    device: usize,
+}
+
 struct Members {
-    /// What happened before each came.
-    arrived: Vec<Option<Arc<Clock>>>,
+    arrived: Vec<Option<Arrived>>,
     gone: Vec<bool>,
     is_taken: bool,
 }
@@ -44,7 +54,7 @@ impl Meeting {
             ready,
             brought,
             members: Mutex::new(Members {
-                arrived: vec![None; members],
+                arrived: (0..members).map(|_| None).collect(),
                 gone: vec![false; members],
                 is_taken: false,
             }),
@@ -62,10 +72,18 @@ impl Meeting {
         then(&mut self.members.lock().expect("no panic in a meeting"))
     }
 
-    /// A member's stream has come to it.
-    pub(crate) fn arrives(&self, member: usize, clock: &Clock) {
+    /// A member's stream has come to it: its next operation takes part.
+    pub(crate) fn arrives(&self, member: usize, clock: &Clock, (stream, device): (usize, usize)) {
         self.members(|members| {
-            members.arrived[member].get_or_insert_with(|| Arc::new(clock.clone()));
+            members.arrived[member].get_or_insert_with(|| {
+                let clock = clock.clone();
+                let epoch = clock.clone().tick(stream);
+                Arrived {
+                    clock,
+                    epoch,
+                    device,
+                }
+            });
         });
     }
 
@@ -88,7 +106,8 @@ impl Meeting {
         self.members(|members| !members.is_taken && all(members)) && self.ready.is_none_or(others)
     }
 
-    /// Begins, unless somebody has, and returns what happened before.
+    /// Begins, unless somebody has, and returns what happened before: that the members' operations have begun is a part
+    /// of it, for one that takes part in several meetings does all of them, in any order.
     pub(crate) fn begin(&self) -> Option<Clock> {
         if !self.can_begin() {
             return None;
@@ -99,24 +118,44 @@ impl Meeting {
             }
             let mut clock = Clock::default();
             for arrived in &members.arrived {
-                clock.join(arrived.as_ref()?);
+                let Arrived {
+                    clock: of, epoch, ..
+                } = arrived.as_ref()?;
+                clock.join(of);
+                clock.begins(*epoch);
             }
             members.is_taken = true;
             Some(clock)
         })
     }
 
-    /// Does what the members do, and then checks something more.
+    /// Does what the members do, and then checks that it was in order: memory is used by the member on whose device it
+    /// is.
     pub(crate) fn run(
         &self,
         accesses: &Accesses,
-        then: impl FnOnce() -> Result<(), Fault>,
+        now: &Moment,
+        name: &dyn Fn(&Race) -> String,
     ) -> Result<(), Fault> {
-        let done = self.body(accesses).and_then(|()| then());
+        let by = |allocation: &Allocation| self.by(allocation).unwrap_or(now.epoch);
+        let done = self.body(accesses);
+        let done = done.and_then(|()| accesses.in_order_by(now, &by, name));
         if let Err(fault) = &done {
             *self.failed.lock().expect("no panic in a meeting") = Some(fault.clone());
         }
         done
+    }
+
+    /// Returns the operation of the member on whose device some memory is.
+    fn by(&self, allocation: &Allocation) -> Option<Epoch> {
+        let Place::Device(device) = allocation.place else {
+            return None;
+        };
+        self.members(|members| {
+            let mut arrived = members.arrived.iter().flatten();
+            let of = arrived.find(|arrived| arrived.device == device);
+            of.map(|arrived| arrived.epoch)
+        })
     }
 
     fn body(&self, accesses: &Accesses) -> Result<(), Fault> {

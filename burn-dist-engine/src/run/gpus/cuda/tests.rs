@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use burn_backend::ops::FloatTensorOps;
-use burn_backend::{DType, Slice, TensorData};
+use burn_backend::{Backend, DType, Slice, TensorData};
 use burn_ir::BackendIr;
 use burn_std::future::block_on;
 
@@ -74,6 +74,8 @@ fn bytes_of(values: &[f32]) -> Vec<u8> {
         .collect()
 }
 
+mod conformance;
+
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
 fn tensors_of_any_layout_are_pinned_in_row_major_order() {
@@ -110,6 +112,21 @@ fn what_is_written_to_fresh_memory_is_the_tensor() {
         let data = data.expect("a tensor");
         assert_eq!(data, TensorData::new(values, [elements]));
     }
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn memory_that_is_cleaned_up_goes_back_to_the_driver() {
+    let device = CudaDevice::new(0);
+    let client = done("a client", memory(&device).client());
+    let reserved = || client.memory_usage().expect("an answer").bytes_reserved;
+    let before = reserved();
+    let bytes = 64 << 20;
+    let buffer = client.empty(bytes);
+    assert!(reserved() >= before + bytes as u64);
+    drop(buffer);
+    Cuda::memory_cleanup(&device);
+    assert!(reserved() <= before);
 }
 
 /// A page of words, and a wait of CubeCL's stream for the second of them to be 1.

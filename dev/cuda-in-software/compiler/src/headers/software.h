@@ -118,7 +118,9 @@ SOFTWARE void __asan_handle_no_return() {}
 
 }  // extern "C"
 
-#define SOFTWARE_KERNEL(name, threads) \
+// A kernel's name may be a macro: it is expanded before it becomes part of others.
+#define SOFTWARE_KERNEL(name, threads) SOFTWARE_KERNEL_NAMED(name, threads)
+#define SOFTWARE_KERNEL_NAMED(name, threads) \
     extern "C" { \
     extern __attribute__((visibility("default"), used)) const unsigned software_threads_##name = (threads); \
     extern __attribute__((visibility("default"), used)) const software::Kernel<decltype(&name)>::Sizes \

@@ -17,6 +17,20 @@ SOFTWARE static inline unsigned acquire(unsigned long long word) {
     return __atomic_load_n((const unsigned*)word, __ATOMIC_ACQUIRE);
 }
 static inline int saturated(long long x) { return x > INT32_MAX ? INT32_MAX : x < INT32_MIN ? INT32_MIN : int(x); }
+// A float in 8 bits, in one of the two formats that `cvt` has: to nearest, even of two, and no further than the largest
+// finite value.
+static inline unsigned char float8(const char* format, float x) {
+    const bool is_e5m2 = __builtin_strcmp(format, "e5m2") == 0;
+    const int mantissa = is_e5m2 ? 2 : 3, bias = is_e5m2 ? 15 : 7;
+    const float largest = is_e5m2 ? 57344 : 448, size = __builtin_fabsf(x);
+    if (size != size) return 0x7f;
+    const unsigned sign = __builtin_signbit(x) ? 0x80 : 0;
+    if (size >= largest) return sign | (is_e5m2 ? 0x7b : 0x7e);
+    const int exponent = size == 0 ? 1 - bias : std::max(__builtin_ilogbf(size), 1 - bias);
+    const unsigned steps = __builtin_nearbyintf(__builtin_ldexpf(size, mantissa - exponent));
+    return sign | (((exponent + bias - 1) << mantissa) + steps);
+}
+static inline float of_half(unsigned short bits) { return float(__builtin_bit_cast(_Float16, bits)); }
 template <class T> using As = std::type_identity_t<T>;
 
 }  // namespace software

@@ -18,6 +18,8 @@ static inline unsigned min(unsigned a, int b) { return min(a, unsigned(b)); }
 static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 static inline float rsqrt(float x) { return 1.0f / sqrtf(x); }
 static inline double rsqrt(double x) { return 1.0 / ::sqrt(x); }
+static inline float rhypotf(float x, float y) { return 1.0f / hypotf(x, y); }
+static inline double rhypot(double x, double y) { return 1.0 / ::hypot(x, y); }
 // By macros, where the C library has such names for itself.
 #define __logf(x) logf(x)
 #define __expf(x) expf(x)
