@@ -129,9 +129,14 @@ fn too_old(capability: (i32, i32)) -> Option<String> {
 }
 
 pub(crate) fn named(function: &'static str) -> impl Fn(DriverError) -> DeviceError {
-    move |error| DeviceError {
-        function,
-        reason: error.to_string(),
+    move |error| {
+        let reason = match (error.error_name(), error.error_string()) {
+            (Ok(name), Ok(text)) => {
+                format!("{} ({})", text.to_string_lossy(), name.to_string_lossy())
+            }
+            _ => error.to_string(),
+        };
+        DeviceError { function, reason }
     }
 }
 

@@ -93,6 +93,15 @@ unsafe fn launch(
 }
 
 #[test]
+#[ignore = "needs NVIDIA's driver"]
+fn a_gpu_that_is_not_there_is_refused_by_the_drivers_own_words() {
+    let error = driver::identity(1000).expect_err("no machine has as many");
+    assert_eq!(error.function, "cuDeviceGet");
+    let reason = error.reason;
+    assert!(reason.ends_with("(CUDA_ERROR_INVALID_DEVICE)"), "{reason}");
+}
+
+#[test]
 #[ignore = "needs an NVIDIA GPU"]
 fn one_member_makes_every_collective_and_aborts() {
     let (comm, gpu, mut channels) = ranks(1).remove(0);

@@ -10,3 +10,23 @@ mod tests {
     cubecl_std::testgen_tensor_identity!([f16, bf16, f32, u32]);
     cubecl_std::testgen_quantized_view!(f16);
 }
+
+/// What Burn does not ask CubeCL for, and its own tests leave out.
+mod staging {
+    use super::tests::TestRuntime;
+    use cubecl_common::bytes::{AllocationProperty, Bytes};
+    use cubecl_core::Runtime;
+
+    #[test]
+    fn numbers_go_to_the_device_through_locked_memory() {
+        let client = TestRuntime::client(&Default::default());
+        let numbers: Vec<f32> = (0_u8..200).map(f32::from).collect();
+        let mut bytes = Bytes::from_elems(numbers.clone());
+        client.staging(std::iter::once(&mut bytes), false);
+        assert!(matches!(bytes.property(), AllocationProperty::Pinned));
+        let read = client.read_one_unchecked(client.create(bytes));
+        let number = |bytes: &[u8]| f32::from_ne_bytes(bytes.try_into().expect("four bytes"));
+        let found: Vec<f32> = read.chunks(4).map(number).collect();
+        assert_eq!(found, numbers);
+    }
+}

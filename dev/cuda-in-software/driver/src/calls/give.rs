@@ -82,12 +82,8 @@ unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> Sta
 /// As NVIDIA's: the pointer is to a pointer.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuMemHostAlloc(to: *mut u64, bytes: usize, _flags: c_uint) -> Status {
-    call("cuMemHostAlloc", || {
-        current()?;
-        let given = memory::allocate(bytes, Place::Host, "cuMemHostAlloc", false)?;
-        // SAFETY: the caller's promise.
-        unsafe { put(to, given.start) }
-    })
+    // SAFETY: the caller's promise.
+    unsafe { allocate_of_host("cuMemHostAlloc", to, bytes) }
 }
 
 /// # Safety
@@ -95,7 +91,18 @@ unsafe extern "C" fn cuMemHostAlloc(to: *mut u64, bytes: usize, _flags: c_uint) 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuMemAllocHost_v2(to: *mut u64, bytes: usize) -> Status {
     // SAFETY: the caller's promise.
-    unsafe { cuMemHostAlloc(to, bytes, 0) }
+    unsafe { allocate_of_host("cuMemAllocHost_v2", to, bytes) }
+}
+
+/// # Safety
+/// The pointer is to a pointer.
+unsafe fn allocate_of_host(name: &'static str, to: *mut u64, bytes: usize) -> Status {
+    call(name, || {
+        current()?;
+        let given = memory::allocate(bytes, Place::Host, name, false)?;
+        // SAFETY: the caller's promise.
+        unsafe { put(to, given.start) }
+    })
 }
 
 /// Waits for all work of the device: a copy may still read there.
