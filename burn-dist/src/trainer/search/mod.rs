@@ -429,7 +429,14 @@ impl<'a> About<'a> {
         let seconds = |all: &[(Candidate, Outcome)], at: usize| {
             all[at].1.simulated().map_or(f64::INFINITY, |of| of.step_s)
         };
-        for round in next[..simulations.min(next.len())].chunks(ROUND) {
+        let (first, more) = next.split_at(simulations.min(next.len()));
+        let first = first.chunks(ROUND).map(|round| (round, false));
+        let more = more.chunks(ROUND).map(|round| (round, true));
+        for (round, is_more) in first.chain(more) {
+            // More are simulated only as long as none fits.
+            if is_more && (simulations == 0 || !best.is_empty()) {
+                break;
+            }
             if best.len() >= SHOWN && round[0].0 > seconds(all, best[SHOWN - 1]) * (1.0 + APART) {
                 break;
             }
