@@ -211,11 +211,9 @@ impl RankState {
         let Kernel {
             mut at, mut left, ..
         } = self.kernel;
-        let mut lanes: Vec<_> = self
-            .beside
-            .iter()
-            .map(|calls| calls.iter().peekable())
-            .collect();
+        // Most kernels run beside nothing: no list is made for them.
+        let lanes = self.beside.iter().filter(|calls| !calls.is_empty());
+        let mut lanes: Vec<_> = lanes.map(|calls| calls.iter().peekable()).collect();
         while left > 0 && at < until {
             let (mut taken, mut change) = (0, until);
             for calls in &mut lanes {
