@@ -103,7 +103,7 @@ pub struct SearchArgs {
     /// Run chains of operations between products as one kernel, as a compiler makes it; burn-dist runs them one by one.
     #[arg(long)]
     pub compile: bool,
-    /// Plan and simulate at most so many whole.
+    /// Plan and simulate at most so many whole, and more only as long as none fits.
     #[arg(long, value_name = "N", default_value_t = 24, value_parser = positive)]
     pub simulations: usize,
     /// Plan and simulate all meshes whole after the search, but what is slower by far, and say what the search has

@@ -85,7 +85,7 @@ pub fn rows(args: &SearchArgs, step: &StepArgs, each: usize) -> anyhow::Result<O
 /// How much is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effort {
-    /// At most so many are planned and simulated whole.
+    /// At most so many are planned and simulated whole, and more only as long as none fits; none if it is 0.
     pub simulations: usize,
     /// After that all others, but what is slower for certain, or by far as models with fewer layers tell.
     pub is_exhaustive: bool,
@@ -290,12 +290,13 @@ impl<'a> About<'a> {
             .into_iter()
             .map(|outcome| outcome.expect("all are known"));
         let mut all: Vec<(Candidate, Outcome)> = candidates.into_iter().zip(outcomes).collect();
+        let mut best = Vec::new();
         if effort.simulations > 0 {
             self.tell(devices, || {
                 format!("planning the best whole, at most {}", effort.simulations)
             });
+            best = self.simulate(&clock, &mut all, effort.simulations)?;
         }
-        let mut best = self.simulate(&clock, &mut all, effort.simulations)?;
         let mut alone = None;
         if effort.is_exhaustive {
             alone = best.first().copied();
@@ -434,7 +435,7 @@ impl<'a> About<'a> {
         let more = more.chunks(ROUND).map(|round| (round, true));
         for (round, is_more) in first.chain(more) {
             // More are simulated only as long as none fits.
-            if is_more && (simulations == 0 || !best.is_empty()) {
+            if is_more && !best.is_empty() {
                 break;
             }
             if best.len() >= SHOWN && round[0].0 > seconds(all, best[SHOWN - 1]) * (1.0 + APART) {
