@@ -6,12 +6,12 @@ namespace cuda {
 
 enum thread_scope { thread_scope_system, thread_scope_device, thread_scope_block, thread_scope_thread };
 
+// Of 8 bytes, as NVIDIA's: programs lay out shared memory by that. Counts have the ranges that the hardware's have.
 template <thread_scope> struct barrier {
     using arrival_token = unsigned long;
-    unsigned expected, pending;
+    unsigned long expected : 20, pending : 20, phase : 3;
     // Announced and not yet copied; less than 0 where the copy came first.
-    long bytes;
-    unsigned long phase;
+    long bytes : 21;
 
     SOFTWARE void advance() {
         if (pending || bytes) return;
@@ -40,8 +40,10 @@ template <thread_scope> struct barrier {
     SOFTWARE void arrive_and_wait() { wait(arrive()); }
 };
 template <thread_scope Scope> SOFTWARE static inline void init(barrier<Scope>* of, unsigned expected) {
-    *of = {expected, expected, 0, 0};
+    of->expected = of->pending = expected;
+    of->phase = of->bytes = 0;
 }
+static_assert(sizeof(barrier<thread_scope_block>) == 8);
 
 template <thread_scope Scope>
 SOFTWARE static inline void memcpy_async(void* to, const void* from, size_t bytes, barrier<Scope>&) {
