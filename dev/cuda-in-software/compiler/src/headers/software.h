@@ -27,6 +27,9 @@
 // What is not to be looked at: the accesses below are those of this header, and not of a kernel.
 #define SOFTWARE __attribute__((no_sanitize_address))
 
+// What a kernel prints is said at once.
+extern "C" int printf(const char* format, ...);
+
 struct dim3 { unsigned x, y, z; };
 #define VECTORS(name, type) \
     struct name##2 { type x, y; }; struct name##3 { type x, y, z; }; struct name##4 { type x, y, z, w; }; \
