@@ -1,5 +1,8 @@
 //! The headers that kernels include.
 
+/// The one that every kernel includes.
+pub(crate) const FIRST: &str = "software.h";
+
 /// Their names and texts.
 pub(crate) const HEADERS: &[(&str, &str)] = &[
     ("software.h", include_str!("headers/software.h")),
@@ -38,3 +41,60 @@ pub(crate) const HEADERS: &[(&str, &str)] = &[
         "#pragma once\n#include \"software_half.h\"\n",
     ),
 ];
+
+/// Returns the headers that a text includes, each with its text, and those that they include.
+pub(crate) fn included(text: &str) -> Vec<(&'static str, &'static str)> {
+    let mut found: Vec<(&str, &str)> = Vec::new();
+    let first = HEADERS.iter().filter(|(name, _)| *name == FIRST);
+    let mut new: Vec<_> = first.copied().chain(of(text)).collect();
+    while let Some(header) = new.pop() {
+        if !found.contains(&header) {
+            found.push(header);
+            new.extend(of(header.1));
+        }
+    }
+    found.sort_unstable();
+    found
+}
+
+/// Returns the headers that the lines of a text name.
+fn of(text: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    text.lines().filter_map(|line| {
+        let named = line.trim_start().strip_prefix('#')?.trim_start();
+        let named = named.strip_prefix("include")?.trim_start();
+        let named = named.strip_prefix(['<', '"'])?;
+        let (named, _) = named.split_once(['>', '"'])?;
+        HEADERS.iter().find(|(name, _)| *name == named).copied()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::included;
+
+    fn names(text: &str) -> Vec<&'static str> {
+        included(text).into_iter().map(|(name, _)| name).collect()
+    }
+
+    #[test]
+    fn headers_of_headers_are_included() {
+        let always = [
+            "software.h",
+            "software_atomic.h",
+            "software_math.h",
+            "software_warp.h",
+        ];
+        assert_eq!(names("a;\n#include <of the host's>"), always);
+        let mut barrier = always.to_vec();
+        barrier.extend([
+            "cuda/barrier",
+            "software_barrier.h",
+            "software_tensor_map.h",
+        ]);
+        barrier.sort_unstable();
+        assert_eq!(
+            names(" # include <cuda/barrier> // twice\n#include \"cuda/barrier\"\n"),
+            barrier
+        );
+    }
+}

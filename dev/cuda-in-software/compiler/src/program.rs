@@ -1,7 +1,7 @@
 //! Programs: texts, and what the compiler says of them. What was compiled once is kept, by a hash of all that went into
 //! it.
 
-use crate::headers::HEADERS;
+use crate::headers::{FIRST, HEADERS, included};
 use crate::kernels::{kernels, with_shared};
 use crate::ptx::translated;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -126,15 +126,20 @@ fn folder() -> PathBuf {
     }
 }
 
-/// A hash of 128 bits of all that goes into an object.
-fn hash(text: &str, defined: &[String]) -> String {
+/// A hash of 128 bits.
+fn hash(of: impl Hash) -> String {
     let half = |start: u64| {
         let mut hasher = DefaultHasher::new();
         start.hash(&mut hasher);
-        (text, defined, compiler(), FLAGS, HEADERS).hash(&mut hasher);
+        of.hash(&mut hasher);
         hasher.finish()
     };
     format!("{:016x}{:016x}", half(0), half(1))
+}
+
+/// Names all that goes into an object: of the headers, those that its text includes.
+fn named(text: &str, defined: &[String]) -> String {
+    hash((text, defined, compiler(), FLAGS, included(text)))
 }
 
 /// Returns the headers' folder, which holds them.
@@ -143,7 +148,7 @@ fn headers() -> io::Result<&'static Path> {
     if let Some(written) = WRITTEN.get() {
         return Ok(written);
     }
-    let include = folder().join(format!("include-{}", hash("", &[])));
+    let include = folder().join(format!("include-{}", hash(HEADERS)));
     if !include.exists() {
         let made = unique(&folder(), "include");
         fs::create_dir_all(&made)?;
@@ -171,7 +176,7 @@ fn unique(folder: &Path, name: &str) -> PathBuf {
 fn object(text: &str, defined: &[String]) -> io::Result<Result<PathBuf, String>> {
     let folder = folder();
     let include = headers()?;
-    let path = folder.join(format!("{}.so", hash(text, defined)));
+    let path = folder.join(format!("{}.so", named(text, defined)));
     if path.exists() {
         return Ok(Ok(path));
     }
@@ -184,7 +189,7 @@ fn object(text: &str, defined: &[String]) -> io::Result<Result<PathBuf, String>>
         .args(defined)
         .arg("-I")
         .arg(include)
-        .args(["-include", "software.h", "-o"])
+        .args(["-include", FIRST, "-o"])
         .args([&made, &source])
         .output()?;
     if !done.status.success() {
