@@ -148,7 +148,7 @@ fn headers() -> io::Result<&'static Path> {
     if let Some(written) = WRITTEN.get() {
         return Ok(written);
     }
-    let include = folder().join(format!("include-{}", hash(HEADERS)));
+    let include = folder().join(format!("include-{}", hash((HEADERS, compiler(), FLAGS))));
     if !include.exists() {
         let made = unique(&folder(), "include");
         fs::create_dir_all(&made)?;
@@ -157,6 +157,12 @@ fn headers() -> io::Result<&'static Path> {
             fs::create_dir_all(path.parent().unwrap_or(&made))?;
             fs::write(path, text)?;
         }
+        // Half of a kernel's compilation is that of the first header. Without what is made of it here it takes longer.
+        let first = made.join(FIRST);
+        let mut precompiled = Command::new(compiler());
+        precompiled.args(FLAGS).args(["-x", "c++-header", "-o"]);
+        precompiled.arg(first.with_extension("h.gch")).arg(&first);
+        precompiled.output()?;
         // Whoever comes second finds the folder, and that is as good.
         if fs::rename(&made, &include).is_err() {
             fs::remove_dir_all(&made)?;
