@@ -25,7 +25,7 @@ const UNCHECKED: &str = "CUDA_IN_SOFTWARE_UNCHECKED";
 /// How many GPUs, and the orders of work that each is tried with: half of the orders turn threads and blocks round.
 const MACHINES: &[(&str, &[u32])] = &[("1", &[0, 1]), ("2", &[2, 3]), ("8", &[4])];
 
-/// Orders of work that `seeds` and `conformance seeds` try with 2 and with 8 GPUs.
+/// Orders of work that `seeds`, `conformance seeds` and `burn seeds` try.
 const SEEDS: u32 = 20;
 
 /// The variable that says which order.
@@ -112,10 +112,9 @@ fn seeds(target: &Path, libraries: &Path) -> Result<(), String> {
 /// Returns what runs tests of the folder on so many GPUs, in one order.
 fn on(target: &Path, libraries: &Path, devices: &str, seed: u32, tests: &[&str]) -> Command {
     println!("CUDA in software: {devices} GPUs, seed {seed}");
-    let mut test = cargo(target);
+    let mut test = machine(cargo(target), libraries, devices);
     test.args(["test", "--locked", "-p", "cuda-in-software"]);
     test.args(tests).env(SEED, seed.to_string());
-    machine(&mut test, libraries, devices);
     test
 }
 
@@ -123,10 +122,10 @@ fn on(target: &Path, libraries: &Path, devices: &str, seed: u32, tests: &[&str])
 fn gpu(libraries: &Path) -> Result<(), String> {
     const FAILS: &str = "a_call_that_fails_is_named_to_all";
     let test = |named: &str, rest: &[&str]| {
-        let mut test = workspace::cargo();
+        let mut test = machine(workspace::cargo(), libraries, "2");
         test.args(["test", "-p", "burn-dist-gpu", "--features", "cuda", "--lib"]);
         test.args([named, "--", "--ignored"]).args(rest);
-        noted(machine(&mut test, libraries, "2"), libraries, "gpu");
+        noted(&mut test, libraries, "gpu");
         test
     };
     run(&mut test("real", &["--skip", FAILS]))?;
@@ -149,15 +148,15 @@ const ON_021: &[&str] = &[
 
 /// Returns what runs ignored tests of these targets of Burn 0.21's, on so many GPUs.
 fn on_021(libraries: &Path, devices: &str, part: &str, targets: &[&str]) -> Command {
-    let mut test = workspace::cargo();
+    let mut test = machine(workspace::cargo(), libraries, devices);
     test.args(ON_021).args(targets).args(["--", "--ignored"]);
-    noted(machine(&mut test, libraries, devices), libraries, part);
+    noted(&mut test, libraries, part);
     unchecked(&mut test, "unwritten");
     test
 }
 
 /// The size of the large products of float8's tests, and one that is done here within minutes.
-const LARGE_PRODUCTS: (&str, &str) = ("FLOAT8_LARGE_PRODUCTS", "256x512x512");
+const LARGE_PRODUCTS: (&str, &str) = ("FLOAT8_LARGE_PRODUCTS", "512x1024x1024");
 
 /// Runs the tests of float8's kernels on Burn 0.21's CubeCL, and of products by cuBLASLt on a GPU that has them.
 fn float8(libraries: &Path) -> Result<(), String> {
@@ -176,11 +175,21 @@ fn float8(libraries: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs the tests of `Dist<Cuda>` on Burn 0.21, whose CubeCL hands CUDA's compiler texts, and of collectives between
-/// GPUs.
+/// Parts of the names of the tests in which each rank has a GPU.
+const SEVERAL: &[&str] = &["gpus", "with_a_gpu_each"];
+
+/// Runs the tests of `Dist<Cuda>` on Burn 0.21, whose CubeCL hands CUDA's compiler texts; with `seeds` those between
+/// GPUs, in many orders.
 fn burn(libraries: &Path, arguments: &[String]) -> Result<(), String> {
     const OLD: &str = "a_gpu_that_is_too_old_is_refused";
     let test = || on_021(libraries, "4", "burn", &["--test", "cuda"]);
+    if arguments == ["seeds"] {
+        for seed in 0..SEEDS {
+            println!("CUDA in software: promises of 2 and 4 GPUs, seed {seed}");
+            run(test().args(SEVERAL).env(SEED, seed.to_string()))?;
+        }
+        return Ok(());
+    }
     if !arguments.is_empty() {
         return run(test().args(["--skip", OLD]).args(arguments));
     }
@@ -204,14 +213,14 @@ fn conformance(libraries: &Path, arguments: &[String]) -> Result<(), String> {
 /// Runs CubeCL 0.10's own tests of a runtime: those that want another machine on one of their own.
 fn cubecl(libraries: &Path, arguments: &[String]) -> Result<(), String> {
     let test = || {
-        let mut test = workspace::cargo();
+        let mut test = machine(workspace::cargo(), libraries, "2");
         test.current_dir(workspace::root().join("dev/cuda-in-software/cubecl"))
             .env(
                 "CARGO_TARGET_DIR",
                 workspace::target().join("cubecl-in-software"),
             )
             .args(["test", "--locked", "--test", "runtime", "--"]);
-        noted(machine(&mut test, libraries, "2"), libraries, "cubecl");
+        noted(&mut test, libraries, "cubecl");
         unchecked(&mut test, "unwritten");
         test
     };
@@ -280,8 +289,8 @@ fn notes(libraries: &Path) -> PathBuf {
 }
 
 /// Has it noted which functions are called.
-fn noted<'a>(program: &'a mut Command, libraries: &Path, part: &str) -> &'a mut Command {
-    program.env("CUDA_IN_SOFTWARE_CALLED", notes(libraries).join(part))
+fn noted(program: &mut Command, libraries: &Path, part: &str) {
+    program.env("CUDA_IN_SOFTWARE_CALLED", notes(libraries).join(part));
 }
 
 /// The variable that says what a GPU can do.
@@ -295,11 +304,17 @@ fn unchecked<'a>(program: &'a mut Command, checks: &str) -> &'a mut Command {
     }
 }
 
-/// Sets what a program needs to find the libraries, and what they are to be.
-fn machine<'a>(program: &'a mut Command, libraries: &Path, devices: &str) -> &'a mut Command {
-    program
+/// Returns a Cargo whose programs find the libraries, and so many GPUs.
+fn machine(mut cargo: Command, libraries: &Path, devices: &str) -> Command {
+    // CubeCL looks for headers there; the compiler has its own. Cargo itself is not told: it would build cudarc, and
+    // all that wants it, anew.
+    let runner = format!(
+        "target.'cfg(all())'.runner = ['env', 'CUDA_PATH={}']",
+        libraries.display()
+    );
+    cargo
+        .args(["--config", &runner])
         .env("LD_LIBRARY_PATH", libraries)
-        .env("CUDA_IN_SOFTWARE_DEVICES", devices)
-        // CubeCL looks for headers there; the compiler has its own.
-        .env("CUDA_PATH", libraries)
+        .env("CUDA_IN_SOFTWARE_DEVICES", devices);
+    cargo
 }

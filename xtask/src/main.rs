@@ -45,7 +45,8 @@ cargo xtask cuda [seeds | gpu | float8 | conformance | burn | cubecl [ARGUMENTS 
   Builds CUDA in software (dev/cuda-in-software) and runs its own tests, with 1, 2 and 8 GPUs that are none; with
   `seeds`, those of what works in 20 orders; with `gpu`, on 2 of them, the tests of burn-dist-gpu that want NCCL; with
   `float8`, those of its kernels; with `conformance`, collectives between 2 and 8 of them; with `burn`, those of Burn's
-  CUDA backend; with `cubecl`, CubeCL's own. `called` says which functions they have called. Needs GCC; no GPU.
+  CUDA backend (of both, `seeds` runs what several GPUs do in 20 orders); with `cubecl`, CubeCL's own. `called` says
+  which functions they have called. Needs GCC; no GPU.
 
 cargo xtask gpu FOLDER [--without-llvm]
 
