@@ -25,7 +25,7 @@ fn a_clone_is_read_while_another_thread_goes_on() {
                 assert_eq!(data.to_vec::<f32>().expect("floats"), [value; 4]);
             }
         });
-        for step in 0..20_000 {
+        for step in 0..5_000 {
             let x = Tensor::<B, 1>::from_floats([step as f32; 4], &device) * 2.0;
             clones
                 .send((2.0 * step as f32, x.clone()))
@@ -47,9 +47,7 @@ type Valued = (f32, Tensor<B, 1>);
 /// Operations per thread of the stress test; `BURN_DIST_STRESS_OPS` asks for others.
 fn stress_ops() -> usize {
     let asked = std::env::var("BURN_DIST_STRESS_OPS").ok();
-    asked.map_or(100_000, |text| {
-        text.parse().expect("a number of operations")
-    })
+    asked.map_or(25_000, |text| text.parse().expect("a number of operations"))
 }
 
 #[test]

@@ -20,15 +20,15 @@ macro_rules! fields_of {
             #[inline]
             #[allow(unused_variables, reason = "an op without inputs does not use its visitor for them")]
             fn fields_mut<V: OpVisitor>(&mut self, visitor: &mut V) {
-                $( self.$input.each_mut(|tensor| visitor.input(tensor)); )*
-                $( self.$output.each_mut(|tensor| visitor.output(tensor)); )*
+                $( self.$input.each_mut::<false>(visitor); )*
+                $( self.$output.each_mut::<true>(visitor); )*
                 $($( visitor.scalar(&mut self.$scalar); )+)?
             }
             #[inline]
             #[allow(unused_variables, reason = "an op without inputs does not use its reader for them")]
             fn fields_ref<'a, R: OpReader<'a>>(&'a self, reader: &mut R) {
-                $( self.$input.each_ref(|tensor| reader.input(tensor)); )*
-                $( self.$output.each_ref(|tensor| reader.output(tensor)); )*
+                $( self.$input.each_ref::<false>(reader); )*
+                $( self.$output.each_ref::<true>(reader); )*
                 $($( reader.scalar(&self.$scalar); )+)?
             }
         }

@@ -122,55 +122,76 @@ pub trait Walk {
     fn kind(&self) -> &'static str;
 }
 
-/// A field with tensors: one, perhaps one, or many.
+/// A field with tensors: one, perhaps one, or many. All of them are outputs, or all inputs.
+///
+/// Generic over visitors, not over what each operation does with a tensor: that would be compiled for each of its
+/// fields.
 pub(super) trait Tensors {
-    fn each_mut(&mut self, visit: impl FnMut(&mut TensorIr));
-    fn each_ref<'a>(&'a self, visit: impl FnMut(&'a TensorIr));
+    fn each_mut<const OUTPUT: bool>(&mut self, visitor: &mut impl OpVisitor);
+    fn each_ref<'a, const OUTPUT: bool>(&'a self, reader: &mut impl OpReader<'a>);
 }
 
 impl Tensors for TensorIr {
     #[inline]
-    fn each_mut(&mut self, mut visit: impl FnMut(&mut TensorIr)) {
-        visit(self);
+    fn each_mut<const OUTPUT: bool>(&mut self, visitor: &mut impl OpVisitor) {
+        match OUTPUT {
+            true => visitor.output(self),
+            false => visitor.input(self),
+        }
     }
     #[inline]
-    fn each_ref<'a>(&'a self, mut visit: impl FnMut(&'a TensorIr)) {
-        visit(self);
+    fn each_ref<'a, const OUTPUT: bool>(&'a self, reader: &mut impl OpReader<'a>) {
+        match OUTPUT {
+            true => reader.output(self),
+            false => reader.input(self),
+        }
     }
 }
 
 impl Tensors for Option<TensorIr> {
     #[inline]
-    fn each_mut(&mut self, visit: impl FnMut(&mut TensorIr)) {
-        self.iter_mut().for_each(visit);
+    fn each_mut<const OUTPUT: bool>(&mut self, visitor: &mut impl OpVisitor) {
+        if let Some(tensor) = self {
+            tensor.each_mut::<OUTPUT>(visitor);
+        }
     }
     #[inline]
-    fn each_ref<'a>(&'a self, visit: impl FnMut(&'a TensorIr)) {
-        self.iter().for_each(visit);
+    fn each_ref<'a, const OUTPUT: bool>(&'a self, reader: &mut impl OpReader<'a>) {
+        if let Some(tensor) = self {
+            tensor.each_ref::<OUTPUT>(reader);
+        }
     }
 }
 
 impl Tensors for Vec<TensorIr> {
     #[inline]
-    fn each_mut(&mut self, visit: impl FnMut(&mut TensorIr)) {
-        self.iter_mut().for_each(visit);
+    fn each_mut<const OUTPUT: bool>(&mut self, visitor: &mut impl OpVisitor) {
+        for tensor in self {
+            tensor.each_mut::<OUTPUT>(visitor);
+        }
     }
     #[inline]
-    fn each_ref<'a>(&'a self, visit: impl FnMut(&'a TensorIr)) {
-        self.iter().for_each(visit);
+    fn each_ref<'a, const OUTPUT: bool>(&'a self, reader: &mut impl OpReader<'a>) {
+        for tensor in self {
+            tensor.each_ref::<OUTPUT>(reader);
+        }
     }
 }
 
 impl Tensors for QuantizationParametersIr {
     #[inline]
-    fn each_mut(&mut self, mut visit: impl FnMut(&mut TensorIr)) {
-        visit(&mut self.scales);
-        global_scale_mut(self).into_iter().for_each(visit);
+    fn each_mut<const OUTPUT: bool>(&mut self, visitor: &mut impl OpVisitor) {
+        self.scales.each_mut::<OUTPUT>(visitor);
+        if let Some(tensor) = global_scale_mut(self) {
+            tensor.each_mut::<OUTPUT>(visitor);
+        }
     }
     #[inline]
-    fn each_ref<'a>(&'a self, mut visit: impl FnMut(&'a TensorIr)) {
-        visit(&self.scales);
-        global_scale(self).into_iter().for_each(visit);
+    fn each_ref<'a, const OUTPUT: bool>(&'a self, reader: &mut impl OpReader<'a>) {
+        self.scales.each_ref::<OUTPUT>(reader);
+        if let Some(tensor) = global_scale(self) {
+            tensor.each_ref::<OUTPUT>(reader);
+        }
     }
 }
 

@@ -202,11 +202,22 @@ impl<R: Iterator<Item = Range<usize>>> Part<R> {
         };
         let mut values = vec![T::default(); expected];
         match expected > ELEMENTS_OF_A_PIECE {
-            true => (values.par_chunks_mut(ELEMENTS_OF_A_PIECE).enumerate()).for_each(fill),
+            true => {
+                let pieces = values.chunks_mut(ELEMENTS_OF_A_PIECE).enumerate();
+                let fill = &fill;
+                let pieces = pieces.map(|piece| Box::new(move || fill(piece)) as _);
+                in_parallel(pieces.collect());
+            }
             false => fill((0, &mut values[..])),
         }
         Ok(TensorData::new(values, self.shape))
     }
+}
+
+/// Runs pieces of work on the threads of the rank's pool: boxed, or what shares them out would be compiled for each
+/// distribution of each type.
+fn in_parallel(pieces: Vec<Box<dyn FnOnce() + Send + '_>>) {
+    pieces.into_par_iter().for_each(|piece| piece());
 }
 
 #[cfg(test)]

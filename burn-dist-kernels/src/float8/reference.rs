@@ -21,44 +21,64 @@ pub fn encode(format: Fp8, value: f32) -> u8 {
         return sign | 0x7f;
     }
     let (mantissa_bits, exponent_min) = parts(format);
-    let magnitude = value.abs().min(format.max());
-    let exponent = (magnitude.to_bits() >> 23) as i32 - 127;
-    // The distance of neighbours: below the smallest normal number, that of subnormal ones.
-    let unit_exponent = exponent.max(exponent_min) - mantissa_bits as i32;
-    // Exact: a power of two away, and far from f32's own subnormals where the result is not zero.
-    let units = f64::from(magnitude) * 2f64.powi(-unit_exponent);
-    let units = units.round_ties_even() as u32;
+    let magnitude = value.abs().min(format.max()).to_bits();
+    let exponent = (magnitude >> 23) as i32 - 127;
+    // Bits of the mantissa beyond those of the format, which has fewer of a value below its smallest normal one. Of 25
+    // nothing is left: less than half of the smallest value.
+    let shift = (23 - mantissa_bits as i32 + (exponent_min - exponent).max(0)).min(25) as u32;
+    let mantissa = magnitude & 0x7f_ffff | 0x80_0000;
+    let (units, rest, half) = (
+        mantissa >> shift,
+        mantissa & ((1 << shift) - 1),
+        1 << (shift - 1),
+    );
+    let is_up = rest > half || rest == half && units & 1 == 1;
     // The units of a normal number start with its leading one, which counts as one of the exponent.
     let base = (exponent.max(exponent_min) - exponent_min) as u32;
-    let bits = (base << mantissa_bits) + units;
-    sign | bits as u8
+    sign | ((base << mantissa_bits) + units + u32::from(is_up)) as u8
 }
 
 /// Returns the value of 8 bits, which f32 has exactly.
 pub fn decode(format: Fp8, bits: u8) -> f32 {
+    static E4M3: [f32; 256] = values(Fp8::E4M3);
+    static E5M2: [f32; 256] = values(Fp8::E5M2);
+    match format {
+        Fp8::E4M3 => E4M3[usize::from(bits)],
+        Fp8::E5M2 => E5M2[usize::from(bits)],
+    }
+}
+
+/// The values of all 8 bits.
+const fn values(format: Fp8) -> [f32; 256] {
+    let mut values = [0.0; 256];
+    let mut bits = 0;
+    while bits < values.len() {
+        values[bits] = value(format, bits as u8);
+        bits += 1;
+    }
+    values
+}
+
+/// The value of 8 bits by the definition of their format.
+const fn value(format: Fp8, bits: u8) -> f32 {
     let (mantissa_bits, exponent_min) = parts(format);
     let sign = if bits & 0x80 == 0 { 1.0 } else { -1.0 };
-    let magnitude = u32::from(bits & 0x7f);
+    let magnitude = (bits & 0x7f) as u32;
     let exponent = magnitude >> mantissa_bits;
     let mantissa = magnitude & ((1 << mantissa_bits) - 1);
-    let is_special = match format {
-        Fp8::E4M3 => magnitude == 0x7f,
-        Fp8::E5M2 => exponent == 0x1f,
-    };
-    if is_special {
-        let is_infinite = format == Fp8::E5M2 && mantissa == 0;
-        return if is_infinite {
-            sign * f32::INFINITY
-        } else {
-            f32::NAN
-        };
+    match format {
+        Fp8::E4M3 if magnitude == 0x7f => return f32::NAN,
+        Fp8::E5M2 if exponent == 0x1f && mantissa == 0 => return sign * f32::INFINITY,
+        Fp8::E5M2 if exponent == 0x1f => return f32::NAN,
+        _ => {}
     }
-    let units = match exponent {
-        0 => mantissa,
-        _ => mantissa | 1 << mantissa_bits,
+    let (units, exponent) = match exponent {
+        0 => (mantissa, 1),
+        _ => (mantissa | 1 << mantissa_bits, exponent),
     };
-    let unit_exponent = exponent.max(1) as i32 - 1 + exponent_min - mantissa_bits as i32;
-    sign * units as f32 * 2f32.powi(unit_exponent)
+    let unit_exponent = exponent as i32 - 1 + exponent_min - mantissa_bits as i32;
+    let unit = f32::from_bits(((unit_exponent + 127) as u32) << 23);
+    sign * units as f32 * unit
 }
 
 /// The least absolute maximum that scales are made for (torchao's): a tensor of zeros has a finite scale.

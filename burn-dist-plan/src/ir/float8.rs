@@ -1,5 +1,7 @@
 //! What float8 training computes beside what a program records.
 
+use std::ops::Range;
+
 use super::traits::{Adjoint, FloatClass, Layer, Traits, Work};
 use crate::mesh::{DType, ReduceOp};
 use crate::policy::Fp8;
@@ -315,20 +317,38 @@ impl ScaleOf {
     /// Returns which scale an element of a tensor of this shape has.
     pub fn index(self, shape: &[usize], element: usize) -> usize {
         let width = shape.last().map_or(1, |&size| size.max(1));
-        let (row, column) = (element / width, element % width);
-        let rows = match shape {
-            [.., rows, _] => (*rows).max(1),
-            _ => 1,
+        let (first, neighbours) = self.of_row(shape, element / width);
+        first + element % width / neighbours
+    }
+
+    /// Returns neighbours among the elements of a tensor of this shape that have one scale, and which, in order.
+    pub fn runs(self, shape: &[usize]) -> impl Iterator<Item = (Range<usize>, usize)> {
+        let width = shape.last().map_or(1, |&size| size);
+        let rows = shape.iter().product::<usize>() / width.max(1);
+        (0..rows).flat_map(move |row| {
+            let (first, neighbours) = self.of_row(shape, row);
+            let (start, end) = (row * width, (row + 1) * width);
+            let starts = (start..end).step_by(neighbours).zip(first..);
+            starts.map(move |(at, scale)| (at..(at + neighbours).min(end), scale))
+        })
+    }
+
+    /// Returns which scale the first element of a row has, and how many neighbours share it, and each one after it.
+    fn of_row(self, shape: &[usize], row: usize) -> (usize, usize) {
+        let (width, rows) = match shape {
+            [.., rows, width] => ((*width).max(1), (*rows).max(1)),
+            [width] => ((*width).max(1), 1),
+            [] => (1, 1),
         };
         // The rows of the matrices before, in blocks.
-        let row_of_blocks = || row / rows * rows.div_ceil(BLOCK) + row % rows / BLOCK;
+        let row_of_blocks = row / rows * rows.div_ceil(BLOCK) + row % rows / BLOCK;
         match self {
-            Self::Tensor => 0,
-            Self::Row => row,
-            Self::Column => column,
-            Self::RowTile => row * width.div_ceil(BLOCK) + column / BLOCK,
-            Self::ColumnTile => row_of_blocks() * width + column,
-            Self::Block => row_of_blocks() * width.div_ceil(BLOCK) + column / BLOCK,
+            Self::Tensor => (0, width),
+            Self::Row => (row, width),
+            Self::Column => (0, 1),
+            Self::RowTile => (row * width.div_ceil(BLOCK), BLOCK),
+            Self::ColumnTile => (row_of_blocks * width, 1),
+            Self::Block => (row_of_blocks * width.div_ceil(BLOCK), BLOCK),
         }
     }
 

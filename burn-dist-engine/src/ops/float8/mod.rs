@@ -103,9 +103,9 @@ impl Run for Float8 {
                 let values = self.floats(cx, 0);
                 let mut out = vec![0.0; self.out().shape.num_elements()];
                 let shape = self.inputs[0].shape.as_slice();
-                for (index, value) in values.iter().enumerate() {
-                    let max = &mut out[of.index(shape, index)];
-                    *max = larger(*max, value.abs());
+                for (run, at) in of.runs(shape) {
+                    let values = values[run].iter();
+                    out[at] = values.fold(out[at], |max, value| larger(max, value.abs()));
                 }
                 TensorData::new(out, self.out().shape.clone())
             }
@@ -130,8 +130,9 @@ impl Run for Float8 {
             Float8Op::Quantize { of, format, .. } => {
                 let (values, scales) = (self.floats(cx, 0), self.floats(cx, 1));
                 let shape = self.inputs[0].shape.as_slice();
-                let quantized = values.iter().enumerate().map(|(index, value)| {
-                    reference::encode(format, value * scales[of.index(shape, index)])
+                let quantized = of.runs(shape).flat_map(|(run, at)| {
+                    let (values, scale) = (values[run].iter(), scales[at]);
+                    values.map(move |value| reference::encode(format, value * scale))
                 });
                 let shape = self.out().shape.clone();
                 match self.out().dtype {
@@ -196,7 +197,7 @@ impl Float8 {
         of: ScaleOf,
         format: Fp8,
     ) -> (FloatTensor<B>, Vec<f32>) {
-        let values: Vec<f32> = match self.inputs[input].dtype {
+        let mut values: Vec<f32> = match self.inputs[input].dtype {
             DType::U8 => {
                 let bytes: Vec<u8> = into_vec(self.data(cx, input)).expect("it is in 8 bits");
                 let values = bytes.into_iter();
@@ -207,15 +208,15 @@ impl Float8 {
         let scales = self.floats(cx, 2 + input);
         let inverse: Vec<f32> = scales.iter().map(|scale| scale.recip()).collect();
         let shape = self.inputs[input].shape.clone();
-        let (values, inverse): (Vec<f32>, Vec<f32>) = match of {
-            ScaleOf::Tensor | ScaleOf::Row | ScaleOf::Column => (values, inverse),
+        let inverse = match of {
+            ScaleOf::Tensor | ScaleOf::Row | ScaleOf::Column => inverse,
             ScaleOf::RowTile | ScaleOf::ColumnTile | ScaleOf::Block => {
-                let scale = |index| inverse[of.index(shape.as_slice(), index)];
-                let values = values
-                    .into_iter()
-                    .enumerate()
-                    .map(|(index, value)| value * scale(index));
-                (values.collect(), vec![1.0])
+                for (run, at) in of.runs(shape.as_slice()) {
+                    values[run]
+                        .iter_mut()
+                        .for_each(|value| *value *= inverse[at]);
+                }
+                vec![1.0]
             }
         };
         let data = TensorData::new(values, shape);
@@ -251,11 +252,15 @@ impl Float8 {
         let mut out: Vec<f32> = into_vec(sum).expect("products are in f32");
         let at = |scales: &[f32], index: usize| scales[if scales.len() == 1 { 0 } else { index }];
         let width = width(self.out());
-        for (index, value) in out.iter_mut().enumerate() {
-            let (row, column) = (index / width, index % width);
-            *value *= at(&rows, row) * at(&columns, column);
+        for (row, out) in out.chunks_mut(width).enumerate() {
+            let of_row = at(&rows, row);
+            for (column, value) in out.iter_mut().enumerate() {
+                *value *= of_row * at(&columns, column);
+            }
             if let Some(bias) = &bias {
-                *value += bias[column];
+                out.iter_mut()
+                    .zip(bias)
+                    .for_each(|(value, bias)| *value += bias);
             }
         }
         TensorData::new(out, self.out().shape.clone())

@@ -55,6 +55,30 @@ fn an_element_has_the_scale_of_its_piece() {
 }
 
 #[test]
+fn runs_are_all_elements_in_order_with_their_scales() {
+    use ScaleOf::{Block, Column, ColumnTile, Row, RowTile, Tensor};
+    let shapes: [&[usize]; 8] = [
+        &[],
+        &[1],
+        &[300],
+        &[0, 3],
+        &[3, 0],
+        &[130, 1],
+        &[2, 129, 257],
+        &[2, 2, 3, 128],
+    ];
+    for of in [Tensor, Row, Column, RowTile, ColumnTile, Block] {
+        for shape in shapes {
+            let runs = of.runs(shape);
+            let found = runs.flat_map(|(run, scale)| run.map(move |element| (element, scale)));
+            let elements = 0..shape.iter().product();
+            let expected = elements.map(|element| (element, of.index(shape, element)));
+            assert!(found.eq(expected), "{of:?} of {shape:?}");
+        }
+    }
+}
+
+#[test]
 fn a_product_has_its_operands_and_their_scales() {
     let (product, scales) = (Product::Forward, [ScaleOf::Tensor; 2]);
     let formats = [Fp8::E4M3; 2];
