@@ -19,7 +19,7 @@ const WIDTH: usize = 8;
 struct Loop {
     name: &'static str,
     passes: usize,
-    /// How many windows there are at least, with the one that the end closes.
+    /// How many windows there are at least.
     windows: usize,
     run: fn(&DeviceMesh, usize, &mut dyn FnMut()) -> Vec<f32>,
 }
@@ -119,7 +119,7 @@ const LOOPS: [Loop; 5] = [
         name: "outputs of an evaluation",
         // Passes that use up nothing of each other are cut when the log is long: after 65,536 operations.
         passes: 5000,
-        windows: 2,
+        windows: 50,
         run: |mesh, passes, after| {
             let (model, mut outputs) = (model(mesh).valid(), Vec::new());
             for pass in 0..passes {
@@ -164,23 +164,21 @@ fn what_a_loop_keeps_does_not_keep_its_windows_open() {
                 let device = mesh.device();
                 A::seed(&device, 5);
                 let (mut pass, start) = (0, B::report(&device).cache);
-                let (mut warm, mut end) = (start, start);
+                let mut end = start;
                 let kept = run(&mesh, passes, &mut || {
                     pass += 1;
                     // Asked of the recorder itself, it closes a window.
-                    if pass == passes * 3 / 4 {
-                        warm = B::report(&device).cache;
-                    } else if pass == passes {
+                    if pass == passes {
                         end = B::report(&device).cache;
                     }
                 });
-                let (windows, misses) = (end.windows - start.windows, end.misses - warm.misses);
+                let (windows, misses) = (end.windows - start.windows, end.misses - start.misses);
                 (kept, windows, misses)
             };
             let found = format!("{name} on `{text}`: {windows} windows, {misses} planned anew");
             eprintln!("{found}");
             assert!(windows as usize >= case.windows, "{found}");
-            assert!(misses <= 8, "{found}");
+            assert!(misses <= 12, "{found}");
             // The same loop, which is cut elsewhere.
             let mesh = mesh(text);
             let device = mesh.device();

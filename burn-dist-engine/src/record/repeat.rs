@@ -80,12 +80,17 @@ impl Repeats {
         let found = repetition(&digests).and_then(|period| {
             let lives = Lives::new(ops, dropped, is_host);
             let is_long = ops.len() >= OPS_SURE;
-            let sure = is_long || bytes >= BYTES_SURE;
-            let end = lives.boundary(ops, period, sure, &may_end);
-            // Layers leave activations behind. They take no data in, which a loop does that fills a log with it.
-            let sure = is_long || bytes >= BYTES_SURE && lives.takes_data(ops.len() - period);
-            let end = end.or_else(|| lives.boundary_beside_kept(ops, period, sure, &may_end))?;
-            Some((period, end))
+            let end = |period| {
+                let sure = is_long || bytes >= BYTES_SURE;
+                let end = lives.boundary(ops, period, sure, &may_end);
+                // Layers leave activations behind. They take no data in, which a loop does that fills a log with it.
+                let sure = is_long || bytes >= BYTES_SURE && lives.takes_data(ops.len() - period);
+                let end =
+                    end.or_else(|| lives.boundary_beside_kept(ops, period, sure, &may_end))?;
+                Some((period, end))
+            };
+            // A pass that does the same in each of its layers, and nothing else, repeats with every layer.
+            end(period).or_else(|| end(lives.period(&digests).filter(|pass| *pass > period)?))
         });
         let Some((period, end)) = found else {
             self.ops_next = (2 * ops.len()).max(self.ops_next);
@@ -135,6 +140,12 @@ fn digest(op: &Recorded) -> u64 {
     }
     visit_ref(op, &mut shapes);
     shapes.0.finish()
+}
+
+fn hash(of: &impl Hash) -> u64 {
+    let mut hasher = FxHasher::default();
+    of.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Returns where the next `window` begins in a log of its length: at its end if the log is a window, earlier if it
@@ -266,6 +277,14 @@ impl Lives {
         };
         let (bytes, passing) = (alive(|_| true), alive(|life| life.dead));
         Self { of, bytes, passing }
+    }
+
+    /// Returns the period with which not only operations repeat but also what passes from each to the next.
+    fn period(&self, digests: &[u64]) -> Option<usize> {
+        // Of what was made last, the log does not tell yet that it dies.
+        let told = digests.len() / 4 * 3;
+        let both = digests[..told].iter().zip(&self.passing[1..]);
+        repetition(&both.map(|both| hash(&both)).collect::<Vec<_>>())
     }
 
     /// Returns where the last pass of a loop of `period` operations ends: where the least is alive, and as much as a
