@@ -6,10 +6,10 @@
 //! equal and their plans are known. What each pass leaves and the program keeps (losses, outputs of an evaluation)
 //! counts for nothing there: memory grows by that alone.
 
-use std::hash::{Hash, Hasher};
+use std::hash::{BuildHasher, Hash, Hasher};
 
 use burn_ir::{OperationIr, TensorId, TensorIr, TensorStatus};
-use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
+use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet, FxHasher};
 
 use burn_dist_plan::op::Op;
 use burn_dist_plan::rule::OpRule;
@@ -140,12 +140,6 @@ fn digest(op: &Recorded) -> u64 {
     }
     visit_ref(op, &mut shapes);
     shapes.0.finish()
-}
-
-fn hash(of: &impl Hash) -> u64 {
-    let mut hasher = FxHasher::default();
-    of.hash(&mut hasher);
-    hasher.finish()
 }
 
 /// Returns where the next `window` begins in a log of its length: at its end if the log is a window, earlier if it
@@ -284,7 +278,8 @@ impl Lives {
         // Of what was made last, the log does not tell yet that it dies.
         let told = digests.len() / 4 * 3;
         let both = digests[..told].iter().zip(&self.passing[1..]);
-        repetition(&both.map(|both| hash(&both)).collect::<Vec<_>>())
+        let both = both.map(|both| FxBuildHasher.hash_one(both));
+        repetition(&both.collect::<Vec<_>>())
     }
 
     /// Returns where the last pass of a loop of `period` operations ends: where the least is alive, and as much as a
