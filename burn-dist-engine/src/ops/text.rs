@@ -15,6 +15,9 @@ use burn_dist_plan::form::{Failed, Form, Reader, Writer, read_tensor, write_tens
 use burn_dist_plan::op::Tensor;
 use burn_ir::{OperationIr, TensorId, TensorIr, TensorStatus};
 use burn_std::DType;
+use serde::de::value::{Error, MapAccessDeserializer, MapDeserializer, SeqDeserializer};
+use serde::de::{Error as _, IntoDeserializer, Visitor};
+use serde::{Deserialize, Deserializer, forward_to_deserialize_any};
 use toml::Value;
 
 use super::custom::Custom;
@@ -128,7 +131,101 @@ fn read_burn(text: &str) -> Option<OperationIr> {
     let mut value = table.get("op")?.clone();
     let [blank, stands] = stands_for();
     replace(&mut value, &stands, &blank);
-    value.try_into().ok()
+    OperationIr::deserialize(Written(value)).ok()
+}
+
+/// A value that each type reads in the one form that it is written in. TOML's own deserializer offers a type all forms,
+/// and of all operations that is a fifth of what this crate compiles to.
+struct Written(Value);
+
+impl IntoDeserializer<'_, Error> for Written {
+    type Deserializer = Self;
+
+    fn into_deserializer(self) -> Self {
+        self
+    }
+}
+
+impl<'de> Deserializer<'de> for Written {
+    type Error = Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        match self.0 {
+            Value::Boolean(value) => visitor.visit_bool(value),
+            Value::Integer(value) => visitor.visit_i64(value),
+            Value::Float(value) => visitor.visit_f64(value),
+            Value::String(value) => visitor.visit_string(value),
+            Value::Array(_) | Value::Table(_) | Value::Datetime(_) => {
+                Err(Error::custom("a single value is expected"))
+            }
+        }
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        visitor.visit_map(self.fields()?)
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        match self.0 {
+            Value::String(variant) => visitor.visit_enum(variant.into_deserializer()),
+            _ => visitor.visit_enum(MapAccessDeserializer::new(self.fields()?)),
+        }
+    }
+
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        match self.0 {
+            Value::Array(values) => {
+                visitor.visit_seq(SeqDeserializer::new(values.into_iter().map(Written)))
+            }
+            _ => Err(Error::custom("a list is expected")),
+        }
+    }
+
+    fn deserialize_tuple<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Error> {
+        self.deserialize_seq(visitor)
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_some(self)
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct map
+        tuple_struct identifier ignored_any
+    }
+}
+
+type Fields =
+    std::iter::Map<toml::map::IntoIter<String, Value>, fn((String, Value)) -> (String, Written)>;
+
+impl Written {
+    /// Returns what stands under names.
+    fn fields<'de>(self) -> Result<MapDeserializer<'de, Fields, Error>, Error> {
+        let Value::Table(table) = self.0 else {
+            return Err(Error::custom("a table is expected"));
+        };
+        let named: fn((String, Value)) -> (String, Written) =
+            |(name, value)| (name, Written(value));
+        Ok(MapDeserializer::new(table.into_iter().map(named)))
+    }
 }
 
 /// Returns the name of an operation of another crate.
