@@ -511,7 +511,7 @@ fn a_link_shows_in_the_report_the_plan_and_the_trace() {
 #[test]
 fn a_step_is_simulated_without_running() {
     let dir = tempfile::tempdir().unwrap();
-    let step = "simulate --size 8b --mesh fsdp=8 --batch-per-rank 1 --seq 2048 --param-dtype bf16";
+    let step = "simulate --size 1b --mesh fsdp=8 --batch-per-rank 1 --seq 2048 --param-dtype bf16";
     let with = |more: &str| -> serde_json::Value {
         let args = format!("{step} --json {more}");
         let said = works(&args.split_whitespace().collect::<Vec<_>>());
@@ -521,7 +521,7 @@ fn a_step_is_simulated_without_running() {
     let eager = with("");
     let seconds = |json: &serde_json::Value| json["step_s"].as_f64().unwrap();
     assert_eq!(eager["batch"], 8);
-    let flops = 6.0 * 8.03e9 * 2048.0;
+    let flops = 6.0 * 1.23e9 * 2048.0;
     assert!(seconds(&eager) > flops / 989.4e12, "{eager}");
     assert!(seconds(&with("--compile")) < seconds(&eager));
     assert!(seconds(&with("--hardware a100")) > seconds(&eager));
@@ -1270,21 +1270,4 @@ fn a_file_is_checked_before_anything_is_done() {
         said.contains("\naxes = \"fsdp=2,tp=2\"\n") && said.contains("\nclip = 1\n"),
         "{said}"
     );
-}
-
-#[test]
-fn ready_files_are_planned_on_their_meshes() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs");
-    for name in ["s.toml", "8b.toml", "70b.toml", "405b.toml"] {
-        let said = works(&["simulate", "--config", text(&folder.join(name)), "--json"]);
-        let json: serde_json::Value = serde_json::from_str(&said).unwrap();
-        // The model's flops are a third of what an H100 can do at least, but for a model that is too small for one.
-        let utilization = json["model_flops_utilization"].as_f64().unwrap();
-        assert!(
-            utilization > if name == "s.toml" { 0.0 } else { 0.3 },
-            "{name}: {utilization}"
-        );
-        let held = json["peak_bytes"].as_f64().unwrap();
-        assert!(held < 80e9, "{name}: {held} bytes");
-    }
 }
