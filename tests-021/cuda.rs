@@ -7,6 +7,7 @@
 use burn::backend::Autodiff;
 use burn_dist::backend::{Cuda, CudaDevice};
 use burn_dist::launch::World;
+use burn_dist::mesh::MeshShape;
 use burn_dist::mesh::{GpuTransport, Reduction};
 use burn_dist::{DeviceMesh, DeviceMeshBuilder, Dist, ParallelizeWith};
 
@@ -36,6 +37,7 @@ one_thread::one_thread!();
 const SUITE: harness::Suite = harness::Suite {
     meshes: &["", "dp=2", "fsdp=2,tp=2"],
     plain: "fsdp=2,tp=2",
+    placed: harness::on_one_device,
     exceptions: &[("matmul_f64", "CubeCL multiplies no matrices of f64")],
     slack: 10.0,
     // CubeCL rounds the factors of products to tf32, by 2^-11 of each: what is added up here, some 5 products of
@@ -100,19 +102,25 @@ fn a_gpu_that_is_too_old_is_refused() {
     );
 }
 
-/// A mesh of two ranks, each on a GPU of its own.
-fn two_gpus(axis: &str) -> DeviceMeshBuilder {
-    DeviceMesh::builder()
-        .axis(axis, 2)
-        .devices(&[CudaDevice::new(0), CudaDevice::new(1)])
-        .scatter_bytes_min(0)
+/// The same with a GPU for each rank.
+const SEVERAL: harness::Suite = harness::Suite {
+    meshes: &["dp=2", "fsdp=2,tp=2", "dp=2,fsdp=2,tp=2"],
+    plain: "dp=2,fsdp=2,tp=2",
+    placed: on_gpus,
+    ..SUITE
+};
+
+/// Gives each of so many ranks a GPU of its own.
+fn on_gpus(builder: DeviceMeshBuilder, ranks: usize) -> DeviceMeshBuilder {
+    let gpus: Vec<_> = (0..ranks).map(CudaDevice::new).collect();
+    builder.devices(&gpus)
 }
 
-/// A mesh of two axes, whose four ranks have a GPU each.
-fn four_gpus() -> DeviceMeshBuilder {
-    let gpus: Vec<_> = (0..4).map(CudaDevice::new).collect();
-    let mesh = DeviceMesh::builder().axis("fsdp", 2).axis("tp", 2);
-    mesh.devices(&gpus).scatter_bytes_min(0)
+/// A mesh whose ranks have a GPU each.
+fn gpus(mesh: &str) -> DeviceMeshBuilder {
+    let shape: MeshShape = mesh.parse().expect("a mesh");
+    let builder = DeviceMesh::builder().axes(&shape).scatter_bytes_min(0);
+    on_gpus(builder, shape.num_ranks())
 }
 
 /// The losses of a few steps of a small network.
@@ -121,7 +129,9 @@ fn losses(mesh: DeviceMeshBuilder) -> Vec<f64> {
 }
 
 fn losses_on(mesh: &DeviceMesh) -> Vec<f64> {
-    net::train::<Autodiff<Dist<Cuda>>>(&mesh.device(), 5, |net| {
+    // Eight GPUs in software take as long for two steps as four for five.
+    let steps = if mesh.shape().num_ranks() > 4 { 2 } else { 5 };
+    net::train::<Autodiff<Dist<Cuda>>>(&mesh.device(), steps, |net| {
         net.parallelize_with(mesh.shape(), &net::plan())
             .expect("a plan")
     })
@@ -143,24 +153,34 @@ fn data_moves_and_is_reduced_between_gpus() {
 #[ignore = "needs 2 NVIDIA GPUs and NCCL"]
 fn gpus_that_copy_or_talk_with_nccl_train_as_through_the_host() {
     device();
-    for axis in ["fsdp", "tp", "dp"] {
-        let host = losses(two_gpus(axis).gpu_transport(GpuTransport::Host));
-        assert_eq!(losses(two_gpus(axis)), host, "{axis}");
-        let nccl = losses(two_gpus(axis).gpu_transport(GpuTransport::Nccl));
-        assert_eq!(nccl, host, "{axis}");
-        let fast = losses(two_gpus(axis).reduction(Reduction::Fast));
-        net::close(&fast, &host, axis);
+    for mesh in ["fsdp=2", "tp=2", "dp=2"] {
+        train_as_through_the_host(mesh);
+        let fast = losses(gpus(mesh).reduction(Reduction::Fast));
+        net::close(&fast, &losses(gpus(mesh)), mesh);
     }
+}
+
+/// Fails unless a mesh has the same losses by each transport.
+fn train_as_through_the_host(mesh: &str) {
+    let by = |transport| losses(gpus(mesh).gpu_transport(transport));
+    let host = by(GpuTransport::Host);
+    assert!(host.last() < host.first(), "nothing was learned: {host:?}");
+    assert_eq!(by(GpuTransport::Auto), host, "{mesh}");
+    assert_eq!(by(GpuTransport::Nccl), host, "{mesh}");
 }
 
 #[test]
 #[ignore = "needs 4 NVIDIA GPUs and NCCL"]
 fn four_gpus_train_on_two_axes_as_through_the_host() {
     device();
-    let host = losses(four_gpus().gpu_transport(GpuTransport::Host));
-    assert!(host.last() < host.first(), "nothing was learned: {host:?}");
-    assert_eq!(losses(four_gpus()), host);
-    assert_eq!(losses(four_gpus().gpu_transport(GpuTransport::Nccl)), host);
+    train_as_through_the_host("fsdp=2,tp=2");
+}
+
+#[test]
+#[ignore = "needs 8 NVIDIA GPUs and NCCL"]
+fn eight_gpus_train_on_three_axes_as_through_the_host() {
+    device();
+    train_as_through_the_host("dp=2,fsdp=2,tp=2");
 }
 
 /// Each process is a thread with a world of its own, and finds out from the others which GPU is whose.
@@ -168,11 +188,11 @@ fn four_gpus_train_on_two_axes_as_through_the_host() {
 #[ignore = "needs 2 NVIDIA GPUs and NCCL"]
 fn processes_with_a_gpu_each_train_as_one_process() {
     device();
-    let one = losses(two_gpus("fsdp"));
+    let one = losses(gpus("fsdp=2"));
     std::thread::scope(|scope| {
         let processes: Vec<_> = World::simulated(2)
             .into_iter()
-            .map(|world| scope.spawn(|| losses(two_gpus("fsdp").world(world))))
+            .map(|world| scope.spawn(|| losses(gpus("fsdp=2").world(world))))
             .collect();
         for process in processes {
             assert_eq!(process.join().expect("no process panics"), one);
@@ -181,13 +201,13 @@ fn processes_with_a_gpu_each_train_as_one_process() {
 }
 
 macro_rules! families {
-    ($($family:ident)*) => {
+    ($suite:ident, $needs:literal: $($family:ident)*) => {
         $(
             #[test]
-            #[ignore = "needs an NVIDIA GPU: run with --ignored"]
+            #[ignore = $needs]
             fn $family() {
                 super::device();
-                harness::run::<Autodiff<Dist<Cuda>>>(&SUITE, $family::table(), $family::table());
+                harness::run::<Autodiff<Dist<Cuda>>>(&$suite, $family::table(), $family::table());
             }
         )*
     };
@@ -196,5 +216,11 @@ macro_rules! families {
 mod families {
     use super::*;
 
-    families! { linalg nn reduce }
+    families! { SUITE, "needs an NVIDIA GPU: run with --ignored": linalg nn reduce }
+}
+
+mod families_on_gpus {
+    use super::*;
+
+    families! { SEVERAL, "needs 8 NVIDIA GPUs": nn }
 }

@@ -41,6 +41,7 @@ one_thread::one_thread!();
 const SUITE: harness::Suite = harness::Suite {
     meshes: &["", "dp=2", "fsdp=2,tp=2"],
     plain: "fsdp=2,tp=2",
+    placed: harness::on_one_device,
     exceptions: &[
         (
             "inverse_trigonometry",

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use burn_dist::mesh::GpuTransport;
 
 use super::processes::{Ended, printed, run};
-use super::{losses_on, two_gpus};
+use super::{gpus, losses_on};
 
 /// How the GPUs of the program talk to each other.
 const TRANSPORT: &str = "PROMISES_TRANSPORT";
@@ -37,7 +37,7 @@ fn trains_twice() {
         Ok("workspace") => GpuTransport::Workspace,
         _ => GpuTransport::Auto,
     };
-    let mesh = two_gpus("fsdp").gpu_transport(transport).timeout(TIMEOUT);
+    let mesh = gpus("fsdp=2").gpu_transport(transport).timeout(TIMEOUT);
     let mesh = mesh
         .build()
         .unwrap_or_else(|error| panic!("no mesh: {error}"));

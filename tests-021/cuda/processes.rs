@@ -4,7 +4,7 @@
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
-use super::{four_gpus, losses, two_gpus};
+use super::{gpus, losses};
 
 /// What a process has ended with.
 pub(super) struct Ended {
@@ -66,13 +66,19 @@ pub(super) fn printed(of: &Ended) -> String {
 #[test]
 #[ignore = "a program that tests below start"]
 fn prints_the_losses_of_two() {
-    println!("losses: {:?}", losses(two_gpus("fsdp")));
+    println!("losses: {:?}", losses(gpus("fsdp=2")));
 }
 
 #[test]
 #[ignore = "a program that tests below start"]
 fn prints_the_losses_of_four() {
-    println!("losses: {:?}", losses(four_gpus()));
+    println!("losses: {:?}", losses(gpus("fsdp=2,tp=2")));
+}
+
+#[test]
+#[ignore = "a program that tests below start"]
+fn prints_the_losses_of_eight() {
+    println!("losses: {:?}", losses(gpus("dp=2,fsdp=2,tp=2")));
 }
 
 /// Fails unless processes of a program, of which each has a part of the GPUs, print these losses.
@@ -87,15 +93,24 @@ fn train_as_one(program: &str, processes: usize, one: &[f64]) {
 #[test]
 #[ignore = "needs 2 NVIDIA GPUs and NCCL"]
 fn processes_of_the_system_train_as_one() {
-    let one = losses(two_gpus("fsdp"));
+    let one = losses(gpus("fsdp=2"));
     train_as_one("processes::prints_the_losses_of_two", 2, &one);
 }
 
 #[test]
 #[ignore = "needs 4 NVIDIA GPUs and NCCL"]
 fn processes_of_four_gpus_train_as_one() {
-    let one = losses(four_gpus());
+    let one = losses(gpus("fsdp=2,tp=2"));
     for processes in [2, 4] {
         train_as_one("processes::prints_the_losses_of_four", processes, &one);
+    }
+}
+
+#[test]
+#[ignore = "needs 8 NVIDIA GPUs and NCCL"]
+fn processes_of_eight_gpus_train_as_one() {
+    let one = losses(gpus("dp=2,fsdp=2,tp=2"));
+    for processes in [2, 8] {
+        train_as_one("processes::prints_the_losses_of_eight", processes, &one);
     }
 }

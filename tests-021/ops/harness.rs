@@ -11,7 +11,8 @@ use burn::backend::{Autodiff, Flex};
 use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::quantization::QuantizedBytes;
 use burn::tensor::{Bool, DType, Int, Tensor, TensorData};
-use burn_dist::{DeviceMesh, Dist, MeshBackend, MeshDevice};
+use burn_dist::mesh::MeshShape;
+use burn_dist::{DeviceMesh, DeviceMeshBuilder, Dist, MeshBackend, MeshDevice};
 
 /// One device: what every mesh must agree with.
 pub(crate) type One = Autodiff<Flex>;
@@ -24,6 +25,8 @@ pub(crate) struct Suite {
     pub meshes: &'static [&'static str],
     /// The mesh without random layouts.
     pub plain: &'static str,
+    /// Puts so many ranks on their devices.
+    pub placed: fn(DeviceMeshBuilder, usize) -> DeviceMeshBuilder,
     /// Cases left out because the inner backend alone, on one device, differs from Flex there; and how.
     /// [`backend_alone`] tests that it does.
     pub exceptions: &'static [(&'static str, &'static str)],
@@ -47,6 +50,11 @@ impl Suite {
     }
 }
 
+/// All ranks are on the backend's default device.
+pub(crate) fn on_one_device(builder: DeviceMeshBuilder, _ranks: usize) -> DeviceMeshBuilder {
+    builder
+}
+
 /// `Dist<Flex>`, whose arithmetic is the one device's: 1 to 8 ranks, with axes of every role (`dp` splits batches,
 /// `fsdp` also parameters, `cp` sequences, `tp` models).
 pub(crate) const FLEX: Suite = Suite {
@@ -59,6 +67,7 @@ pub(crate) const FLEX: Suite = Suite {
         "dp=2,fsdp=2,tp=2",
     ],
     plain: "fsdp=2,tp=2",
+    placed: on_one_device,
     exceptions: &[],
     slack: 1.0,
     products: (&[], 1.0),
@@ -437,11 +446,13 @@ pub(crate) struct Way {
 }
 
 impl Way {
-    pub(crate) fn mesh(&self) -> DeviceMesh {
+    pub(crate) fn mesh(&self, suite: &Suite) -> DeviceMesh {
+        let shape: MeshShape = self.mesh.parse().expect("a mesh");
         let builder = DeviceMesh::builder()
-            .axes(&self.mesh.parse().expect("a mesh"))
+            .axes(&shape)
             // Small tensors take the ways of large ones.
             .scatter_bytes_min(0);
+        let builder = (suite.placed)(builder, shape.num_ranks());
         match self.seed {
             // Every other seed cuts the program into short windows, anywhere.
             Some(seed) if seed % 2 == 1 => builder.fuzz_layouts(seed).window_ops_max(5),
@@ -492,14 +503,15 @@ fn ways(name: &str, suite: &Suite) -> Vec<Way> {
         .collect()
 }
 
-/// Runs `on_mesh` as `way` says and returns how it differs from `expected` by more than tolerances times `slack`.
+/// Runs `on_mesh` as `way` says and returns how it differs from `expected` by more than the tolerances of the suite.
 pub(crate) fn compare<M: AutodiffBackend<Device = MeshDevice> + MeshBackend>(
     way: &Way,
-    slack: f64,
+    suite: &Suite,
+    case: &str,
     expected: &Result<Outcome, String>,
     on_mesh: impl FnOnce(&mut Case1<M>),
 ) -> Option<String> {
-    let mesh = way.mesh();
+    let mesh = way.mesh(suite);
     let device = mesh.device();
     let found = match std::env::var_os("BURN_DIST_TEST_EXPLAIN") {
         Some(_) => {
@@ -511,7 +523,7 @@ pub(crate) fn compare<M: AutodiffBackend<Device = MeshDevice> + MeshBackend>(
         None => outcome::<M>(&device, on_mesh),
     };
     match (&found, expected) {
-        (Ok(found), Ok(expected)) => difference(found, expected, slack),
+        (Ok(found), Ok(expected)) => difference(found, expected, suite.slack(case)),
         (Err(message), Ok(_)) => Some(format!("failed: {message}")),
         (_, Err(message)) => Some(format!("one device fails: {message}")),
     }
@@ -556,7 +568,7 @@ pub(crate) fn run<M: AutodiffBackend<Device = MeshDevice> + MeshBackend>(
         let expected = reference(one.run);
         for way in ways(one.name, suite) {
             runs += 1;
-            if let Some(difference) = compare(&way, suite.slack(one.name), &expected, on_mesh.run) {
+            if let Some(difference) = compare(&way, suite, one.name, &expected, on_mesh.run) {
                 let seed = way.seed.map_or("none".to_string(), |seed| seed.to_string());
                 failures.push(format!(
                     "{} on mesh \"{}\" with seed {seed}: {difference}\n  repeat: BURN_DIST_TEST_CASE={} \
@@ -637,7 +649,7 @@ pub(crate) fn run_small<M: AutodiffBackend<Device = MeshDevice> + MeshBackend>(
                     mesh: mesh.to_string(),
                     seed,
                 };
-                let mesh = way.mesh();
+                let mesh = way.mesh(suite);
                 let found = outcome_of::<M>(&mesh.device(), resize, on_mesh.run);
                 let found = found.and_then(Outcome::complete);
                 match (&found, &expected) {

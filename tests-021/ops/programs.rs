@@ -186,7 +186,7 @@ fn random_programs() {
                 mesh: FLEX.meshes[mesh].to_string(),
                 seed,
             };
-            match compare::<Mesh>(&way, FLEX.slack, &expected, |c| run(c, &program)) {
+            match compare::<Mesh>(&way, &FLEX, "program", &expected, |c| run(c, &program)) {
                 None => Ok(()),
                 Some(difference) => Err(TestCaseError::fail(format!(
                     "mesh \"{}\" seed {:?}: {difference}\nrepeat: cargo test -p promises-021 --test promises \

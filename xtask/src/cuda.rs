@@ -182,10 +182,10 @@ const SEVERAL: &[&str] = &["gpus", "with_a_gpu_each"];
 /// GPUs, in many orders.
 fn burn(libraries: &Path, arguments: &[String]) -> Result<(), String> {
     const OLD: &str = "a_gpu_that_is_too_old_is_refused";
-    let test = || on_021(libraries, "4", "burn", &["--test", "cuda"]);
+    let test = || on_021(libraries, "8", "burn", &["--test", "cuda"]);
     if arguments == ["seeds"] {
         for seed in 0..SEEDS {
-            println!("CUDA in software: promises of 2 and 4 GPUs, seed {seed}");
+            println!("CUDA in software: promises of 2, 4 and 8 GPUs, seed {seed}");
             run(test().args(SEVERAL).env(SEED, seed.to_string()))?;
         }
         return Ok(());

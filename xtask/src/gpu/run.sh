@@ -80,7 +80,10 @@ for part in $parts; do
             alone=(one_member processes_copy gpus_copy)
         fi
         if [ "$gpus" -lt 4 ]; then of_021+=(--skip four); fi
-        if [ "$gpus" -lt 8 ]; then of_engine+=(--skip eight_gpus); fi
+        if [ "$gpus" -lt 8 ]; then
+            of_021+=(--skip eight --skip families_on_gpus)
+            of_engine+=(--skip eight_gpus)
+        fi
         tests "Burn 0.22.1, ranks on a GPU" "$here/cuda" --ignored
         tests "Burn 0.21, ranks on a GPU" "$here/cuda-021" --ignored "${of_021[@]}"
         tests "CubeCL 0.10's memory and stream" "$here/engine-021" --ignored gpus::cuda "${of_engine[@]}"
