@@ -99,8 +99,19 @@ impl Storage for Disk {
         if let Err(error) = written {
             tracing::warn!(path = %path.display(), %error, "the file cannot say who has it");
         }
-        // Closing it gives it back.
-        Ok(Box::new(file))
+        Ok(Box::new(Locked(file)))
+    }
+}
+
+/// A file that this program has locked.
+struct Locked(File);
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        // Closing it is not enough: a process that is being started has it open until it runs its own program.
+        if let Err(error) = self.0.unlock() {
+            tracing::warn!(%error, "a lock is released only when its file is closed");
+        }
     }
 }
 
@@ -205,5 +216,24 @@ impl ReadFile for Read {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_is_released_while_processes_start() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        let file = File::create(&path).unwrap();
+        file.lock().unwrap();
+        // As such a process has it.
+        let _open = file.try_clone().unwrap();
+        let lock = Locked(file);
+        assert!(Disk.lock(&path).is_err());
+        drop(lock);
+        assert!(Disk.lock(&path).is_ok());
     }
 }

@@ -11,8 +11,16 @@ use crate::files;
 #[derive(Debug)]
 pub struct RunLock {
     goes_on: bool,
-    /// Closing it gives the folder back. The file stays: to remove it, another program could hold one that nobody sees.
-    _file: File,
+    /// It stays when the folder is released: to remove it, another program could hold one that nobody sees.
+    file: File,
+}
+
+impl Drop for RunLock {
+    fn drop(&mut self) {
+        // Closing it is not enough: a process that is being started has it open until it runs its own program. It fails
+        // where there are no locks.
+        let _ = self.file.unlock();
+    }
 }
 
 impl RunFolder {
@@ -76,7 +84,7 @@ impl RunLock {
         }
         Ok(Self {
             goes_on: found.is_some(),
-            _file: file,
+            file,
         })
     }
 
@@ -121,6 +129,17 @@ mod tests {
         drop(lock);
         // A run that left nothing has not begun.
         assert!(!folder.lock(Begin::New).unwrap().goes_on());
+    }
+
+    #[test]
+    fn a_folder_is_released_while_processes_start() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = RunFolder::at(root.path());
+        let lock = folder.lock(Begin::New).unwrap();
+        // As such a process has it.
+        let _open = lock.file.try_clone().unwrap();
+        drop(lock);
+        folder.lock(Begin::New).unwrap();
     }
 
     #[test]
