@@ -115,7 +115,7 @@ fn run<B: BackendIr, E: Env<B>>(
 fn map(
     inputs: &[TensorIr],
     out: &TensorIr,
-    compute: impl for<'s> FnOnce(Value<'s>) -> Value<'s>,
+    compute: impl for<'s> Fn(Value<'s>) -> Value<'s>,
 ) -> Option<Pointwise> {
     formula([&inputs[0]], out, |_, [x]| compute(x))
 }
@@ -124,7 +124,7 @@ fn map(
 fn pair(
     inputs: &[TensorIr],
     out: &TensorIr,
-    compute: impl for<'s> FnOnce(Value<'s>, Value<'s>) -> Value<'s>,
+    compute: impl for<'s> Fn(Value<'s>, Value<'s>) -> Value<'s>,
 ) -> Option<Pointwise> {
     formula([&inputs[0], &inputs[1]], out, |_, [x, y]| compute(x, y))
 }

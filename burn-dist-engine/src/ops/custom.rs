@@ -359,7 +359,7 @@ impl<O: CustomOp> Definition for O {
     fn written(&self, inputs: &[TensorIr], outputs: &[TensorIr]) -> Result<Pointwise, Unwritten> {
         let inputs: Vec<&TensorIr> = inputs.iter().collect();
         let outputs: Vec<&TensorIr> = outputs.iter().collect();
-        written(&inputs, &outputs, |_, values| {
+        written(&inputs, &outputs, &mut |_, values| {
             CustomOp::formula(self, &values)
         })
     }

@@ -21,9 +21,9 @@ use crate::mesh::{BoolStore, DType};
 pub(super) fn formula<const N: usize>(
     operands: [&TensorIr; N],
     out: &TensorIr,
-    compute: impl for<'s> FnOnce(&'s Sketch, [Value<'s>; N]) -> Value<'s>,
+    compute: impl for<'s> Fn(&'s Sketch, [Value<'s>; N]) -> Value<'s>,
 ) -> Option<Pointwise> {
-    let written = written(&operands, &[out], |sketch, values| {
+    let written = written(&operands, &[out], &mut |sketch, values| {
         let values = <[Value<'_>; N]>::try_from(values).expect("there is one for each operand");
         Some(vec![compute(sketch, values)])
     });
@@ -43,11 +43,14 @@ pub(super) enum Unwritten {
     Shapes,
 }
 
+/// Writes what is computed of the operands: one value for each result, or `None` if no formula says it.
+type Compute<'a> = dyn for<'s> FnMut(&'s Sketch, Vec<Value<'s>>) -> Option<Vec<Value<'s>>> + 'a;
+
 /// Returns what an operation computes of its operands, as [`formula`] does: one value for each result.
 pub(super) fn written(
     operands: &[&TensorIr],
     outs: &[&TensorIr],
-    compute: impl for<'s> FnOnce(&'s Sketch, Vec<Value<'s>>) -> Option<Vec<Value<'s>>>,
+    compute: &mut Compute<'_>,
 ) -> Result<Pointwise, Unwritten> {
     let has = |tensor: &&TensorIr| is_computed(of_burn(tensor.dtype)) && has_elements(tensor);
     if !operands.iter().chain(outs).all(has) {
@@ -94,7 +97,7 @@ fn broadcast<'a>(tensors: impl Iterator<Item = &'a &'a TensorIr>) -> bool {
 /// Returns the formula of a function of single elements.
 pub(super) fn map(
     op: &UnaryOpIr,
-    compute: impl for<'s> FnOnce(Value<'s>) -> Value<'s>,
+    compute: impl for<'s> Fn(Value<'s>) -> Value<'s>,
 ) -> Option<Pointwise> {
     formula([&op.input], &op.out, |_, [x]| compute(x))
 }
@@ -102,7 +105,7 @@ pub(super) fn map(
 /// Returns the formula of a function of pairs of elements.
 pub(super) fn pair(
     op: &BinaryOpIr,
-    compute: impl for<'s> FnOnce(Value<'s>, Value<'s>) -> Value<'s>,
+    compute: impl for<'s> Fn(Value<'s>, Value<'s>) -> Value<'s>,
 ) -> Option<Pointwise> {
     formula([&op.lhs, &op.rhs], &op.out, |_, [x, y]| compute(x, y))
 }
@@ -111,7 +114,7 @@ pub(super) fn pair(
 /// twice](Sketch::arithmetic_scalar).
 pub(super) fn with_scalar(
     op: &ScalarOpIr,
-    compute: impl for<'s> FnOnce(Value<'s>, Value<'s>) -> Value<'s>,
+    compute: impl for<'s> Fn(Value<'s>, Value<'s>) -> Value<'s>,
 ) -> Option<Pointwise> {
     formula([&op.lhs], &op.out, |sketch, [x]| {
         compute(x, sketch.arithmetic_scalar(&op.rhs, x.dtype))
@@ -137,7 +140,7 @@ pub(super) fn compared_elem(op: &ScalarOpIr, by: Binary) -> Option<Pointwise> {
 /// Returns the formula of a reduction along a dim, if rows run along it.
 pub(super) fn along_rows(
     op: &ReduceDimOpIr,
-    compute: impl for<'s> FnOnce(Value<'s>) -> Value<'s>,
+    compute: impl for<'s> Fn(Value<'s>) -> Value<'s>,
 ) -> Option<Pointwise> {
     match is_last(&op.input, op.axis) {
         true => formula([&op.input], &op.out, |_, [x]| compute(x)),

@@ -80,11 +80,7 @@ pub fn fill_runs(
     local_shape: impl Into<Shape>,
     runs: impl Iterator<Item = Range<usize>>,
 ) -> Result<TensorData, RandomError> {
-    let part = Part {
-        philox: Philox::new(seed, stream),
-        shape: local_shape.into(),
-        runs,
-    };
+    let part = Part::new(Philox::new(seed, stream), local_shape.into(), runs)?;
     match dtype {
         DType::F32 | DType::Flex32 => part.floats::<f32>(distribution),
         DType::F64 => part.floats::<f64>(distribution),
@@ -138,13 +134,44 @@ pub fn region_runs<'a>(
 }
 
 /// The part to make, but for the distribution and the dtype.
-struct Part<R> {
+struct Part {
     philox: Philox,
     shape: Shape,
-    runs: R,
+    runs: Vec<Range<usize>>,
+    /// How many elements come before each run.
+    starts: Vec<usize>,
 }
 
-impl<R: Iterator<Item = Range<usize>>> Part<R> {
+impl Part {
+    fn new(
+        philox: Philox,
+        shape: Shape,
+        runs: impl Iterator<Item = Range<usize>>,
+    ) -> Result<Self, RandomError> {
+        let runs: Vec<_> = runs.collect();
+        let mut found = 0;
+        let before = |run: &Range<usize>| {
+            let start = found;
+            found += run.len();
+            start
+        };
+        let starts = runs.iter().map(before).collect();
+        let expected = shape.num_elements();
+        match found == expected {
+            true => Ok(Self {
+                philox,
+                shape,
+                runs,
+                starts,
+            }),
+            false => Err(RandomError::Elements {
+                shape: shape.to_vec(),
+                expected,
+                found,
+            }),
+        }
+    }
+
     fn floats<T: Float>(self, distribution: Distribution) -> Result<TensorData, RandomError> {
         match distribution {
             Distribution::Default => self.draw(&Uniform::<T>::new(0.0, 1.0)?),
@@ -168,24 +195,13 @@ impl<R: Iterator<Item = Range<usize>>> Part<R> {
         T: Element,
         D: Draw<T, PER> + Sync,
     {
-        let expected = self.shape.num_elements();
-        let mut runs = Vec::new();
-        // Of each run, how many elements come before it.
-        let mut starts = Vec::new();
-        let mut found = 0;
-        for run in self.runs {
-            starts.push(found);
-            found += run.len();
-            runs.push(run);
-        }
-        if found != expected {
-            return Err(RandomError::Elements {
-                shape: self.shape.to_vec(),
-                expected,
-                found,
-            });
-        }
-        let philox = self.philox;
+        let Self {
+            philox,
+            shape,
+            runs,
+            starts,
+        } = self;
+        let count = shape.num_elements();
         let fill = |(piece, values): (usize, &mut [T])| {
             let mut at = piece * ELEMENTS_OF_A_PIECE;
             let mut rest = values;
@@ -200,8 +216,8 @@ impl<R: Iterator<Item = Range<usize>>> Part<R> {
                 (rest, at, index) = (others, at + count, index + 1);
             }
         };
-        let mut values = vec![T::default(); expected];
-        match expected > ELEMENTS_OF_A_PIECE {
+        let mut values = vec![T::default(); count];
+        match count > ELEMENTS_OF_A_PIECE {
             true => {
                 let pieces = values.chunks_mut(ELEMENTS_OF_A_PIECE).enumerate();
                 let fill = &fill;
@@ -210,7 +226,7 @@ impl<R: Iterator<Item = Range<usize>>> Part<R> {
             }
             false => fill((0, &mut values[..])),
         }
-        Ok(TensorData::new(values, self.shape))
+        Ok(TensorData::new(values, shape))
     }
 }
 
