@@ -30,7 +30,7 @@ const TESTS: &str = "tests";
 
 /// The features that need packages of the system but no device: with them the whole workspace is linted, and processes
 /// are tested.
-const SEVERAL: &str = "burn-dist/mpi,burn-dist/cli,burn-dist-lm/mpi,burn-dist-lm/parquet,burn-dist-021/mpi,promises-021/mpi";
+const SEVERAL: &str = "burn-dist/mpi,burn-dist/cli,burn-dist-lm/mpi,burn-dist-lm/parquet,burn-dist-021/mpi,promises-021/mpi,conformance/mpi";
 
 /// The packages for the line of Burn before the current one that have a library. Their libraries are named like those of
 /// the current line, which alone is documented.
@@ -100,7 +100,7 @@ pub(crate) const STEPS: &[Step] = &[
     },
     Step {
         name: "processes",
-        what: "tests of several processes, of launching and of Parquet; needs an MPI library and libclang",
+        what: "tests of several processes and of launching; needs an MPI library and libclang",
         is_beside: false,
         run: processes,
     },
@@ -296,30 +296,10 @@ fn docs() -> Result<(), String> {
         .args(doc.chain(others)))
 }
 
+/// Builds these programs as a part of the workspace, as `tests` does: a package that is built alone has dependencies with
+/// other features, which would be compiled once more.
 fn processes() -> Result<(), String> {
-    // Of the libraries, those that have tests for these features; the step `tests` has the others.
-    let libraries = [
-        "burn-dist-checkpoint",
-        "burn-dist-launch",
-        "burn-dist-train",
-    ];
-    let features = "burn-dist-checkpoint/cli,burn-dist-launch/cli,burn-dist-launch/mpi,burn-dist-train/parquet,burn-dist-train/tokenizers";
-    let packages = libraries.iter().flat_map(|library| ["-p", library]);
-    let test = ["test", "--lib", "--features", features].into_iter();
-    cargo(&test.chain(packages).collect::<Vec<_>>())?;
-    let comm = ["test", "-p", "burn-dist-comm", "--features", "mpi,tcp"];
-    cargo(&[&comm[..], &["--lib", "transport"]].concat())?;
-    cargo(&[&comm[..], &["--test", "tcp"]].concat())?;
-    cargo(&[
-        "test",
-        "--lib",
-        "-p",
-        "conformance",
-        "--features",
-        "mpi",
-        "over_mpi",
-    ])?;
-    let programs = ["mpi", "processes", "launch"];
+    let programs = ["mpi", "processes", "launch", "listening"];
     let programs = programs.iter().flat_map(|program| ["--test", program]);
     let test = ["test", "--workspace", "--features", SEVERAL].into_iter();
     cargo(&test.chain(programs).collect::<Vec<_>>())
@@ -338,24 +318,17 @@ fn tensorboard() -> Result<(), String> {
     run(std::process::Command::new(folder.join("bin/pip")).args(install))?;
     run(workspace::cargo()
         .env("TENSORBOARD_PYTHON", folder.join("bin/python"))
-        .args([
-            "test",
-            "-p",
-            "burn-dist-train",
-            "--lib",
-            "--",
-            "--ignored",
-            "tensorboard_reads",
-        ]))
+        .args(["test", "--workspace", "--lib"])
+        .args(["--", "--ignored", "tensorboard_reads"]))
 }
 
-/// Tests kernels on Burn's current line, and programs on both lines.
+/// Tests kernels on Burn's current line, and programs on both lines: built together, so that each dependency is built once.
 fn vulkan() -> Result<(), String> {
-    let kernels = ["-p", "burn-dist-cubecl", "--features", "wgpu"];
-    cargo(&[&["test"], &kernels[..]].concat())?;
-    for package in ["promises", "promises-021"] {
-        let program = ["-p", package, "--features", "wgpu", "--test", "wgpu"];
-        cargo(&[&["test"], &program[..]].concat())?;
-    }
-    Ok(())
+    let packages = ["burn-dist-cubecl", "promises", "promises-021"];
+    let features = packages.map(|package| format!("{package}/wgpu")).join(",");
+    let packages = packages.iter().flat_map(|package| ["-p", package]);
+    let programs = ["wgpu", "wgpu_float8", "wgpu_regions"];
+    let programs = programs.iter().flat_map(|program| ["--test", program]);
+    let test = ["test", "--features", &features, "--lib"].into_iter();
+    cargo(&test.chain(packages).chain(programs).collect::<Vec<_>>())
 }

@@ -26,10 +26,10 @@ pub(crate) fn kernels(arguments: &[String]) -> Result<(), String> {
         test.arg("test").args(which);
         run(test.args(arguments))
     };
-    // Texts in CUDA.
+    // Texts in CUDA; of the whole workspace, whose tests have the same dependencies.
     let programs = ["--test", "machine_code", "--test", "emulated"];
     let all = ["--", "--include-ignored"];
-    test(&[&["-p", "burn-dist-kernels"], &programs[..], &all].concat())?;
+    test(&[&["--workspace"], &programs[..], &all].concat())?;
     // What CubeCL makes of its language, and what launches kernels: on Burn 0.21, whose CubeCL hands CUDA's compiler
     // texts as well.
     let cubecl = ["-p", "burn-dist-cubecl-021", "--features", "cuda"];
