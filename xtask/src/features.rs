@@ -12,14 +12,24 @@ const BUILT_WITH_LLVM: [&str; 4] = [
     "burn-dist-lm/cuda",
 ];
 
+/// The packages with features that are made of Burn.
+const ON_BURN: [&str; 5] = [
+    "burn-dist",
+    "burn-dist-021",
+    "burn-dist-engine",
+    "burn-dist-engine-021",
+    "burn-dist-lm",
+];
+
 /// The features that bring CubeCL, which takes longest to check.
 const OF_GPUS: [&str; 2] = ["cuda", "wgpu"];
 
 /// Checks all published crates without features, and each feature with the crate that has it; those of GPUs also with
 /// a crate that turns on nothing else of that one.
 ///
-/// All share a target folder. Of the crates with features only the fronts and engines are made of Burn, so that each line
-/// of Burn is compiled once for each set of its own features that ours turn on: none, Wgpu's and CUDA's.
+/// All share a target folder. Of the crates with features only the fronts, engines and burn-dist-lm are made of Burn.
+/// They are checked beside `dev/unified`, so that each line of Burn is compiled once for each set of its own features
+/// that ours turn on: none, Wgpu's and CUDA's.
 ///
 /// # Errors
 /// The workspace cannot be read, or a crate does not build with a feature that is named.
@@ -37,14 +47,24 @@ pub(crate) fn each_alone() -> Result<(), String> {
         run(&mut check).map_err(|error| format!("{what}: {error}"))
     };
     let packages = published.iter().flat_map(|(package, _)| ["-p", package]);
-    check("no feature", &packages.collect::<Vec<_>>())?;
+    check(
+        "no feature",
+        &packages.chain(["-p", "unified"]).collect::<Vec<_>>(),
+    )?;
     for (package, features) in &published {
         for feature in features {
             let what = format!("{package}/{feature}");
             if OF_GPUS.contains(&feature.as_str()) && is_alone_elsewhere(&what, &metadata) {
                 continue;
             }
-            check(&what, &["-p", package, "--features", &what])?;
+            let beside: &[&str] = match ON_BURN.contains(&package.as_str()) {
+                true => &["-p", "unified"],
+                false => &[],
+            };
+            check(
+                &what,
+                &[&["-p", package, "--features", &what], beside].concat(),
+            )?;
         }
     }
     Ok(())
