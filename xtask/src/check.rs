@@ -318,7 +318,7 @@ fn tensorboard() -> Result<(), String> {
     run(std::process::Command::new(folder.join("bin/pip")).args(install))?;
     run(workspace::cargo()
         .env("TENSORBOARD_PYTHON", folder.join("bin/python"))
-        .args(["test", "--workspace", "--lib"])
+        .args(["test", "-p", "burn-dist-train", "--lib"])
         .args(["--", "--ignored", "tensorboard_reads"]))
 }
 
