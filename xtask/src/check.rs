@@ -30,7 +30,8 @@ const TESTS: &str = "tests";
 
 /// The features that need packages of the system but no device: with them the whole workspace is linted, and processes
 /// are tested.
-const SEVERAL: &str = "burn-dist/mpi,burn-dist/cli,burn-dist-lm/mpi,burn-dist-lm/parquet,burn-dist-021/mpi,promises-021/mpi,conformance/mpi";
+const SEVERAL: &str = "burn-dist/mpi,burn-dist/cli,burn-dist-lm/mpi,burn-dist-lm/parquet,burn-dist-021/mpi,\
+                       promises-021/mpi,conformance/mpi";
 
 /// The packages for the line of Burn before the current one that have a library. Their libraries are named like those of
 /// the current line, which alone is documented.
@@ -296,9 +297,18 @@ fn docs() -> Result<(), String> {
         .args(doc.chain(others)))
 }
 
-/// Builds these programs as a part of the workspace, as `tests` does: a package that is built alone has dependencies with
-/// other features, which would be compiled once more.
+/// Builds programs as a part of the workspace, as `tests` does: a package that is built alone has dependencies with other
+/// features, which would be compiled once more. Alone is the transport over MPI, which is not made of Burn.
 fn processes() -> Result<(), String> {
+    cargo(&[
+        "test",
+        "-p",
+        "burn-dist-comm",
+        "--features",
+        "mpi",
+        "--lib",
+        "transport::mpi",
+    ])?;
     let programs = ["mpi", "processes", "launch", "listening"];
     let programs = programs.iter().flat_map(|program| ["--test", program]);
     let test = ["test", "--workspace", "--features", SEVERAL].into_iter();
@@ -322,7 +332,7 @@ fn tensorboard() -> Result<(), String> {
         .args(["--", "--ignored", "tensorboard_reads"]))
 }
 
-/// Tests kernels on Burn's current line, and programs on both lines: built together, so that each dependency is built once.
+/// Tests kernels on Burn's current line, and programs on both lines: together, so that each dependency is built once.
 fn vulkan() -> Result<(), String> {
     let packages = ["burn-dist-cubecl", "promises", "promises-021"];
     let features = packages.map(|package| format!("{package}/wgpu")).join(",");

@@ -35,12 +35,15 @@ const BODY: c_int = 2;
 /// The end of a head: the length of the body, and whether it is in the head.
 const TRAILER_BYTES: usize = 9;
 
-/// Returns whether an MPI with these threads may be used by the thread of the engine.
-const fn is_enough(threading: mpi::Threading) -> bool {
-    !matches!(threading, mpi::Threading::Single)
+/// Returns whether an MPI may be used by the thread of the engine.
+fn has_threads(threading: mpi::Threading) -> Result<(), String> {
+    match threading >= mpi::Threading::Funneled {
+        true => Ok(()),
+        false => Err(format!(
+            "this MPI gives {threading:?} where MPI_THREAD_FUNNELED is needed: use one that is built with threads"
+        )),
+    }
 }
-
-const _: () = assert!(!is_enough(mpi::Threading::Single) && is_enough(mpi::Threading::Funneled));
 
 /// Bytes that have arrived and wait for a body before them: while there are more, MPI keeps further messages.
 const ARRIVING_BYTES_MAX: usize = 1 << 30;
@@ -143,11 +146,7 @@ impl Mpi {
             .ok_or_else(|| {
                 StartError::config("MPI has been initialised by someone else: let burn-dist do it, before any other use")
             })?;
-        if !is_enough(threading) {
-            return Err(StartError::config(format!(
-                "this MPI gives {threading:?} where MPI_THREAD_FUNNELED is needed: use one that is built with threads"
-            )));
-        }
+        has_threads(threading).map_err(StartError::config)?;
         let world = universe.world();
         // SAFETY: MPI is initialised, and the handler is one of its own.
         unsafe { ffi::MPI_Comm_set_errhandler(ffi::RSMPI_COMM_WORLD, ffi::RSMPI_ERRORS_RETURN) };
@@ -439,5 +438,20 @@ impl Transport for Mpi {
 
     fn num_processes(&self) -> usize {
         self.arriving.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_mpi_without_threads_is_refused() {
+        let error = has_threads(mpi::Threading::Single).expect_err("no threads");
+        assert!(
+            error.contains("Single where MPI_THREAD_FUNNELED is needed"),
+            "{error}"
+        );
+        has_threads(mpi::Threading::Funneled).expect("enough");
     }
 }
