@@ -5,12 +5,7 @@ use serde_json::Value;
 use crate::workspace::{self, run};
 
 /// Features with which CubeCL is built with an LLVM that its build script downloads.
-const BUILT_WITH_LLVM: [&str; 4] = [
-    "burn-dist/cuda",
-    "burn-dist-cubecl/cuda",
-    "burn-dist-engine/cuda",
-    "burn-dist-lm/cuda",
-];
+const BUILT_WITH_LLVM: [&str; 2] = ["burn-dist/cuda", "burn-dist-lm/cuda"];
 
 /// The packages with features that are made of Burn.
 const ON_BURN: [&str; 5] = [
@@ -28,8 +23,8 @@ const OF_GPUS: [&str; 2] = ["cuda", "wgpu"];
 /// a crate that turns on nothing else of that one.
 ///
 /// All share a target folder. Of the crates with features only the fronts, engines and burn-dist-lm are made of Burn.
-/// They are checked beside `dev/unified`, so that each line of Burn is compiled once for each set of its own features
-/// that ours turn on: none, Wgpu's and CUDA's.
+/// They are checked beside `dev/unified`, so that Burn is compiled again for those features of a package that turn on
+/// features of Burn: Wgpu's and CUDA's.
 ///
 /// # Errors
 /// The workspace cannot be read, or a crate does not build with a feature that is named.
