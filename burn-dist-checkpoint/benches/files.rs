@@ -18,8 +18,8 @@ use burn_dist_checkpoint::{
     Busy, Checkpoint, Checkpoints, Checksum, FileEntry, Keep, MANIFEST, Manifest, Options,
     PieceEntry, Region, Request, SaveId, SavePlan, Saver, Tensor, TensorEntry,
 };
+use burn_dist_layout::Layout;
 use burn_dist_mesh::{DType, MeshShape, Rank};
-use burn_dist_plan::layout::Layout;
 use std::collections::BTreeMap;
 use std::fs;
 use std::num::NonZeroUsize;

@@ -133,7 +133,7 @@ pub enum CheckpointError {
         /// The tensor.
         key: String,
         /// The fault.
-        source: burn_dist_plan::layout::LayoutError,
+        source: burn_dist_layout::LayoutError,
     },
     /// A tensor whose ranks hold terms of a sum.
     #[error("{key} is partial, `{layout}`: reduce it before it is saved")]

@@ -21,7 +21,7 @@
 //! ```
 //! use burn_dist_checkpoint::{Checkpoints, Options, Region, Request, SaveId, SavePlan, Tensor};
 //! use burn_dist_mesh::{DType, MeshShape, Rank};
-//! use burn_dist_plan::layout::Layout;
+//! use burn_dist_layout::Layout;
 //!
 //! // Two ranks hold two rows each of a tensor of u8.
 //! let mesh: MeshShape = "fsdp=2".parse()?;

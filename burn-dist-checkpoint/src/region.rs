@@ -6,8 +6,8 @@ mod tests;
 
 pub(crate) use runs::{Copy, overlap};
 
+use burn_dist_layout::Layout;
 use burn_dist_mesh::{MeshShape, Rank};
-use burn_dist_plan::layout::Layout;
 use std::fmt;
 use std::ops::Range;
 
@@ -220,7 +220,7 @@ impl Region {
             return (self.clone(), 0..end);
         };
         let inner: usize = self.extent[dim + 1..].iter().product();
-        let range = burn_dist_plan::layout::chunk(0..self.extent[dim], parts, index);
+        let range = burn_dist_layout::chunk(0..self.extent[dim], parts, index);
         let mut part = self.clone();
         part.start[dim] += range.start;
         part.extent[dim] = range.len();

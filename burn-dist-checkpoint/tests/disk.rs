@@ -6,8 +6,8 @@ use burn_dist_checkpoint::{
     Checkpoint, CheckpointError, Checkpoints, MANIFEST, Match, Options, Region, Request, SaveId,
     SavePlan, Tensor,
 };
+use burn_dist_layout::Layout;
 use burn_dist_mesh::{DType, MeshShape};
-use burn_dist_plan::layout::Layout;
 use safetensors::SafeTensors;
 use std::collections::BTreeMap;
 use std::fs;

@@ -6,7 +6,7 @@ use crate::nearest::nearest;
 use crate::value::{
     axis_name, axis_names, context, flag, heads, layout, precision, stages, strategy,
 };
-use burn_dist_plan::LayoutText;
+use burn_dist_layout::LayoutText;
 use syn::{Data, DeriveInput, Fields, Ident};
 
 const FIELD_KEYS: [&str; 20] = [

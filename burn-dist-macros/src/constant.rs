@@ -1,8 +1,8 @@
 //! The values of attributes as constants in the expansion, so that no text is read again when a program runs.
 
-use burn_dist_plan::layout::LayoutText;
-use burn_dist_plan::layout::written::{AxisText, FactorText, PartialText};
-use burn_dist_plan::{Float8, Precision, UnitPolicy};
+use burn_dist_layout::LayoutText;
+use burn_dist_layout::policy::{Float8, Precision, UnitPolicy};
+use burn_dist_layout::written::{AxisText, FactorText, PartialText};
 use proc_macro2::{Literal, TokenStream};
 use quote::{ToTokens, format_ident, quote};
 use std::fmt::Debug;

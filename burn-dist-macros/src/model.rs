@@ -1,6 +1,7 @@
 //! The meaning of the attributes: the derive's input with nothing left to interpret.
 
-use burn_dist_plan::{ContextParallel, LayoutText, ShardStrategy, UnitPolicy};
+use burn_dist_layout::LayoutText;
+use burn_dist_layout::policy::{ContextParallel, ShardStrategy, UnitPolicy};
 use syn::{Expr, Generics, Ident, Type};
 
 /// The struct or enum the derive stands on.

@@ -3,7 +3,7 @@
 use crate::expand::Line;
 use crate::model::{Body, Mark, Module, Rule, Style};
 use crate::{check, derive};
-use burn_dist_plan::{Float, Precision, ShardStrategy, UnitPolicy};
+use burn_dist_layout::policy::{Float, Precision, ShardStrategy, UnitPolicy};
 use proc_macro2::TokenStream;
 use quote::quote;
 

@@ -2,7 +2,8 @@
 
 use crate::attr::Item;
 use crate::model::{Heads, Stage};
-use burn_dist_plan::{ContextParallel, LayoutText, ShardStrategy, UnitPolicy};
+use burn_dist_layout::LayoutText;
+use burn_dist_layout::policy::{ContextParallel, ShardStrategy, UnitPolicy};
 use quote::ToTokens;
 use std::fmt::Display;
 use syn::{Expr, ExprLit, Ident, Lit, LitStr, Member};

@@ -17,6 +17,7 @@ mod reduce;
 mod role;
 mod shape;
 mod text;
+mod texts;
 pub mod topology;
 
 pub use axis::{Axis, AxisIndex, Rank};

@@ -7,10 +7,10 @@ use std::hash::Hash;
 
 use serde::Serialize;
 
-pub use crate::bytes::human_bytes;
 pub use crate::ir::Accumulated;
 pub use crate::passes::async_tp::Overlap;
 pub use crate::passes::checkpoint::Recomputed;
+pub use burn_dist_layout::bytes::human_bytes;
 
 use crate::account::account;
 use crate::clock::{ClockError, Hardware, Simulation};

@@ -25,7 +25,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::ir::{ParamSpec, Phase, Role, ValueIndex};
-use crate::policy::Policy;
+use crate::layout::Policy;
 use crate::rule::OpRule;
 
 mod adjoint;

@@ -23,7 +23,7 @@
 //! Files use what is above them in this list, and nothing below.
 //!
 //! ```text
-//! layout/, rule/, policy/, pipeline/, cost.rs, memory.rs, storage.rs, bytes.rs, pool.rs, texts.rs
+//! rule/, pipeline/, memory.rs, storage.rs, pool.rs; layouts, policies and costs are those of `burn-dist-layout`
 //! ir/           window: recorded operations in canonical form; program: the steps of all ranks; tasks of a rank
 //! facts/        what values and operations are to training, the stages of a pipeline, visits to units, data flow
 //! account.rs    the bytes of a rank, buffer by buffer
@@ -51,14 +51,9 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
-#[macro_use]
-mod texts;
-
 pub mod account;
-mod bytes;
 pub mod cache;
 pub mod clock;
-pub mod cost;
 mod error;
 pub mod explain;
 mod facts;
@@ -66,7 +61,6 @@ mod facts;
 pub mod form;
 pub mod fuzz;
 mod ir;
-pub mod layout;
 pub mod memory;
 mod options;
 mod passes;
@@ -74,7 +68,6 @@ pub mod pattern;
 pub mod pipeline;
 mod plan;
 mod planner;
-pub mod policy;
 mod pool;
 pub mod rule;
 pub mod storage;
@@ -85,6 +78,9 @@ mod text;
 mod toy;
 mod why;
 
+pub use burn_dist_layout as layout;
+use burn_dist_layout::bytes;
+pub use burn_dist_layout::{cost, policy};
 use burn_dist_mesh as mesh;
 
 pub use error::PlanError;
@@ -93,14 +89,13 @@ pub use ir::{
     ParamRole, ParamSpec, Phase, Pipeline, Role, ScheduleChoice, Stage, Style, flops, op, param,
     region, stage, window,
 };
-pub use layout::{LayoutText, runs};
+pub use layout::{LayoutText, Policy, runs};
 pub use options::{PlanOptions, RegionKernels};
 pub use passes::redundancy::{AxisRedundancy, FewRows, Redundancy};
 pub use passes::regions::Fused;
 pub use passes::{PASSES, pass_index};
 pub use pipeline::ScheduleKind;
 pub use planner::{plan, text_after};
-pub use policy::unit::Policy;
 pub use policy::*;
 pub use storage::Storage;
 pub use why::{AskedValue, why};

@@ -3,11 +3,11 @@
 
 use std::fmt;
 
-use crate::Float;
 use crate::cost::DeviceCosts;
 use crate::ir::Float8Store;
 use crate::ir::region::Formula;
 use crate::mesh::{BoolStore, Links, Rank, Topology};
+use crate::policy::Float;
 use crate::policy::Regions;
 use crate::storage::Storage;
 

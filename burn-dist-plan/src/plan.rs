@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::ir::{Accumulated, CollectiveRecord, Output, RankPlan, ReadPlan, op_bytes};
+use crate::layout::Policy;
 use crate::memory::MemoryPlan;
 use crate::mesh::Rank;
 use crate::passes::async_tp::Overlap;
@@ -11,7 +12,6 @@ use crate::passes::checkpoint::Recomputed;
 use crate::passes::float8::Float8Layer;
 use crate::passes::redundancy::Redundancy;
 use crate::passes::regions::Fused;
-use crate::policy::Policy;
 
 /// A planned window.
 #[derive(Clone, Debug, PartialEq)]

@@ -5,7 +5,7 @@
 //! | `burn-dist-front/src/parallel/plan.rs` | [`Plan::sequence`](crate::Plan::sequence), and layouts of activations: [`Plan::input`](crate::Plan::input), [`Plan::output`](crate::Plan::output) |
 //! | `burn-dist-plan/src/passes/propagate/module.rs` | the layouts that a module asks for |
 //! | `burn-dist-plan/src/passes/propagate/versions.rs` | partial sums scattered along the split dim of the residual stream |
-//! | `burn-dist-plan/src/layout/redistribute/` | all-gather and reduce-scatter in place of an all-reduce |
+//! | `burn-dist-layout/src/redistribute/` | all-gather and reduce-scatter in place of an all-reduce |
 //! | `tests-021/layouts.rs`, `tests-021/async_tp.rs` | traffic, and values of one device |
 //!
 //! Sequences that are split over an axis of their own, whatever else is: [context parallelism](super::context).

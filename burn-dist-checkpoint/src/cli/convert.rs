@@ -2,8 +2,8 @@
 
 use crate::convert::{Conversion, Kind};
 use crate::hf::{Names, TEXT_BYTES_MAX};
+use burn_dist_layout::bytes::human_bytes;
 use burn_dist_mesh::DType;
-use burn_dist_plan::explain::human_bytes;
 use std::fs::File;
 use std::io::{self, Read as _, Write};
 use std::path::{Path, PathBuf};

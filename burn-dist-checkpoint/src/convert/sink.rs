@@ -9,8 +9,8 @@ use crate::records::{Layout, Parameter, RecordProblem, bpk_layout, mpk_layout};
 use crate::region::Region;
 use crate::save::{Checkpoints, SavePlan, Tensor};
 use crate::storage::Storage;
+use burn_dist_layout::by_rows;
 use burn_dist_mesh::{DType, MeshShape};
-use burn_dist_plan::layout::by_rows;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

@@ -36,9 +36,8 @@ proptest! {
 fn large_tensors_load_exactly_too() {
     // Larger than blocks, direct reads, what the reader holds at once, and jobs.
     let mesh: burn_dist_mesh::MeshShape = "fsdp=3,tp=2".parse().unwrap();
-    let layout = |text: &str| {
-        burn_dist_plan::layout::Layout::parse(text, &mesh, Some(&[1501, 2222])).unwrap()
-    };
+    let layout =
+        |text: &str| burn_dist_layout::Layout::parse(text, &mesh, Some(&[1501, 2222])).unwrap();
     let of = |text: &str| State {
         mesh: mesh.clone(),
         tensors: vec![crate::Tensor::new("w", DType::F32, layout(text))],
@@ -65,7 +64,7 @@ fn contiguous_cuts_read_little_more_than_they_need() {
     let mesh: burn_dist_mesh::MeshShape = "a:model=4,b:model=3".parse().unwrap();
     let of = |axis: &str| {
         let axis = mesh.axis(axis).unwrap();
-        let layout = burn_dist_plan::layout::Layout::sharded(&[4096, 2048], 0, &[axis]);
+        let layout = burn_dist_layout::Layout::sharded(&[4096, 2048], 0, &[axis]);
         State {
             mesh: mesh.clone(),
             tensors: vec![crate::Tensor::new("w", DType::F32, layout)],
@@ -160,7 +159,7 @@ fn types_are_converted_on_request() {
 
 #[test]
 fn long_runs_are_converted_bit_by_bit() {
-    let layout = burn_dist_plan::layout::Layout::replicated(&[3_000_001]);
+    let layout = burn_dist_layout::Layout::replicated(&[3_000_001]);
     let state = State {
         mesh: "1".parse().unwrap(),
         tensors: vec![crate::Tensor::new("w", DType::BF16, layout)],

@@ -5,8 +5,8 @@ use super::{Share, Tensor};
 use crate::error::CheckpointError;
 use crate::format::{FileEntry, Manifest, PieceEntry, TensorEntry, checksum, local_shape};
 use crate::format::{Header, SaveId, block_bytes, file_name, is_key, safetensors_name};
+use burn_dist_layout::Layout;
 use burn_dist_mesh::MeshShape;
-use burn_dist_plan::layout::Layout;
 
 /// The parts that each writer writes.
 ///
@@ -165,7 +165,7 @@ fn entry(tensor: &Tensor, mesh: &MeshShape) -> TensorEntry {
 fn factors(layout: &Layout) -> Option<Vec<Vec<usize>>> {
     let has_several = layout.dims.iter().any(|dim| dim.factors.len() > 1);
     has_several.then(|| {
-        let of = |dim: &burn_dist_plan::layout::DimLayout| {
+        let of = |dim: &burn_dist_layout::DimLayout| {
             dim.factors.iter().map(|factor| factor.size).collect()
         };
         layout.dims.iter().map(of).collect()

@@ -2,8 +2,8 @@
 
 use crate::format::{piece_name, safetensors_name};
 use crate::region::Region;
+use burn_dist_layout::Layout;
 use burn_dist_mesh::{DType, Rank};
-use burn_dist_plan::layout::Layout;
 use std::ops::Range;
 
 /// A tensor that is to be saved.

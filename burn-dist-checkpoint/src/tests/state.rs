@@ -6,8 +6,8 @@ use crate::format::SaveId;
 use crate::load::{Checkpoint, Match, Options, Request};
 use crate::region::Region;
 use crate::save::{Checkpoints, Part, Save, SavePlan, Tensor};
+use burn_dist_layout::Layout;
 use burn_dist_mesh::{BoolStore, DType, MeshShape, Rank};
-use burn_dist_plan::layout::Layout;
 use proptest::prelude::*;
 use serde_json::Map;
 

@@ -1,7 +1,7 @@
 //! Random meshes, layouts and states.
 
+use burn_dist_layout::{DimLayout, Factor, Layout};
 use burn_dist_mesh::{AxisIndex, MeshShape};
-use burn_dist_plan::layout::{DimLayout, Factor, Layout};
 use proptest::prelude::*;
 
 /// Meshes of up to 8 ranks.

@@ -2,7 +2,7 @@
 
 use crate::format::{Manifest, TensorEntry};
 use crate::load::Checkpoint;
-use burn_dist_plan::explain::human_bytes;
+use burn_dist_layout::bytes::human_bytes;
 use serde_json::Value;
 use std::fmt::Write;
 

@@ -7,7 +7,8 @@ use std::collections::HashMap;
 
 use super::{Edit, Facts};
 use crate::ir::{Op, Owner, ParamSpec, Window};
-use crate::policy::{Policy, Reshard};
+use crate::layout::Policy;
+use crate::policy::Reshard;
 
 /// A unit of a window.
 #[derive(Clone, Debug, PartialEq)]

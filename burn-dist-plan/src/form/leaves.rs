@@ -11,14 +11,15 @@ use rustc_hash::FxHashMap;
 use crate::ScheduleKind;
 use crate::ir::region::Region;
 use crate::ir::{Indexed, ParamRole, ParamSpec, Pipeline, ScheduleChoice, Stage, Style};
+use crate::layout::Policy;
 use crate::layout::redistribute::StepKind;
 use crate::layout::{DimLayout, Factor, Layout, LayoutText, Partial};
 use crate::memory::MemoryClass;
 use crate::mesh::{AxisIndex, BoolStore, DType, MeshShape, Quantized, Rank, ReduceOp, Split};
 use crate::pipeline::Action;
 use crate::policy::{
-    Accumulation, ActivationCheckpoint, AsyncTp, ContextParallel, Float8, Offload, Policy,
-    Precision, Reshard, ShardStrategy,
+    Accumulation, ActivationCheckpoint, AsyncTp, ContextParallel, Float8, Offload, Precision,
+    Reshard, ShardStrategy,
 };
 use crate::rule::Assignment;
 use crate::storage::Storage;

@@ -82,8 +82,8 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use crate::ir::{ParamSpec, Slot, SlotInfo, Value};
+use crate::layout::Policy;
 use crate::mesh::{DType, MeshShape};
-use crate::policy::Policy;
 
 /// A type that can be written and read again.
 pub trait Form: Sized {

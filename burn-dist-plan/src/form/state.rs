@@ -10,12 +10,12 @@ use crate::PlanOptions;
 use crate::facts::Visits;
 use crate::facts::stages::Stages;
 use crate::ir::{CollectiveRecord, Op, ParamSpec, Program, Window};
+use crate::layout::Policy;
 use crate::mesh::{MeshShape, Rank};
 use crate::passes::lower::Lowered;
 use crate::passes::{Context, Report, State};
 use crate::pipeline::Action;
 use crate::planner::Planner;
-use crate::policy::Policy;
 
 /// All that passes have made.
 #[derive(Debug, PartialEq)]

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::layout::Policy;
 use crate::mesh::{AxisIndex, MeshShape};
-use crate::policy::{Policy, ShardStrategy};
+use crate::policy::ShardStrategy;
 
 /// The owner of a value, as far as policies are concerned: a parameter, or a unit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

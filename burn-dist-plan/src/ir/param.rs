@@ -2,9 +2,9 @@
 
 use super::owner::Owner;
 use super::stage::Stage;
+use crate::layout::Policy;
 use crate::layout::{Layout, LayoutText};
 use crate::mesh::MeshShape;
-use crate::policy::Policy;
 use std::sync::Arc;
 
 /// How a module is split over a tensor-parallel axis.
@@ -65,7 +65,7 @@ pub enum ParamRole {
     Other,
 }
 
-texts!(
+burn_dist_mesh::texts!(
     Style,
     "is not a style: use colwise, rowwise, vocab, sequence, replicate or experts",
     Colwise = "colwise",
@@ -75,7 +75,7 @@ texts!(
     Replicate = "replicate",
     Experts = "experts"
 );
-texts!(
+burn_dist_mesh::texts!(
     ParamRole,
     "is not the role of a parameter: use weight, bias, embedding, norm or other",
     Weight = "weight",

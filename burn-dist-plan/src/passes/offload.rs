@@ -21,8 +21,9 @@ use super::lifetimes::lifetimes;
 use super::{Context, Report, State};
 use crate::account::contents;
 use crate::error::PlanError;
+use crate::layout::Policy;
 use crate::memory::MemoryClass;
-use crate::policy::{Offload, Policy};
+use crate::policy::Offload;
 
 /// Returns whether memory of a class is moved.
 fn wants(policy: &Offload, class: MemoryClass) -> bool {

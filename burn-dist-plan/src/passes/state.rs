@@ -9,10 +9,10 @@ use super::staging::Split;
 use crate::facts::stages::Stages;
 use crate::facts::{Facts, Visits};
 use crate::ir::{CollectiveRecord, Op, Program, ValueIndex, Window};
+use crate::layout::Policy;
 use crate::mesh::{MeshShape, Rank};
 use crate::options::PlanOptions;
 use crate::pipeline::Action;
-use crate::policy::Policy;
 
 /// The mesh and the options that a window is planned for, and what is asked about it.
 #[derive(Clone, Copy)]

@@ -22,7 +22,7 @@ pub enum Kind {
     Full,
 }
 
-texts!(
+burn_dist_mesh::texts!(
     Kind,
     "is not an action: it starts with F, B, W or BW",
     Forward = "F",

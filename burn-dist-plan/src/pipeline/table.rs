@@ -33,7 +33,7 @@ impl Placement {
     }
 }
 
-texts!(
+burn_dist_mesh::texts!(
     Placement,
     "is not a placement: use loop or v",
     Loop = "loop",

@@ -10,13 +10,10 @@ use crate::workspace::{packages, program_files, read, sources, workspace};
 
 /// The folders (and files) that only compute, and what of their crate each may use besides itself.
 const PURE: &[(&str, &[&str])] = &[
-    ("burn-dist-plan/src/bytes.rs", &[]),
+    ("burn-dist-layout/src/bytes.rs", &[]),
+    ("burn-dist-layout/src/cost.rs", &[]),
+    ("burn-dist-layout/src/policy", &[]),
     ("burn-dist-plan/src/pool.rs", &[]),
-    (
-        "burn-dist-plan/src/layout",
-        &["cost::Network", "cost::work_ns", "mesh"],
-    ),
-    ("burn-dist-plan/src/policy", &["layout", "mesh"]),
     ("burn-dist-plan/src/pipeline", &["bytes", "mesh"]),
     ("burn-dist-plan/src/rule", &["ir", "layout", "mesh"]),
     ("burn-dist-plan/src/ir", BELOW_IR),
@@ -67,7 +64,7 @@ const BELOW_FACTS: &[&str] = &[
     "error", "facts", "ir", "layout", "mesh", "policy", "pool", "rule",
 ];
 /// The crates that only compute.
-const PURE_CRATES: &[&str] = &["burn-dist-mesh", "burn-dist-plan"];
+const PURE_CRATES: &[&str] = &["burn-dist-layout", "burn-dist-mesh", "burn-dist-plan"];
 /// The files of other crates that only compute, with what lies in their folder.
 const PURE_FILES: &[&str] = &[
     "burn-dist-comm/src/flight/format.rs",
@@ -78,12 +75,13 @@ const PURE_FILES: &[&str] = &[
 /// The crates that know nothing of Burn, with what each may use of this workspace and of CubeCL.
 const CRATES_WITHOUT_BURN: &[(&str, &[&str])] = &[
     ("burn-dist-mesh", &[]),
-    ("burn-dist-plan", &["burn-dist-mesh"]),
+    ("burn-dist-layout", &["burn-dist-mesh"]),
+    ("burn-dist-plan", &["burn-dist-layout", "burn-dist-mesh"]),
     ("burn-dist-comm", &["burn-dist-mesh"]),
     ("burn-dist-gpu", &["burn-dist-comm", "burn-dist-mesh"]),
     (
         "burn-dist-checkpoint",
-        &["burn-dist-mesh", "burn-dist-plan"],
+        &["burn-dist-layout", "burn-dist-mesh"],
     ),
     ("burn-dist-kernels", &["burn-dist-mesh", "burn-dist-plan"]),
     (
@@ -149,6 +147,7 @@ const NOT_IN_THE_DOOR: &[&str] = &[
     "burn-dist-gpu",
     "burn-dist-kernels",
     "burn-dist-launch",
+    "burn-dist-layout",
     "burn-dist-plan",
     "burn-flex",
 ];

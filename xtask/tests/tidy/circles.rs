@@ -31,6 +31,7 @@ const FILES_IN_CIRCLES: &[(&str, usize)] = &[
     ("burn-dist-gpu", 0),
     ("burn-dist-kernels", 0),
     ("burn-dist-launch", 0),
+    ("burn-dist-layout", 0),
     ("burn-dist-lm", 0),
     ("burn-dist-macros", 0),
     ("burn-dist-mesh", 0),

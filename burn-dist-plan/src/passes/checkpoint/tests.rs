@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::*;
 use crate::facts;
 use crate::ir::{InputState, Op, ProgramStep, Role, Slot, rename};
+use crate::layout::Policy;
 use crate::planner::Planner;
-use crate::policy::Policy;
 use crate::toy::{self, Builder, Kind, Toy};
 
 const SIZE: usize = 8;

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use crate::facts::flow::{Flow, Owner, StepIndex};
 use crate::ir::{Op, Program, ProgramStep, Slot};
-use crate::policy::{ActivationCheckpoint, Policy};
+use crate::layout::Policy;
+use crate::policy::ActivationCheckpoint;
 
 /// Number of a unit, in order of its first visit.
 pub(super) type UnitIndex = usize;

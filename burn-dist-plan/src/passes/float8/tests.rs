@@ -3,9 +3,10 @@
 use crate::explain::Explanation;
 use crate::ir::{Float8Op, Float8Store, Ways};
 use crate::ir::{Pipeline, Stage, Window};
+use crate::layout::Policy;
 use crate::memory::MemoryClass;
 use crate::mesh::DType;
-use crate::policy::{ActivationCheckpoint, Float, Float8, Policy, Precision, Scaling};
+use crate::policy::{ActivationCheckpoint, Float, Float8, Precision, Scaling};
 use crate::tests::MESHES;
 use crate::toy::{Builder, Kind, Toy, options, planned, whole};
 use crate::{Facts, PlanOptions, ScheduleKind, plan, text_after};

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use crate::form::laws::check;
 use crate::ir::{Mark, Role, TensorIndex};
+use crate::layout::Policy;
 use crate::plan::Plan;
-use crate::policy::{AsyncTp, Float, Float8, Policy, Precision};
+use crate::policy::{AsyncTp, Float, Float8, Precision};
 use crate::tests::MESHES;
 use crate::toy::{Builder, Kind, Toy, options, planned, whole};
 use crate::{LayoutText, plan, text_after};

@@ -2,9 +2,10 @@
 
 use super::*;
 use crate::form;
+use crate::layout::Policy;
 use crate::plan;
 use crate::plan::Plan;
-use crate::policy::{Offload, Policy};
+use crate::policy::Offload;
 use crate::tests::three_layers;
 use crate::toy::{Toy, options};
 

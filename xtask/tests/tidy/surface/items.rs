@@ -187,7 +187,8 @@ impl Crates {
         if let Some(start) = start {
             return self.below(start, rest, &module.path, open);
         }
-        let inside = self.below(module, path, &module.path, open);
+        // What leads nowhere here leaves its imports to be followed from the other crate.
+        let inside = self.below(module, path, &module.path, &mut open.clone());
         let is_here = |name: &String| name == first;
         let here = module.items.iter().map(|item| &item.name);
         let is_known = here
