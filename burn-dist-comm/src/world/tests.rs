@@ -83,11 +83,14 @@ fn a_rank_that_leaves_is_named_to_all_processes() {
     for num_before in [0, 3] {
         let world = Group::world(3).unwrap();
         on_ranks(connect(3, 3, PATIENT), |comm| {
-            for _ in 0..num_before {
-                comm.run(Call::barrier(&world)).unwrap();
-            }
-            if comm.rank() != Rank(1) {
-                let error = comm.run(sum(&world, 4)).unwrap_err();
+            let mut barriers = 0..num_before;
+            let before = barriers.try_for_each(|_| comm.run(Call::barrier(&world)).map(drop));
+            if comm.rank() == Rank(1) {
+                before.unwrap();
+            } else {
+                // Whoever is still in its last barrier when another process finds the fault is stopped there.
+                let error = before.and_then(|()| comm.run(sum(&world, 4)).map(drop));
+                let error = error.unwrap_err();
                 assert_eq!(error.exit_code(), 75);
                 let error = error.to_string();
                 assert!(
