@@ -1,7 +1,7 @@
 //! How to train on a mesh: what users choose, each with a text form. The fronts show all that is public here.
 //!
-//! A [`Policy`](crate::Policy) holds all of it, resolved for one unit; it travels with the parameters. A [`UnitPolicy`] is what a user
-//! says of a model or of a unit. A policy changes speed and memory; of the values, only [`Precision`] and
+//! A [`Policy`](crate::Policy) holds all of it, resolved for one unit; it travels with the parameters. A [`UnitPolicy`]
+//! is what a user says of a model or of a unit. A policy changes speed and memory; of the values, only [`Precision`] and
 //! [`Float8`] change any.
 
 mod accumulation;

@@ -3,13 +3,12 @@
 
 use std::fmt::Display;
 
-use burn_dist_mesh::TextError;
+use burn_dist_mesh::{AxisIndex, MeshShape, TextError};
 
 use super::{
     Accumulation, ActivationCheckpoint, AsyncTp, ContextParallel, Float, Float8, Offload,
     Precision, Reshard, Scaling, ShardStrategy,
 };
-use burn_dist_mesh::{AxisIndex, MeshShape};
 
 /// The policy of a unit, as far as it is set. The rest is as the units around it say, the nearest first, then the
 /// model, then the default.
