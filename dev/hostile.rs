@@ -46,10 +46,10 @@ pub(crate) enum Content {
     Link(&'static str),
 }
 
-/// Reads hostile files, and good ones that were damaged: so many as `BURN_DIST_HOSTILE_CASES` says, 64 by default.
+/// Reads hostile files, and good ones that were damaged: so many as `BURN_DIST_HOSTILE_CASES` says, 32 by default.
 pub(crate) fn check<'a>(readers: impl IntoIterator<Item = &'a Reader>) {
     let cases = std::env::var("BURN_DIST_HOSTILE_CASES").ok();
-    let cases: u64 = cases.map_or(64, |cases| cases.parse().expect("a number of cases"));
+    let cases: u64 = cases.map_or(32, |cases| cases.parse().expect("a number of cases"));
     for reader in readers {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(reader.file);

@@ -54,8 +54,10 @@ type Step<'a> = &'a dyn Fn(
     usize,
 ) -> (Tensor<B, 1>, GradientsParams);
 
-/// Losses and weights of a few steps.
-fn train(axes: &str, plan: &Plan, microbatches: usize, step: Step) -> (Vec<f32>, Vec<TensorData>) {
+/// Losses of a few steps, and the weights afterwards.
+type Trained = (Vec<f32>, Vec<TensorData>);
+
+fn train(axes: &str, plan: &Plan, microbatches: usize, step: Step) -> Trained {
     let mesh = builder(axes).build().expect("a mesh");
     let device = mesh.device();
     let net = deterministic(Net::<B>::new(BLOCKS, &device));
@@ -113,14 +115,15 @@ fn by_hand(
 
 #[test]
 fn a_step_is_accumulation_on_every_mesh() {
-    for (axes, plan) in [
-        ("", Plan::new()),
-        ("dp=2", Plan::new()),
-        ("fsdp=2", stages(Plan::new())),
-        ("dp=2,tp=2", stages(megatron())),
+    // One, even, uneven.
+    let all = [1, 4, 3];
+    for (axes, plan, counts) in [
+        ("", Plan::new(), &all[..]),
+        ("dp=2", Plan::new(), &all[1..2]),
+        ("fsdp=2", stages(Plan::new()), &all[2..]),
+        ("dp=2,tp=2", stages(megatron()), &all[1..]),
     ] {
-        // One, even, uneven.
-        for microbatches in [1, 4, 3] {
+        for &microbatches in counts {
             let what = format!("{axes}, {microbatches} microbatches");
             let expected = train(axes, &plan, microbatches, &|net, batch, count| {
                 by_hand(net, batch, count, false)
@@ -135,15 +138,18 @@ fn a_step_is_accumulation_on_every_mesh() {
     }
 }
 
-/// The law: stages change no bit.
+/// The law: stages change no bit. Returns what training gives.
+fn changes_no_bit(axes: &str, without: &str, plan: &Plan, microbatches: usize) -> Trained {
+    let expected = train(without, plan, microbatches, &by_function);
+    let found = train(axes, plan, microbatches, &by_function);
+    assert_eq!(found, expected, "{axes}, {microbatches} microbatches");
+    expected
+}
+
+/// The law, for a step that a function makes and for one that is written by hand in a window that is held open.
 fn equals_accumulation(axes: &str, without: &str, plan: &Plan, microbatches: usize) {
     let what = format!("{axes}, {microbatches} microbatches");
-    let expected = train(without, plan, microbatches, &by_function);
-    assert_eq!(
-        train(axes, plan, microbatches, &by_function),
-        expected,
-        "{what}"
-    );
+    let expected = changes_no_bit(axes, without, plan, microbatches);
     let held = train(axes, plan, microbatches, &|net, batch, count| {
         by_hand(net, batch, count, true)
     });
@@ -152,7 +158,7 @@ fn equals_accumulation(axes: &str, without: &str, plan: &Plan, microbatches: usi
 
 #[test]
 fn a_pipeline_is_accumulation() {
-    for microbatches in [1, 2, 3, 4, 8] {
+    for microbatches in [1, 3, 4] {
         equals_accumulation("pp=2", "", &stages(Plan::new()), microbatches);
         equals_accumulation("pp=4", "", &stages(Plan::new()), microbatches);
     }
@@ -162,11 +168,11 @@ fn a_pipeline_is_accumulation() {
 fn every_schedule_is_accumulation() {
     for schedule in ScheduleKind::ALL {
         let plan = stages(Plan::new()).schedule(schedule);
-        equals_accumulation("pp=2", "", &plan, 4);
+        changes_no_bit("pp=2", "", &plan, 4);
         if schedule.is_looped() {
-            equals_accumulation("pp=2", "", &plan.stages_per_rank(2), 4);
+            changes_no_bit("pp=2", "", &plan.stages_per_rank(2), 4);
         } else {
-            equals_accumulation("pp=3", "", &plan, 5);
+            changes_no_bit("pp=3", "", &plan, 5);
         }
     }
     let auto = stages(Plan::new()).schedule(ScheduleChoice::Auto { bytes_max: None });

@@ -309,7 +309,7 @@ fn processes() -> Result<(), String> {
         "--lib",
         "transport::mpi",
     ])?;
-    let programs = ["mpi", "processes", "launch", "listening"];
+    let programs = ["over_mpi", "processes", "launch", "listening"];
     let programs = programs.iter().flat_map(|program| ["--test", program]);
     let test = ["test", "--workspace", "--features", SEVERAL].into_iter();
     cargo(&test.chain(programs).collect::<Vec<_>>())
@@ -328,7 +328,7 @@ fn tensorboard() -> Result<(), String> {
     run(std::process::Command::new(folder.join("bin/pip")).args(install))?;
     run(workspace::cargo()
         .env("TENSORBOARD_PYTHON", folder.join("bin/python"))
-        .args(["test", "-p", "burn-dist-train", "--lib"])
+        .args(["test", "--workspace", "--lib"])
         .args(["--", "--ignored", "tensorboard_reads"]))
 }
 
@@ -336,8 +336,10 @@ fn tensorboard() -> Result<(), String> {
 fn vulkan() -> Result<(), String> {
     let packages = ["burn-dist-cubecl", "promises", "promises-021"];
     let features = packages.map(|package| format!("{package}/wgpu")).join(",");
-    let packages = packages.iter().flat_map(|package| ["-p", package]);
-    let programs = ["wgpu", "wgpu_float8", "wgpu_regions"];
+    // With it planner and kernels have the features that they have in `tests`.
+    let packages = packages.iter().chain(&["unified"]);
+    let packages = packages.flat_map(|package| ["-p", package]);
+    let programs = ["on_wgpu", "wgpu_float8", "wgpu_regions"];
     let programs = programs.iter().flat_map(|program| ["--test", program]);
     let test = ["test", "--features", &features, "--lib"].into_iter();
     cargo(&test.chain(packages).chain(programs).collect::<Vec<_>>())

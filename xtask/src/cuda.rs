@@ -306,14 +306,9 @@ fn unchecked<'a>(program: &'a mut Command, checks: &str) -> &'a mut Command {
 
 /// Returns a Cargo whose programs find the libraries, and so many GPUs.
 fn machine(mut cargo: Command, libraries: &Path, devices: &str) -> Command {
-    // CubeCL looks for headers there; the compiler has its own. Cargo itself is not told: it would build cudarc, and
-    // all that wants it, anew.
-    let runner = format!(
-        "target.'cfg(all())'.runner = ['env', 'CUDA_PATH={}']",
-        libraries.display()
-    );
+    // CubeCL looks for headers there; the compiler has its own.
     cargo
-        .args(["--config", &runner])
+        .args(["--config", &workspace::cuda_path_of_programs(libraries)])
         .env("LD_LIBRARY_PATH", libraries)
         .env("CUDA_IN_SOFTWARE_DEVICES", devices);
     cargo

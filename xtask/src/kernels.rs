@@ -22,9 +22,12 @@ pub(crate) fn kernels(arguments: &[String]) -> Result<(), String> {
     let toolkit = toolkit(&workspace::target().join("cuda-wheels"))?;
     let test = |which: &[&str]| {
         let mut test = workspace::cargo();
-        test.env("CUDA_PATH", &toolkit);
-        test.arg("test").args(which);
-        run(test.args(arguments))
+        test.args([
+            "test",
+            "--config",
+            &workspace::cuda_path_of_programs(&toolkit),
+        ]);
+        run(test.args(which).args(arguments))
     };
     // Texts in CUDA; of the whole workspace, whose tests have the same dependencies.
     let programs = ["--test", "machine_code", "--test", "emulated"];

@@ -181,7 +181,7 @@ fn microbatches_and_clipping_change_nothing_but_rounding() {
             model = next;
             loss.into_scalar()
         };
-        (0..8).map(step).collect()
+        (0..4).map(step).collect()
     };
     for clip in [None, Some(0.3)] {
         let recipe = |accumulate| Recipe {

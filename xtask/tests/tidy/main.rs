@@ -16,6 +16,7 @@ mod readers;
 mod refused;
 mod seams;
 mod surface;
+mod targets;
 mod text;
 mod undone;
 mod wording;

@@ -2,11 +2,10 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use serde_json::Value;
 
-use crate::workspace::{read, workspace};
+use crate::workspace::{described, read, workspace};
 
 /// What an attribute of a library says so that docs.rs names the feature which an item needs.
 const NAMES_FEATURES: &str = "#![cfg_attr(docsrs, feature(doc_cfg))]";
@@ -14,24 +13,9 @@ const NAMES_FEATURES: &str = "#![cfg_attr(docsrs, feature(doc_cfg))]";
 const LICENCES: [&str; 2] = ["LICENSE-MIT", "LICENSE-APACHE"];
 
 fn published() -> Vec<Value> {
-    let output = Command::new(env!("CARGO"))
-        .current_dir(workspace())
-        .args([
-            "metadata",
-            "--no-deps",
-            "--offline",
-            "--format-version",
-            "1",
-        ])
-        .output()
-        .expect("cargo runs");
-    let metadata: Value = serde_json::from_slice(&output.stdout).expect("JSON of cargo metadata");
-    let packages = metadata["packages"].as_array().expect("a list of packages");
     // `publish = false` is an empty list of registries.
-    let published = packages
-        .iter()
-        .filter(|package| package["publish"].is_null());
-    published.cloned().collect()
+    let all = described().into_iter();
+    all.filter(|package| package["publish"].is_null()).collect()
 }
 
 /// Returns what is missing in a package's metadata.

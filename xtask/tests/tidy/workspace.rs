@@ -2,7 +2,10 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::OnceLock;
+
+use serde_json::Value;
 
 use crate::text::{is_for_tests, is_word, plain, without_text};
 
@@ -36,6 +39,22 @@ pub(crate) fn packages() -> Vec<PathBuf> {
         }
     }
     packages
+}
+
+/// All packages of the workspace, as Cargo describes them.
+pub(crate) fn described() -> Vec<Value> {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.current_dir(workspace()).args([
+        "metadata",
+        "--no-deps",
+        "--offline",
+        "--format-version",
+        "1",
+    ]);
+    let output = cargo.output().expect("cargo runs");
+    let metadata: Value = serde_json::from_slice(&output.stdout).expect("JSON of cargo metadata");
+    let packages = metadata["packages"].as_array();
+    packages.expect("a list of packages").clone()
 }
 
 pub(crate) fn read(path: &Path) -> String {

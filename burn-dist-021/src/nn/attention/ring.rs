@@ -28,7 +28,7 @@ impl Scores {
             return self;
         }
         let step = keys.step as isize;
-        debug_assert_eq!(queries.step * self.step, keys.step);
+        assert_eq!(queries.step * self.step, keys.step);
         // How far the first query lies behind the first key.
         let behind = self.offset + (queries.start * self.step) as isize - keys.start as isize;
         let last_seen = behind.div_euclid(step);

@@ -1,7 +1,7 @@
 //! `Dist<Wgpu>` against plain Flex, on whatever adapter wgpu finds; Mesa's lavapipe, which runs on any CPU, is enough.
 //!
 //! ```text
-//! cargo test -p promises-021 --features wgpu --test wgpu
+//! cargo test -p promises-021 --features wgpu --test on_wgpu
 //! ```
 
 use burn::backend::Autodiff;
@@ -64,7 +64,7 @@ const SUITE: harness::Suite = harness::Suite {
     ],
     slack: 10.0,
     products: (&[], 10.0),
-    target: "-p promises-021 --features wgpu --test wgpu",
+    target: "-p promises-021 --features wgpu --test on_wgpu",
 };
 
 fn device() -> WgpuDevice {

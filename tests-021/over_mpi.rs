@@ -1,7 +1,7 @@
 //! Several processes under `mpirun`: the tests start themselves again as the programs marked *ignored* below.
 //!
 //! ```text
-//! cargo test -p promises-021 --features mpi --test mpi
+//! cargo test -p promises-021 --features mpi --test over_mpi
 //! ```
 
 use std::process::{Command, Output};
@@ -17,7 +17,7 @@ use burn_dist::{DTensor, DeviceMesh, Dist, ParallelizeWith};
 
 use promises::transformer::{Net, Training, sequence_parallel};
 use promises::weights::deterministic;
-#[path = "mpi/workspaces.rs"]
+#[path = "over_mpi/workspaces.rs"]
 mod workspaces;
 
 one_thread::one_thread!();

@@ -1,7 +1,7 @@
 //! Ranks on `Wgpu` against plain Flex, on whatever adapter wgpu finds; Mesa's lavapipe, which runs on any CPU, is enough.
 //!
 //! ```text
-//! cargo test -p promises --features wgpu --test wgpu
+//! cargo test -p promises --features wgpu --test on_wgpu
 //! ```
 
 use burn_dist::DeviceMeshBuilder;
