@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use burn_autodiff::Autodiff;
 use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn_backend::backend::DeviceSettings;
-use burn_backend::quantization::QuantizationParametersPrimitive;
+use burn_backend::quantization::{QuantLevel, QuantScheme, QuantizationParametersPrimitive};
 use burn_backend::tensor::{FloatTensor, IndexingUpdateOp, IntTensor};
 use burn_backend::{
     Backend, DType, DataError, Element, Shape, TensorData, TensorMetadata, get_device_settings,
@@ -54,6 +54,14 @@ pub(crate) fn quantization<B: Backend>(
     _: Option<FloatTensor<B>>,
 ) -> QuantizationParametersPrimitive<B> {
     QuantizationParametersPrimitive { scales }
+}
+
+/// Returns how many elements share a scale, if those of a whole tensor do not.
+pub(crate) fn block_elements(scheme: &QuantScheme) -> Option<usize> {
+    match scheme.level {
+        QuantLevel::Tensor => None,
+        QuantLevel::Block(size) => Some(size.num_elements()),
+    }
 }
 
 /// Returns the name of the activation that a custom operation carries.

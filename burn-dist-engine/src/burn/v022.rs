@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use burn_autodiff::Autodiff;
 use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn_backend::backend::DeviceSettings;
-use burn_backend::quantization::QuantizationParametersPrimitive;
+use burn_backend::quantization::{QuantScheme, QuantizationParametersPrimitive};
 use burn_backend::tensor::{FloatTensor, IndexingUpdateOp, IntTensor};
 use burn_backend::{
     Backend, DType, DataError, DeviceOps, Element, Shape, TensorData, TensorMetadata,
@@ -55,6 +55,18 @@ pub(crate) fn quantization<B: Backend>(
     global: Option<FloatTensor<B>>,
 ) -> QuantizationParametersPrimitive<B> {
     QuantizationParametersPrimitive { scales, global }
+}
+
+/// Returns how many elements share a scale, if those of a whole tensor do not.
+pub(crate) fn block_elements(scheme: &QuantScheme) -> Option<usize> {
+    let sizes = scheme.block_size()?;
+    Some(
+        sizes
+            .as_slice()
+            .iter()
+            .map(|size| usize::from(*size))
+            .product(),
+    )
 }
 
 /// Returns the name of the activation that a custom operation carries: none does.

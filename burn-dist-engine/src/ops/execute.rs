@@ -57,6 +57,16 @@ pub enum ExecuteError {
         /// The reason, and what to do instead.
         reason: &'static str,
     },
+    /// A tensor cannot be quantized in blocks of that size. Burn's Flex checks it where debug assertions are on.
+    #[error(
+        "{elements} element(s) are no whole number of blocks, and the scheme has block size {block}: pad the tensor, or take another size"
+    )]
+    Blocks {
+        /// The elements of the tensor.
+        elements: usize,
+        /// The elements of a block.
+        block: usize,
+    },
     /// A custom op has made something else than it says.
     #[error("operation `{op}` was to make {expected}, and has made {found}")]
     Results {
