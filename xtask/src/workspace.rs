@@ -23,8 +23,8 @@ pub(crate) fn cargo() -> Command {
     cargo
 }
 
-/// Returns the option of a Cargo whose programs find CUDA's headers at `folder`. Cargo itself is not told: cudarc's build
-/// script looks at the same variable, and with it all that is made of CubeCL would be compiled anew.
+/// Returns the option of a Cargo whose programs find CUDA's headers at `folder`. Cargo itself does not get it: cudarc's
+/// build script looks at the same variable, and with it all that is made of CubeCL would be compiled anew.
 pub(crate) fn cuda_path_of_programs(folder: &Path) -> String {
     let folder = folder.display();
     format!("target.'cfg(all())'.runner = ['env', 'CUDA_PATH={folder}']")
