@@ -59,14 +59,7 @@ pub(crate) fn quantization<B: Backend>(
 
 /// Returns how many elements share a scale, if those of a whole tensor do not.
 pub(crate) fn block_elements(scheme: &QuantScheme) -> Option<usize> {
-    let sizes = scheme.block_size()?;
-    Some(
-        sizes
-            .as_slice()
-            .iter()
-            .map(|size| usize::from(*size))
-            .product(),
-    )
+    Some(scheme.block_size()?.num_elements())
 }
 
 /// Returns the name of the activation that a custom operation carries: none does.

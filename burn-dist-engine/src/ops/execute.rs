@@ -59,7 +59,8 @@ pub enum ExecuteError {
     },
     /// A tensor cannot be quantized in blocks of that size. Burn's Flex checks it where debug assertions are on.
     #[error(
-        "{elements} element(s) are no whole number of blocks, and the scheme has block size {block}: pad the tensor, or take another size"
+        "{elements} element(s) are no whole number of blocks, and the scheme has block size {block}: pad the tensor, or \
+         take another size"
     )]
     Blocks {
         /// The elements of the tensor.

@@ -11,7 +11,7 @@ use crate::burn::{block_elements, global_scale, quantization};
 family! {
     Quantized |cx, op| {
         Quantize(QuantizeOpIr) quantized = {
-            has_whole_blocks(&op.tensor, &op.scheme)?;
+            check_blocks(&op.tensor, &op.scheme)?;
             let tensor = cx.float(&op.tensor);
             let scales = cx.float(&op.qparams.scales);
             let global = global_scale(&op.qparams).map(|scale| cx.float(scale));
@@ -32,7 +32,7 @@ impl Operation for Quantized<'_> {
 }
 
 /// Refuses a scheme whose blocks do not divide a tensor: in a program without debug assertions Flex would read on.
-fn has_whole_blocks(tensor: &TensorIr, scheme: &QuantScheme) -> Result<(), ExecuteError> {
+fn check_blocks(tensor: &TensorIr, scheme: &QuantScheme) -> Result<(), ExecuteError> {
     let elements = tensor.shape.num_elements();
     match block_elements(scheme) {
         Some(block) if !elements.is_multiple_of(block) => {
@@ -106,7 +106,7 @@ pub(super) fn run<B: BackendIr, E: Env<B>>(
         // A float made quantized by the range of its values; there is no way from one scheme to another.
         OperationIr::BaseFloat(Cast(op)) => match (op.input.dtype, op.out.dtype) {
             (from, DType::QFloat(scheme)) if from.is_float() => {
-                has_whole_blocks(&op.input, &scheme)?;
+                check_blocks(&op.input, &scheme)?;
                 (&op.out, B::quantize_dynamic(cx.float(&op.input), &scheme))
             }
             (DType::QFloat(_), to) if to.is_float() => {

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::falling::only_falls;
+use crate::lock::{Package, packages};
 use crate::workspace::{read, workspace};
 
 /// Whose packages they are, and how many versions there are beyond the first of each crate. These numbers only fall.
@@ -89,42 +90,6 @@ fn planted_duplicates_are_counted_for_the_line_that_has_them() {
     assert_eq!(of(Line::Before), 1, "b");
     assert_eq!(of(Line::Current), 2, "a in three versions");
     assert_eq!(of(Line::Neither), 0, "plain alone has one of each");
-}
-
-/// A package of a lock file.
-struct Package<'a> {
-    name: &'a str,
-    version: &'a str,
-    /// Names, each with its version where there are several.
-    dependencies: Vec<&'a str>,
-    is_of_workspace: bool,
-}
-
-fn packages(lock: &str) -> Vec<Package<'_>> {
-    lock.split("[[package]]")
-        .skip(1)
-        .map(Package::read)
-        .collect()
-}
-
-impl<'a> Package<'a> {
-    fn read(text: &'a str) -> Self {
-        let value = |key: &str| {
-            let line = text.lines().find_map(|line| line.strip_prefix(key));
-            line.map(|value| value.trim_matches('"'))
-        };
-        let expected = |key: &str| value(key).unwrap_or_else(|| panic!("no {key}in{text}"));
-        let dependencies = text
-            .split_once("dependencies = [")
-            .map_or("", |(_, list)| list);
-        let dependencies = dependencies.split(']').next().unwrap_or_default();
-        Self {
-            name: expected("name = "),
-            version: expected("version = "),
-            dependencies: dependencies.split('"').skip(1).step_by(2).collect(),
-            is_of_workspace: value("source = ").is_none(),
-        }
-    }
 }
 
 /// Returns the versions of each crate that packages of a line are built with, themselves among them.

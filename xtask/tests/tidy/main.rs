@@ -9,6 +9,7 @@ mod lengths;
 mod lines;
 mod links;
 mod listeners;
+mod lock;
 mod panics;
 mod paths;
 mod published;
