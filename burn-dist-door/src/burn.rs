@@ -92,8 +92,18 @@ impl<E: Inner> RouterChannel for MeshChannel<E> {
         device: &Self::Device,
     ) -> RouterTensor<Self::Client> {
         let data = fetched(MeshClient::read(tensor));
-        get_client::<Self>(device).register_tensor_data(data)
+        client_of::<E>(device).register_tensor_data(data)
     }
+}
+
+/// Returns the client of a device's mesh, as burn-router keeps it.
+///
+/// burn-router looks it up under a lock that spins: where the system stops a thread that has it, all others that make
+/// tensors spin until it goes on. So the mesh keeps what was found there.
+pub(crate) fn client_of<E: Inner>(device: &MeshDevice) -> MeshClient<E> {
+    let find = || get_client::<MeshChannel<E>>(device);
+    let kept = device.mesh().and_then(|mesh| MeshClient::kept(mesh, find));
+    kept.unwrap_or_else(find)
 }
 
 /// Burn's `to_device` cannot fail: this is where a failed read becomes a panic.
@@ -145,7 +155,7 @@ impl<E: Inner> RouterClient for MeshClient<E> {
         self.with(|recorder| recorder.dtype_usage(dtype))
     }
 
-    /// Does nothing: a window is handed to the ranks when it is read, or as long as a step.
+    /// Does nothing, as [`Backend::flush`](burn_backend::Backend::flush).
     #[cfg(not(burn_021))]
     fn flush(&self) {}
 

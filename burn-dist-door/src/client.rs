@@ -8,25 +8,21 @@ use std::sync::{Arc, Weak};
 use burn_ir::{OperationIr, TensorId, TensorIr};
 use burn_router::RouterTensor;
 use burn_std::device::Device;
-use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 
 use crate::data::*;
+use crate::lock::{Lock, Locked};
 use crate::{Inner, Mesh, MeshDevice, Origin, Queue, Recorder, Ticket};
-
-/// A recorder behind the lock of its mesh. The thread that holds the lock may take it again: a call holds it around the
-/// recording of its operation, and of what is dropped meanwhile.
-type Locked<E> = ReentrantMutex<RefCell<<E as Inner>::Recorder>>;
 
 /// Holds the lock of a mesh while a call is recorded. Its end is where a program waits that records faster than the
 /// ranks run.
 pub struct Recording<E: Inner> {
-    guard: Option<ReentrantMutexGuard<'static, RefCell<<E as Inner>::Recorder>>>,
+    guard: Option<Locked<'static, RefCell<E::Recorder>>>,
     client: MeshClient<E>,
 }
 
 impl<E: Inner> Recording<E> {
     #[inline]
-    fn new(client: MeshClient<E>, recorder: &'static Locked<E>) -> Self {
+    fn new(client: MeshClient<E>, recorder: &'static Lock<RefCell<E::Recorder>>) -> Self {
         let guard = Some(recorder.lock());
         Self { guard, client }
     }
@@ -53,7 +49,8 @@ struct Shared<E: Inner> {
     alive: Weak<Mesh>,
     next_id: AtomicU64,
     queue: Arc<Queue>,
-    recorder: Locked<E>,
+    /// A call holds the lock around the recording of its operation, and of what is dropped meanwhile.
+    recorder: Lock<RefCell<E::Recorder>>,
 }
 
 // The recorder never leaves its state half-changed.
@@ -81,7 +78,7 @@ impl<E: Inner> MeshClient<E> {
             alive: device.mesh().map(Arc::downgrade).unwrap_or_default(),
             next_id: AtomicU64::new(u64::from(mesh) << MESH_SHIFT),
             queue: recorder.queue(),
-            recorder: ReentrantMutex::new(RefCell::new(recorder)),
+            recorder: Lock::new(RefCell::new(recorder)),
         }));
         if let Some(mesh) = device.mesh() {
             mesh.on_close(|| {
@@ -92,6 +89,13 @@ impl<E: Inner> MeshClient<E> {
             });
         }
         Self { shared }
+    }
+
+    /// Returns the client that a mesh keeps, which `find` finds at the first call; `None` if it keeps that of another
+    /// inner backend.
+    pub(crate) fn kept(mesh: &Mesh, find: impl FnOnce() -> Self) -> Option<Self> {
+        let shared = mesh.client(|| find().shared).downcast_ref()?;
+        Some(Self { shared })
     }
 
     /// Calls `f` with the recorder, under its lock.

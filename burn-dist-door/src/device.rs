@@ -24,6 +24,8 @@ pub struct Mesh {
     /// Everything that only the engine knows of it.
     details: OnceLock<Box<dyn Any + Send + Sync>>,
     closers: Mutex<Vec<Closer>>,
+    /// The client of its recorder, once that is known.
+    client: OnceLock<&'static (dyn Any + Send + Sync)>,
 }
 
 /// Every mesh of the process that is still alive, by id: Burn makes devices from ids ([`Device::from_id`]).
@@ -62,6 +64,7 @@ impl Mesh {
             over: Arc::default(),
             details,
             closers: Mutex::default(),
+            client: OnceLock::new(),
         });
         meshes.retain(|_, mesh| mesh.strong_count() > 0);
         meshes.insert(id, Arc::downgrade(&mesh));
@@ -97,6 +100,14 @@ impl Mesh {
         let details = self.details.get_or_init(|| Box::new(of_default()));
         let details = (**details).downcast_ref();
         details.expect("a program has one engine, and all meshes are its")
+    }
+
+    /// Returns the client of its recorder, which `find` finds at the first call.
+    pub(crate) fn client<T: Any + Send + Sync>(
+        &self,
+        find: impl FnOnce() -> &'static T,
+    ) -> &'static (dyn Any + Send + Sync) {
+        *self.client.get_or_init(|| find())
     }
 
     /// Registers what ends with the mesh.

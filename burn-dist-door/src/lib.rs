@@ -12,6 +12,7 @@
 //! | `recorder` | what the engine brings |
 //! | `registered` | a recorder that is known only when the program runs |
 //! | `client`, `call` | a handle on the recorder, and its lock; a call of a function, recorded under it |
+//! | `lock` | the lock under which calls are recorded |
 //! | `queue` | how far a program may be ahead of the ranks |
 //! | `exchange` | tensors that a thread takes out of Burn's records, and puts into them; from Burn 0.22 on, data of the host whose elements are on a mesh |
 //! | `activation` | functions that the burn-ir of Burn 0.21 has no operation for |
@@ -32,6 +33,7 @@ mod data;
 mod device;
 mod elements;
 mod exchange;
+mod lock;
 mod queue;
 mod recorder;
 mod registered;

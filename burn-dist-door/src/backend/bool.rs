@@ -63,9 +63,7 @@ impl<E: Inner> BoolTensorOps<Self> for Dist<E> {
     }
 
     fn bool_from_data(data: TensorData, device: &Device<Self>) -> BoolTensor<Self> {
-        from_data(data, device, |data| {
-            Router::<E>::bool_from_data(data, device)
-        })
+        from_data(data, device)
     }
 
     async fn bool_into_data(tensor: BoolTensor<Self>) -> Result<TensorData, ExecutionError> {

@@ -166,9 +166,7 @@ impl<E: Inner> FloatTensorOps<Self> for Dist<E> {
     }
 
     fn float_from_data(data: TensorData, device: &Device<Self>) -> FloatTensor<Self> {
-        from_data(data, device, |data| {
-            Router::<E>::float_from_data(data, device)
-        })
+        from_data(data, device)
     }
 
     async fn float_into_data(tensor: FloatTensor<Self>) -> Result<TensorData, ExecutionError> {

@@ -10,11 +10,11 @@ use burn_backend::{
     Distribution, ExecutionError, FloatDType, IntDType, Scalar, Shape, Slice, TensorData,
 };
 use burn_ir::OperationIr;
-use burn_router::get_client;
 use burn_std::BoolDType;
 
 use super::{Dist, Router, delegate, forward, from_data, read, recording, reshape};
-use crate::{Call, Inner, MeshChannel, Origin};
+use crate::burn::client_of;
+use crate::{Call, Inner, Origin};
 
 impl<E: Inner> IntTensorOps<Self> for Dist<E> {
     /// A constant: whoever uses it says where it goes, and it is no batch.
@@ -27,7 +27,7 @@ impl<E: Inner> IntTensorOps<Self> for Dist<E> {
         let values: Vec<i64> = range.step_by(step).collect();
         let shape = [values.len()];
         let data = TensorData::new(values, shape).convert_dtype(dtype.into());
-        get_client::<MeshChannel<E>>(device).enter(data, Origin::Constants)
+        client_of::<E>(device).enter(data, Origin::Constants)
     }
 
     forward! {
@@ -158,9 +158,7 @@ impl<E: Inner> IntTensorOps<Self> for Dist<E> {
     }
 
     fn int_from_data(data: TensorData, device: &Device<Self>) -> IntTensor<Self> {
-        from_data(data, device, |data| {
-            Router::<E>::int_from_data(data, device)
-        })
+        from_data(data, device)
     }
 
     async fn int_into_data(tensor: IntTensor<Self>) -> Result<TensorData, ExecutionError> {

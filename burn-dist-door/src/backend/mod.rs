@@ -42,7 +42,7 @@ use burn_backend::{
 use burn_ir::{BaseOperationIr, OperationIr, OperationOutput, ShapeOpIr, TensorIr};
 use burn_router::{BackendRouter, RouterTensor};
 
-use crate::burn::{RouterChannel, refused};
+use crate::burn::{RouterChannel, client_of, refused};
 #[cfg(not(burn_021))]
 use crate::exchange::resident_tensor;
 use crate::{Inner, MeshChannel, MeshClient, MeshDevice, RouterClient, exchange};
@@ -157,9 +157,10 @@ impl<E: Inner> Backend for Dist<E> {
         fn device_count(type_id: u16) -> usize;
     }
 
+    /// Does nothing: a window is handed to the ranks when it is read, or as long as a step.
     #[cfg(not(burn_021))]
-    forward! {
-        fn flush(device: &MeshDevice) -> Result<(), ExecutionError>;
+    fn flush(_: &MeshDevice) -> Result<(), ExecutionError> {
+        Ok(())
     }
 }
 
@@ -217,13 +218,9 @@ fn reshape<E: Inner>(
 }
 
 /// Makes a tensor of data, or takes the one that the data stands for.
-fn from_data<E: Inner>(
-    data: TensorData,
-    device: &MeshDevice,
-    make: impl FnOnce(TensorData) -> MeshTensor<E>,
-) -> MeshTensor<E> {
+fn from_data<E: Inner>(data: TensorData, device: &MeshDevice) -> MeshTensor<E> {
     let there = exchange::replaced(&data).or_else(|| resident_tensor(&data, device));
-    there.unwrap_or_else(|| make(data))
+    there.unwrap_or_else(|| client_of::<E>(device).register_tensor_data(data))
 }
 
 /// Returns nothing: Burn 0.21 makes what it loads on the mesh, and gives it no data of the host that is there already.

@@ -17,10 +17,9 @@ use burn_ir::{
     NumericOperationIr, OperationIr, PermuteOpIr, QuantizationParametersIr, QuantizeOpIr,
     ReduceDimOpIr, SelectOpIr, ShapeOpIr, SliceOpIr, SwapDimsOpIr,
 };
-use burn_router::get_client;
 
 use super::{Dist, read, record_on, recording, reshape};
-use crate::burn::RouterChannel;
+use crate::burn::{RouterChannel, client_of};
 use crate::{Argument, Call, Inner, MeshChannel, MeshClient, RouterClient};
 
 type Parameters<E> = QuantizationParametersPrimitive<Dist<E>>;
@@ -63,7 +62,7 @@ mod parameters {
 
 impl<E: Inner> QTensorOps<Self> for Dist<E> {
     fn q_from_data(data: TensorData, device: &Device<Self>) -> QuantizedTensor<Self> {
-        get_client::<MeshChannel<E>>(device).register_tensor_data(data)
+        client_of::<E>(device).register_tensor_data(data)
     }
 
     fn quantize(
