@@ -84,10 +84,6 @@ impl RawLock {
 // SAFETY: `HELD` is set by one thread at a time, with `Acquire`, and cleared by that one, with `Release`. While
 // `AWAITED` is set, it is cleared under the queue's lock of those that sleep, which `is_held` is asked under too.
 unsafe impl lock_api::RawMutex for RawLock {
-    #[expect(
-        clippy::declare_interior_mutable_const,
-        reason = "a lock's first state, as `lock_api` wants it"
-    )]
     const INIT: Self = Self(AtomicU8::new(0));
     type GuardMarker = GuardNoSend;
 
