@@ -31,41 +31,39 @@ impl RawLock {
         std::ptr::from_ref(self).addr()
     }
 
+    /// Sets the state to `to` if it is `from`, or at times not even then; returns whether it did.
+    #[inline]
+    fn change(&self, from: u8, to: u8) -> bool {
+        let changed = self.0.compare_exchange_weak(from, to, Acquire, Relaxed);
+        changed.is_ok()
+    }
+
     #[cold]
     fn wait(&self) {
         let mut looks = 0;
         loop {
             let state = self.0.load(Relaxed);
             if state & HELD == 0 {
-                let taken = self
-                    .0
-                    .compare_exchange_weak(state, state | HELD, Acquire, Relaxed);
-                if taken.is_ok() {
+                if self.change(state, state | HELD) {
                     return;
                 }
-            } else if state & AWAITED == 0 && looks < LOOKS {
-                looks += 1;
-                spin_loop();
-            } else if state & AWAITED != 0
-                || self
-                    .0
-                    .compare_exchange_weak(state, state | AWAITED, Relaxed, Relaxed)
-                    .is_ok()
-            {
-                let is_held = || self.0.load(Relaxed) == HELD | AWAITED;
-                // SAFETY: the key is an address of this lock, and the closures neither panic nor park.
-                unsafe {
-                    park(
-                        self.key(),
-                        is_held,
-                        || {},
-                        |_, _| {},
-                        DEFAULT_PARK_TOKEN,
-                        None,
-                    )
-                };
-                looks = 0;
+                continue;
             }
+            if state & AWAITED == 0 {
+                if looks < LOOKS {
+                    looks += 1;
+                    spin_loop();
+                    continue;
+                }
+                if !self.change(state, state | AWAITED) {
+                    continue;
+                }
+            }
+            let is_held = || self.0.load(Relaxed) == HELD | AWAITED;
+            let (key, token) = (self.key(), DEFAULT_PARK_TOKEN);
+            // SAFETY: the key is an address of this lock, and the closures neither panic nor park.
+            unsafe { park(key, is_held, || {}, |_, _| {}, token, None) };
+            looks = 0;
         }
     }
 
@@ -89,8 +87,7 @@ unsafe impl lock_api::RawMutex for RawLock {
 
     #[inline]
     fn lock(&self) {
-        let taken = self.0.compare_exchange_weak(0, HELD, Acquire, Relaxed);
-        if taken.is_err() {
+        if !self.change(0, HELD) {
             self.wait();
         }
     }
