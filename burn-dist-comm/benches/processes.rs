@@ -11,6 +11,9 @@
 //! process, calls back to back. Prints the best time per call of each and ratios (plain MPI / ours: above 1 is faster
 //! than plain MPI), and at the end all ratios as one line of JSON. The physical limit on one machine is copying memory:
 //! every byte received is written once.
+//!
+//! What goes over TCP depends on the system's congestion control, which it names: BBR paces what it sends by a rate that
+//! it estimates, also inside a machine, where that takes up to twice the time of CUBIC and differs from run to run.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -252,7 +255,11 @@ fn main() {
         Some("plain") => return plain(),
         _ => {}
     }
+    let congestion = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control");
+    let congestion = congestion.as_deref().map_or("unknown", str::trim);
+    println!("TCP's congestion control: {congestion}");
     let mut ratios = serde_json::Map::new();
+    ratios.insert("congestion_control".into(), congestion.into());
     for processes in [2, 4] {
         let mut times: [Times; RUNS.len()] = Default::default();
         for _ in 0..ROUNDS {

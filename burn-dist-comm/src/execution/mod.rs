@@ -31,10 +31,11 @@ use std::sync::Arc;
 const SMALL_BYTES_MAX: usize = 64 << 10;
 
 /// All-reduces of at most so many bytes take one round, in which everyone sends everything: waiting for a second one
-/// would take longer. Two members send as much in one round as in two, but each adds up all of it.
+/// would take longer. Two members send as much in one round as in two, but each adds up all of it: of 1 MiB, two rounds
+/// take 0.87 of the time of one over TCP, and as long as one inside a machine.
 fn one_round_bytes_max(num_members: usize) -> usize {
     match num_members {
-        ..=2 => 2 << 20,
+        ..=2 => 512 << 10,
         _ => 16 << 10,
     }
 }
