@@ -3,12 +3,16 @@
 use super::error::RegionError;
 use super::memory::Operand;
 use super::program::{Extent, Program};
+use smallvec::SmallVec;
+
+/// Dims of a space that take no memory of their own; most spaces have fewer.
+const DIMS: usize = 4;
 
 /// The space as rows of elements, and how operands pass through it.
 #[derive(Debug)]
 pub(super) struct Geometry {
     /// The sizes that make up rows.
-    pub outer: Vec<usize>,
+    pub outer: SmallVec<[usize; DIMS]>,
     /// Rows.
     pub rows: usize,
     /// Elements of a row.
@@ -23,7 +27,7 @@ pub(super) struct Passage {
     /// The element of the first row.
     pub offset: isize,
     /// Elements apart along each outer dim.
-    pub outer: Vec<isize>,
+    pub outer: SmallVec<[isize; DIMS]>,
     /// Elements apart in a row.
     pub last: isize,
     /// True if rows are one after the other, so that any number of them is one slice: rows of elements, or rows of one.
@@ -32,56 +36,48 @@ pub(super) struct Passage {
 
 impl Geometry {
     pub(super) fn new(program: &Program, operands: &[Operand<'_>]) -> Result<Self, RegionError> {
-        let ndim = program.space.len();
-        let strides: Vec<Vec<isize>> = operands
-            .iter()
-            .zip(&program.spans)
-            .map(|(operand, spans)| {
-                let strides = spans.iter().zip(operand.strides);
-                strides
-                    .map(|(spans, stride)| if *spans { *stride } else { 0 })
-                    .collect()
-            })
-            .collect();
-        // Dims with the strides of every operand, the inner one last.
-        let mut dims: Vec<(usize, Vec<isize>)> = Vec::with_capacity(ndim);
+        let stride = |operand: usize, dim: usize| match program.spans[operand][dim] {
+            true => operands[operand].strides[dim],
+            false => 0,
+        };
+        let num_operands = operands.len();
+        // Sizes, and the dim whose strides operands have there, the inner one last.
+        let mut dims: SmallVec<[(usize, usize); DIMS]> = SmallVec::new();
         let keeps_last = program.has_rows || program.needs_rows;
-        for dim in 0..ndim {
-            let size = program.space[dim];
-            let is_own = keeps_last && dim + 1 == ndim;
+        for (dim, &size) in program.space.iter().enumerate() {
+            let is_own = keeps_last && dim + 1 == program.space.len();
             if size == 1 && !is_own {
                 continue;
             }
-            let own: Vec<isize> = strides.iter().map(|strides| strides[dim]).collect();
-            if let Some((before, outer)) = dims.last_mut()
-                && !is_own
-                && outer
-                    .iter()
-                    .zip(&own)
-                    .all(|(outer, own)| *outer == *own * size as isize)
-            {
-                *before *= size;
-                *outer = own;
-                continue;
+            let is_even = |outer: usize| {
+                let mut operands = 0..num_operands;
+                operands.all(|index| stride(index, outer) == stride(index, dim) * size as isize)
+            };
+            match dims.last_mut() {
+                Some((before, outer)) if !is_own && is_even(*outer) => {
+                    (*before, *outer) = (*before * size, dim);
+                }
+                _ => dims.push((size, dim)),
             }
-            dims.push((size, own));
         }
-        let (len, last) = dims.pop().unwrap_or((1, vec![0; operands.len()]));
-        let outer: Vec<usize> = dims.iter().map(|(size, _)| *size).collect();
+        let last = dims.pop();
+        let len = last.map_or(1, |(size, _)| size);
+        let outer: SmallVec<[usize; DIMS]> = dims.iter().map(|(size, _)| *size).collect();
         let rows = outer.iter().product();
         let passages = operands.iter().enumerate().map(|(index, operand)| {
             let extent = program.values[index].extent;
             let of_row = if extent == Extent::Element { len } else { 1 };
             let mut expected = of_row as isize;
-            let mut in_order = of_row == 1 || last[index] == 1;
-            for (size, strides) in dims.iter().rev() {
-                in_order &= strides[index] == expected;
+            let last = last.map_or(0, |(_, dim)| stride(index, dim));
+            let mut in_order = of_row == 1 || last == 1;
+            for (size, dim) in dims.iter().rev() {
+                in_order &= stride(index, *dim) == expected;
                 expected *= *size as isize;
             }
             Passage {
                 offset: operand.offset as isize,
-                outer: dims.iter().map(|(_, strides)| strides[index]).collect(),
-                last: last[index],
+                outer: dims.iter().map(|(_, dim)| stride(index, *dim)).collect(),
+                last,
                 in_order,
             }
         });
