@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use burn_dist_plan::region::Number;
 use bytemuck::Pod;
+use smallvec::SmallVec;
 
 use super::ahead::Ahead;
 use super::blocks::scratch::Scratch;
@@ -13,7 +14,7 @@ use super::folds::Folds;
 use super::geometry::Geometry;
 use super::kind::{Kind, Lane};
 use super::level::Level;
-use super::memory::{Buffer, places};
+use super::memory::{Buffer, FEW, places};
 use super::program::{Extent, Phase, Program, Step, What, is_long, rounds};
 
 /// Calls with the type that a value is computed in; a bool is a `u8`.
@@ -79,8 +80,8 @@ pub(super) struct Runner<'r, 'm> {
     pub level: Level,
     pub scalars: &'r [Number],
     pub arena: &'r mut Arena,
-    pub parts: Vec<Part<'m>>,
-    pub leaves: Vec<Leave<'m>>,
+    pub parts: SmallVec<[Part<'m>; FEW]>,
+    pub leaves: SmallVec<[Leave<'m>; FEW]>,
     /// The first element, by its number in the whole space; the row it is in is the first row.
     pub first: usize,
     pub first_row: usize,

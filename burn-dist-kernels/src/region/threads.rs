@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use burn_dist_plan::region::{Fold, Number, ROWS_OF_A_SUM};
 use rayon::prelude::*;
+use smallvec::{SmallVec, smallvec};
 
 use super::casts;
 use super::copy::{Array, copy};
@@ -15,7 +16,7 @@ use super::folds::Folds;
 use super::geometry::Geometry;
 use super::kind::{Lane, Stored};
 use super::level::Level;
-use super::memory::{Buffer, Memory, Operand, Output, places_of};
+use super::memory::{Buffer, FEW, Memory, Operand, Output, places_of};
 use super::program::{Extent, Leaves, Program, ResultOf};
 use super::run::{Arena, Leave, Part, Runner, by_lane};
 use super::stream::{self, STREAM_MIN};
@@ -61,9 +62,8 @@ pub(super) fn run(
         return copy(&from, to);
     }
     let total = geometry.rows * geometry.len;
-    let parts = parts(program, &geometry);
     // Sums of blocks of rows, each in memory of its own.
-    let mut sums: Vec<Buffer> = Vec::new();
+    let mut sums: SmallVec<[Buffer; FEW]> = SmallVec::new();
     for result in &program.results {
         sums.push(match result.leaves {
             Leaves::Each => Buffer::default(),
@@ -71,7 +71,7 @@ pub(super) fn run(
         });
     }
     // What each part has.
-    let mut jobs: Vec<Job<'_>> = parts.into_iter().map(Job::new).collect();
+    let mut jobs = jobs(program, &geometry);
     for ((index, operand), is_over) in operands.iter_mut().enumerate().zip(is_over) {
         let value = &program.values[index];
         match (&mut operand.memory, is_over) {
@@ -90,9 +90,8 @@ pub(super) fn run(
             (Memory::Shared(bytes), _) => share(&mut jobs, bytes),
         }
     }
-    let mut sums_left: Vec<&mut [u8]> = sums.iter_mut().map(Buffer::elements_mut::<u8>).collect();
-    for ((output, result), sums) in outputs.iter_mut().zip(&program.results).zip(&mut sums_left) {
-        let mut sums = std::mem::take(sums);
+    let sums_left = sums.iter_mut().map(Buffer::elements_mut::<u8>);
+    for ((output, result), mut sums) in outputs.iter_mut().zip(&program.results).zip(sums_left) {
         let mut rest: &mut [MaybeUninit<u8>] = &mut [];
         let mut over = None;
         let size = result.count(&geometry) * result.kind.stored_size();
@@ -105,7 +104,7 @@ pub(super) fn run(
                 (Leaves::Over(_), _) => {
                     let blocks = job.rows(&geometry).len().div_ceil(ROWS_OF_A_SUM);
                     let len = blocks * result.width(&geometry) * result.kind.lane.size();
-                    let (own, others) = sums.split_at_mut(len);
+                    let (own, others) = std::mem::take(&mut sums).split_at_mut(len);
                     sums = others;
                     Leave::Sums(own)
                 }
@@ -182,8 +181,8 @@ fn check_outputs(
     geometry: &Geometry,
     operands: &[Operand<'_>],
     outputs: &[Output<'_>],
-) -> Result<Vec<bool>, RegionError> {
-    let mut is_over = vec![false; operands.len()];
+) -> Result<SmallVec<[bool; FEW]>, RegionError> {
+    let mut is_over = smallvec![false; operands.len()];
     for (index, (output, result)) in outputs.iter().zip(&program.results).enumerate() {
         let size = result.kind.stored_size();
         let count = result.count(geometry);
@@ -239,8 +238,8 @@ impl ResultOf {
 /// A part of the rows, or of all elements in order, and its memory.
 struct Job<'a> {
     part: Share,
-    operands: Vec<Part<'a>>,
-    outputs: Vec<Leave<'a>>,
+    operands: SmallVec<[Part<'a>; FEW]>,
+    outputs: SmallVec<[Leave<'a>; FEW]>,
 }
 
 #[derive(Clone, Debug)]
@@ -249,8 +248,8 @@ enum Share {
     Elements(Range<usize>),
 }
 
-/// Returns the parts of a run: as many as threads have use for.
-fn parts(program: &Program, geometry: &Geometry) -> Vec<Share> {
+/// Returns the parts of a run, with no memory yet: as many as threads have use for.
+fn jobs<'a>(program: &Program, geometry: &Geometry) -> Vec<Job<'a>> {
     let total = geometry.rows * geometry.len;
     let most = rayon::current_num_threads() * PARTS_OF_A_THREAD;
     let num = match rayon::current_num_threads() {
@@ -270,8 +269,8 @@ fn parts(program: &Program, geometry: &Geometry) -> Vec<Share> {
     let size = whole.div_ceil(unit).div_ceil(num).max(1) * unit;
     let ranges = (0..whole.div_ceil(size)).map(|part| part * size..((part + 1) * size).min(whole));
     match program.needs_rows {
-        true => ranges.map(Share::Rows).collect(),
-        false => ranges.map(Share::Elements).collect(),
+        true => ranges.map(Share::Rows).map(Job::new).collect(),
+        false => ranges.map(Share::Elements).map(Job::new).collect(),
     }
 }
 
@@ -279,8 +278,8 @@ impl<'a> Job<'a> {
     fn new(part: Share) -> Self {
         Self {
             part,
-            operands: Vec::new(),
-            outputs: Vec::new(),
+            operands: SmallVec::new(),
+            outputs: SmallVec::new(),
         }
     }
 
