@@ -9,11 +9,11 @@
 //! (`MPI_Allgather`, `MPI_Reduce_scatter_block`, `MPI_Allreduce`, in their own order of summation), which on one
 //! machine goes through shared memory; and as plain MPI that has to use TCP (`--mca btl tcp,self`). One rank per
 //! process, calls back to back. Prints the best time per call of each and ratios (plain MPI / ours: above 1 is faster
-//! than plain MPI), and at the end all ratios as one line of JSON. The physical limit on one machine is copying memory:
-//! every byte received is written once.
+//! than plain MPI), and at the end all ratios as one line of JSON, with the system's congestion control. The physical
+//! limit on one machine is copying memory: every byte received is written once.
 //!
-//! What goes over TCP depends on the system's congestion control, which it names: BBR paces what it sends by a rate that
-//! it estimates, also inside a machine, where that takes up to twice the time of CUBIC and differs from run to run.
+//! TCP takes what its congestion control allows: BBR paces what it sends by a rate that it estimates, also inside a
+//! machine, where that takes up to twice the time of CUBIC and differs from run to run.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -258,8 +258,8 @@ fn main() {
     let congestion = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control");
     let congestion = congestion.as_deref().map_or("unknown", str::trim);
     println!("TCP's congestion control: {congestion}");
-    let mut ratios = serde_json::Map::new();
-    ratios.insert("congestion_control".into(), congestion.into());
+    let mut figures = serde_json::Map::new();
+    figures.insert("congestion_control".into(), congestion.into());
     for processes in [2, 4] {
         let mut times: [Times; RUNS.len()] = Default::default();
         for _ in 0..ROUNDS {
@@ -284,9 +284,9 @@ fn main() {
             let shown = found.map(|(_, ratio)| format!("{ratio:>9.2}")).join(" ");
             println!("  {kind:<15} {bytes:>10} {} {shown}", us.join(" "));
             for (by, ratio) in found {
-                ratios.insert(format!("{kind}_{bytes}_{processes}_{by}"), ratio.into());
+                figures.insert(format!("{kind}_{bytes}_{processes}_{by}"), ratio.into());
             }
         }
     }
-    println!("{}", serde_json::Value::Object(ratios));
+    println!("{}", serde_json::Value::Object(figures));
 }

@@ -1,18 +1,15 @@
 //! The space of a run as rows: dims that every operand passes through evenly are one.
 
 use super::error::RegionError;
-use super::memory::Operand;
+use super::memory::{FEW, Operand};
 use super::program::{Extent, Program};
 use smallvec::SmallVec;
-
-/// Dims of a space that take no memory of their own; most spaces have fewer.
-const DIMS: usize = 4;
 
 /// The space as rows of elements, and how operands pass through it.
 #[derive(Debug)]
 pub(super) struct Geometry {
     /// The sizes that make up rows.
-    pub outer: SmallVec<[usize; DIMS]>,
+    pub outer: SmallVec<[usize; FEW]>,
     /// Rows.
     pub rows: usize,
     /// Elements of a row.
@@ -27,7 +24,7 @@ pub(super) struct Passage {
     /// The element of the first row.
     pub offset: isize,
     /// Elements apart along each outer dim.
-    pub outer: SmallVec<[isize; DIMS]>,
+    pub outer: SmallVec<[isize; FEW]>,
     /// Elements apart in a row.
     pub last: isize,
     /// True if rows are one after the other, so that any number of them is one slice: rows of elements, or rows of one.
@@ -36,22 +33,18 @@ pub(super) struct Passage {
 
 impl Geometry {
     pub(super) fn new(program: &Program, operands: &[Operand<'_>]) -> Result<Self, RegionError> {
-        let stride = |operand: usize, dim: usize| match program.spans[operand][dim] {
-            true => operands[operand].strides[dim],
-            false => 0,
-        };
-        let num_operands = operands.len();
-        // Sizes, and the dim whose strides operands have there, the inner one last.
-        let mut dims: SmallVec<[(usize, usize); DIMS]> = SmallVec::new();
+        let stride = |index: usize, dim| program.stride(index, &operands[index], dim);
+        // Each with its size and, where it is several in one, the innermost of them, whose strides it has.
+        let mut dims: SmallVec<[(usize, usize); FEW]> = SmallVec::new();
         let keeps_last = program.has_rows || program.needs_rows;
         for (dim, &size) in program.space.iter().enumerate() {
             let is_own = keeps_last && dim + 1 == program.space.len();
             if size == 1 && !is_own {
                 continue;
             }
-            let is_even = |outer: usize| {
-                let mut operands = 0..num_operands;
-                operands.all(|index| stride(index, outer) == stride(index, dim) * size as isize)
+            let is_even = |outer| {
+                let is_even = |index| stride(index, outer) == stride(index, dim) * size as isize;
+                (0..operands.len()).all(is_even)
             };
             match dims.last_mut() {
                 Some((before, outer)) if !is_own && is_even(*outer) => {
@@ -62,7 +55,7 @@ impl Geometry {
         }
         let last = dims.pop();
         let len = last.map_or(1, |(size, _)| size);
-        let outer: SmallVec<[usize; DIMS]> = dims.iter().map(|(size, _)| *size).collect();
+        let outer: SmallVec<[usize; FEW]> = dims.iter().map(|(size, _)| *size).collect();
         let rows = outer.iter().product();
         let passages = operands.iter().enumerate().map(|(index, operand)| {
             let extent = program.values[index].extent;

@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 
 use bytemuck::{Pod, Zeroable};
 
-/// Operands, and results, that take no memory of their own for what a run notes of them; most regions have fewer.
+/// Dims, operands and results that take no memory of their own for what a run notes of them; most regions have fewer.
 pub(super) const FEW: usize = 4;
 
 /// The bytes of an operand.

@@ -12,6 +12,7 @@ use burn_dist_plan::region::{
 use super::blocks::code::Group;
 use super::error::RegionError;
 use super::kind::{Kind, Lane};
+use super::memory::Operand;
 
 /// How many values there are of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -224,6 +225,14 @@ impl Program {
 }
 
 impl Program {
+    /// Returns how many elements of an operand lie between two along a dim: none where one serves for all.
+    pub(super) fn stride(&self, index: usize, operand: &Operand<'_>, dim: usize) -> isize {
+        match self.spans[index][dim] {
+            true => operand.strides[dim],
+            false => 0,
+        }
+    }
+
     /// Returns whether it moves the elements of one operand as they are.
     pub(super) fn is_copy(&self) -> bool {
         let [result] = &self.results[..] else {

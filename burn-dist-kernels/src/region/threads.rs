@@ -48,10 +48,8 @@ pub(super) fn run(
     let geometry = Geometry::new(program, operands)?;
     let is_over = check_outputs(program, &geometry, operands, outputs)?;
     if let ([operand], [Output::New(to)], true) = (&*operands, &mut *outputs, program.is_copy()) {
-        let strides = operand.strides.iter().zip(&program.spans[0]);
-        let strides: Vec<isize> = strides
-            .map(|(stride, spans)| if *spans { *stride } else { 0 })
-            .collect();
+        let strides = (0..program.space.len()).map(|dim| program.stride(0, operand, dim));
+        let strides: SmallVec<[isize; FEW]> = strides.collect();
         let from = Array {
             bytes: operand.memory.bytes(),
             size: program.values[0].kind.stored_size(),
@@ -104,7 +102,7 @@ pub(super) fn run(
                 (Leaves::Over(_), _) => {
                     let blocks = job.rows(&geometry).len().div_ceil(ROWS_OF_A_SUM);
                     let len = blocks * result.width(&geometry) * result.kind.lane.size();
-                    let (own, others) = std::mem::take(&mut sums).split_at_mut(len);
+                    let (own, others) = sums.split_at_mut(len);
                     sums = others;
                     Leave::Sums(own)
                 }

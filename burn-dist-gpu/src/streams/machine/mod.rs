@@ -220,14 +220,8 @@ impl Machine {
     /// Waits for a word as a backend does whose kernels run in the thread that calls: as a stream that is a thread.
     pub fn wait_here(&self, wait: FlagWait) {
         self.assert_submitted(wait.word, wait.value);
-        let mut looks = 0_u32;
         while !is_over(wait) {
-            looks += 1;
-            // Who it waits for may need the core.
-            match looks {
-                ..50 => std::thread::yield_now(),
-                _ => std::thread::sleep(Duration::from_micros(50)),
-            }
+            std::thread::yield_now();
         }
     }
 
