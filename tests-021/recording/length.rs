@@ -75,6 +75,41 @@ fn resident_mib() -> f64 {
 }
 
 #[test]
+fn on_one_rank_steps_of_short_operations_end_their_windows_early() {
+    let (rows, width, steps) = (4, 8, 6);
+    let mesh = mesh("");
+    let device = mesh.device();
+    let train = |mut model: Deep<A>| {
+        let mut optimizer = AdamConfig::new().init();
+        let (mut losses, mut warm) = (Vec::new(), B::report(&device).cache);
+        for step in 0..steps {
+            let loss = loss(&model, batch(rows, width, step, &device));
+            losses.push(loss.clone().into_scalar());
+            let gradients = GradientsParams::from_grads(loss.backward(), &model);
+            model = optimizer.step(1e-3, model, gradients);
+            if step == 2 {
+                warm = B::report(&device).cache;
+            }
+        }
+        let cache = B::report(&device).cache;
+        let weights = model.blocks[1].up.weight.val().into_data();
+        let windows = cache.windows - warm.windows;
+        (losses, weights, windows, cache.misses - warm.misses)
+    };
+    A::seed(&device, 5);
+    let model = Deep::<A>::new(24, width, &device);
+    model.forward(batch(rows, width, 0, &device)).into_data();
+    let (losses, weights, windows, misses) = train(model.clone());
+    // Of a model that is parallelized, a step is planned as a whole: a read and a report end three windows each.
+    let marked = model.parallelize(&mesh).expect("it fits");
+    let (expected_losses, expected, whole, _) = train(marked);
+    assert_eq!((losses, weights), (expected_losses, expected));
+    assert!(whole <= 4, "{whole} windows in 3 steps");
+    assert!(windows >= 3 * whole, "{windows} windows in 3 steps");
+    assert!(misses <= 4, "{misses} of {windows} windows planned anew");
+}
+
+#[test]
 fn a_training_loop_that_never_reads_is_cut_between_its_steps() {
     let (rows, width, steps) = (8, 16, 400);
     let train = |device: &MeshDevice, mut model: Deep<A>, reads: bool| {

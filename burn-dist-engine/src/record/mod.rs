@@ -6,6 +6,7 @@ mod canonical;
 mod custom;
 mod details;
 mod device;
+mod early;
 mod flex;
 mod hold;
 mod hold_note;

@@ -17,8 +17,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use self::waiting::Items;
 use super::MeshDevice;
 use super::details::{details, device_of, local_ranks};
+use super::early::Early;
 use super::hold_note::HoldNote;
-use super::log::Log;
+use super::log::{Log, this_thread};
 use super::parts::Placement;
 use super::repeat::Repeats;
 use crate::burn::bool_type;
@@ -106,6 +107,8 @@ pub struct Recorder<B: BackendIr> {
     ended: Option<Fault>,
     log: Log,
     repeats: Repeats,
+    /// Where windows end early; `None` if none does.
+    early: Option<Early>,
     /// Bytes of data that entered since the last window.
     entered: u64,
     queue: Arc<Queue>,
@@ -220,6 +223,7 @@ impl<B: BackendIr> Recorder<B> {
             )
         });
         Self {
+            early: (mesh.num_ranks() == 1 && !options.dry_run).then(Early::default),
             mesh,
             plan_options,
             inner_device,
@@ -286,13 +290,46 @@ impl<B: BackendIr> Recorder<B> {
         let Some(op) = self.record_items(ops::on_bytes::on_bytes(op)) else {
             return;
         };
+        let ends_early = self.ends_early(&op);
         self.log.push(op);
         let ops = self.log.ops().len();
         if self.repeats.is_due(ops, self.entered) && self.holds.is_empty() {
             self.close_repeated();
         } else if ops >= self.options.window_ops_max {
             self.close_full(ops);
+        } else if ends_early {
+            self.close_early();
         }
+    }
+
+    /// Returns whether the window ends early after an operation.
+    fn ends_early(&mut self, op: &Recorded) -> bool {
+        if matches!(op, Recorded::Mark(_)) {
+            self.early = None;
+        }
+        let early = self.early.as_mut();
+        early.is_some_and(|early| early.records(op, this_thread()))
+            && self.holds.is_empty()
+            && self.explanation.is_none()
+    }
+
+    /// Closes the window, for the rank to begin with it.
+    fn close_early(&mut self) {
+        let misses = self.cache.stats().misses;
+        let taken = self.log.take_for(&[]);
+        self.flush(taken, Vec::new());
+        if let Some(early) = &mut self.early
+            && self.cache.stats().misses > misses
+        {
+            early.was_unknown();
+        }
+    }
+
+    /// Notes that the calling thread waits for the ranks, which `ops` more operations are for.
+    fn program_waits(&mut self, ops: usize) {
+        let since = self.early.as_ref().map_or(0, Early::since_wait);
+        self.repeats.closed(since.max(ops));
+        self.early.take_if(|early| !early.waits(this_thread()));
     }
 
     /// Closes the window of a program that does not read where the program repeats.
@@ -320,7 +357,9 @@ impl<B: BackendIr> Recorder<B> {
                  end there; `DeviceMeshBuilder::window_ops_max` allows longer ones"
             );
         }
-        self.flush_log();
+        let taken = self.log.take_all();
+        self.repeats.closed(taken.ops.len());
+        self.flush(taken, Vec::new());
     }
 
     /// Keeps the window open until it is released.
@@ -522,6 +561,9 @@ impl<B: BackendIr> Recorder<B> {
             stage,
             role,
         } = placement;
+        if role.parameter().is_some() {
+            self.early = None;
+        }
         self.live.insert(
             id,
             Live::Placed {

@@ -54,20 +54,15 @@ impl<B: BackendIr> Recorder<B> {
         {
             self.warn_of_hold(&note, "a sync, a report or a seed");
         }
-        self.flush_log();
-    }
-
-    /// Runs all that is recorded.
-    pub(super) fn flush_log(&mut self) {
         let taken = self.log.take_all();
-        self.repeats.closed(taken.ops.len());
+        self.program_waits(taken.ops.len());
         self.flush(taken, Vec::new());
     }
 
     /// Runs what `tensor` needs, and all that the calling thread has recorded.
     pub(super) fn flush_needed(&mut self, tensor: &TensorIr) {
         let taken = self.log.take_for(std::slice::from_ref(tensor));
-        self.repeats.closed(taken.ops.len());
+        self.program_waits(taken.ops.len());
         self.flush(taken, Vec::new());
     }
 
@@ -85,7 +80,7 @@ impl<B: BackendIr> Recorder<B> {
                 &format!("the read of a tensor of shape {}", shapes.join(", ")),
             );
         }
-        self.repeats.closed(taken.ops.len());
+        self.program_waits(taken.ops.len());
         self.flush(taken, reads)
     }
 

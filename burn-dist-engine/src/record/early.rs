@@ -1,0 +1,150 @@
+//! Windows that end early, so that a rank computes while the program records.
+//!
+//! A program records, then waits for what it reads: its rank begins at the read. Where operations are long, little is
+//! lost, for a step is recorded in a fraction of the time that it takes to compute. Where they are short, recording takes
+//! as long as computing, and a step would take both. So on a mesh of one rank a window of short operations ends after
+//! [`OPS`] of them: the rank computes it while the program records the next one.
+//!
+//! No value depends on where a window ends. What works within one window does: recomputation, accumulated gradients,
+//! collectives. So windows of several ranks never end early, nor do those of a program that says how its model is to be
+//! trained (a [mark](burn_dist_plan::op::Mark)).
+//!
+//! The place is counted from where the program waited last, in operations of the thread that waited: a step that does the
+//! same as the one before ends its windows at the same operations, and their plans are known. Where several threads wait,
+//! that place is a matter of time: there, windows do not end early.
+
+use crate::ops::Recorded;
+
+/// Operations after which a window ends early.
+pub(super) const OPS: usize = 512;
+/// Bytes that these make at most if they are short.
+const BYTES_MAX: u64 = OPS as u64 * (64 << 10);
+/// Windows that end early without a known plan until the program waits again: a program that does not wait may come back
+/// to the same operations at another place in each window.
+const UNKNOWN_MAX: u32 = 32;
+
+/// Counts what the program records after it has waited.
+#[derive(Default)]
+pub(super) struct Early {
+    /// The thread that waits; until one has, the one that recorded first.
+    thread: Option<u64>,
+    has_waited: bool,
+    /// Operations that it has recorded since.
+    since_wait: usize,
+    /// The same, from the last window on that ended early.
+    ops: usize,
+    /// The bytes that these make.
+    bytes: u64,
+    /// Windows that ended early since, and whose plans were not known.
+    unknown: u32,
+}
+
+impl Early {
+    /// Notes an operation that a thread records; returns whether the window ends after it.
+    pub(super) fn records(&mut self, op: &Recorded, thread: u64) -> bool {
+        if *self.thread.get_or_insert(thread) != thread {
+            return false;
+        }
+        self.since_wait += 1;
+        self.ops += 1;
+        self.bytes += op.makes().map(bytes).sum::<u64>();
+        if self.ops < OPS {
+            return false;
+        }
+        self.ops = 0;
+        std::mem::take(&mut self.bytes) <= BYTES_MAX && self.unknown < UNKNOWN_MAX
+    }
+
+    /// Notes that the window ended, without a known plan.
+    pub(super) fn was_unknown(&mut self) {
+        self.unknown += 1;
+    }
+
+    /// Returns how many operations were recorded since the program waited.
+    pub(super) fn since_wait(&self) -> usize {
+        self.since_wait
+    }
+
+    /// Notes that a thread waits for the rank; returns false if another one did before.
+    pub(super) fn waits(&mut self, thread: u64) -> bool {
+        let is_alone = !self.has_waited || self.thread == Some(thread);
+        *self = Self {
+            thread: Some(thread),
+            has_waited: true,
+            ..Self::default()
+        };
+        is_alone
+    }
+}
+
+/// The size of a tensor.
+fn bytes(tensor: &burn_ir::TensorIr) -> u64 {
+    (tensor.shape.num_elements() * tensor.dtype.size()) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use burn_backend::DType;
+    use burn_ir::{BaseOperationIr, CreationOpIr, OperationIr, TensorId, TensorIr, TensorStatus};
+
+    use super::*;
+
+    fn zeros(elements: usize) -> Recorded {
+        let out = TensorIr {
+            id: TensorId::new(1),
+            shape: [elements].into(),
+            status: TensorStatus::NotInit,
+            dtype: DType::F32,
+        };
+        OperationIr::BaseFloat(BaseOperationIr::Zeros(CreationOpIr { out })).into()
+    }
+
+    /// Returns after which of so many operations of a thread windows end.
+    fn ends(early: &mut Early, op: &Recorded, count: usize, thread: u64) -> Vec<usize> {
+        let ends = (1..=count).filter(|_| early.records(op, thread));
+        ends.collect()
+    }
+
+    #[test]
+    fn windows_end_at_the_same_operations_after_each_wait() {
+        let mut early = Early::default();
+        let op = zeros(8);
+        assert_eq!(ends(&mut early, &op, 1100, 1), [512, 1024]);
+        assert_eq!(early.since_wait(), 1100);
+        assert!(early.waits(1));
+        assert_eq!(ends(&mut early, &op, 600, 1), [512]);
+    }
+
+    #[test]
+    fn operations_of_threads_that_do_not_wait_are_not_counted() {
+        let mut early = Early::default();
+        let op = zeros(8);
+        assert!(ends(&mut early, &op, 500, 1).is_empty());
+        assert!(ends(&mut early, &op, 2000, 2).is_empty());
+        assert_eq!(ends(&mut early, &op, 12, 1), [12]);
+        assert!(early.waits(2), "the first one that waits");
+        assert!(ends(&mut early, &op, 2000, 1).is_empty());
+        assert_eq!(ends(&mut early, &op, 512, 2), [512]);
+        assert!(!early.waits(1));
+    }
+
+    #[test]
+    fn windows_of_long_operations_are_left_whole() {
+        let mut early = Early::default();
+        assert!(ends(&mut early, &zeros(1 << 20), 2048, 1).is_empty());
+        assert_eq!(ends(&mut early, &zeros(8), 512, 1), [512]);
+    }
+
+    #[test]
+    fn a_program_whose_windows_are_all_new_is_left_until_it_waits() {
+        let mut early = Early::default();
+        let op = zeros(8);
+        for _ in 0..UNKNOWN_MAX {
+            assert_eq!(ends(&mut early, &op, OPS, 1), [OPS]);
+            early.was_unknown();
+        }
+        assert!(ends(&mut early, &op, 4 * OPS, 1).is_empty());
+        early.waits(1);
+        assert_eq!(ends(&mut early, &op, OPS, 1), [OPS]);
+    }
+}
