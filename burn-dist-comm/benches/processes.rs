@@ -17,7 +17,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -126,6 +126,7 @@ fn connected(lends: bool) -> Tcp {
     let ports = ports.split(',').map(|port| port.parse().expect("a number"));
     let ports: Vec<u16> = ports.collect();
     let listener = TcpListener::bind(("127.0.0.1", ports[rank])).expect("a free port");
+    Connection::prepare(&listener);
     let connection = |stream, process| {
         let name = format!("process {process}");
         let connection = match lends {
@@ -137,7 +138,8 @@ fn connected(lends: bool) -> Tcp {
     let mut ends: Vec<Option<Connection>> = ports.iter().map(|_| None).collect();
     for (other, port) in ports.iter().enumerate().take(rank) {
         let mut stream = loop {
-            match TcpStream::connect(("127.0.0.1", *port)) {
+            let address = SocketAddr::from(([127, 0, 0, 1], *port));
+            match Connection::stream_to(address, PATIENCE) {
                 Ok(stream) => break stream,
                 Err(_) => std::thread::sleep(Duration::from_millis(5)),
             }

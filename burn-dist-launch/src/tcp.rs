@@ -166,6 +166,7 @@ pub(super) fn connect<C: Deref<Target = Client> + Send + 'static>(
     };
     // The address by which the rendezvous is reached is one by which the others reach this machine.
     let listener = TcpListener::bind((client.local_ip().map_err(failed)?, 0)).map_err(failed)?;
+    Connection::prepare(&listener);
     let here = Line {
         address: listener.local_addr().map_err(failed)?,
         peer: Peer::this(),
@@ -320,7 +321,7 @@ fn call(
     patience: Duration,
 ) -> std::io::Result<Proven> {
     let until = Instant::now() + patience;
-    let mut stream = TcpStream::connect_timeout(&address, patience)?;
+    let mut stream = Connection::stream_to(address, patience)?;
     let mut theirs = [0; NONCE_BYTES];
     Until(&stream, until).read_exact(&mut theirs)?;
     let asks = secret.seals.asks(&stream)?;

@@ -18,6 +18,7 @@
 //! | `frame` | the bytes of a connection |
 //! | `outgoing` | what has not left yet, and sending of it what the system takes |
 //! | `incoming` | bytes as they come, messages as they are whole |
+//! | `pacing` | how fast the system sends |
 //! | `turn` | how much of a connection is moved at once, and why it ends |
 //! | `seal` | records that only the other end can read |
 //! | `loans` | bodies that a process of the same machine reads where they lie |
@@ -27,6 +28,7 @@ mod frame;
 mod incoming;
 mod loans;
 mod outgoing;
+mod pacing;
 mod ring;
 mod seal;
 #[cfg(test)]

@@ -191,12 +191,17 @@ fn a_body_is_sent_from_where_it_lies() {
     assert_eq!(moved, 1 << 20);
 }
 
-/// Two processes of this machine, which are this one.
-fn neighbours() -> [Connection; 2] {
+/// Both ends of a stream: that which called, and that which answered.
+fn streams() -> [TcpStream; 2] {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let calls = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
     let (answers, _) = listener.accept().expect("a call");
-    [calls, answers].map(|stream| Connection::within_machine(stream, "other").expect("a socket"))
+    [calls, answers]
+}
+
+/// Two processes of this machine, which are this one.
+fn neighbours() -> [Connection; 2] {
+    streams().map(|stream| Connection::within_machine(stream, "other").expect("a socket"))
 }
 
 /// Sends what there is, and returns what comes of it, until nothing does.
@@ -279,10 +284,7 @@ fn what_a_neighbour_has_written_is_read_after_its_end() {
 #[test]
 fn a_ring_that_nobody_made_ends_the_connection() {
     for (kind, what) in [(Kind::Maps, "about a ring"), (Kind::Moved, "of a ring")] {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let mut calls =
-            TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
-        let (stream, _) = listener.accept().expect("a call");
+        let [mut calls, stream] = streams();
         let mut outgoing = Outgoing::new(None, None);
         outgoing.push_frame(kind, &[]);
         outgoing.flush(&mut calls).expect("little");
