@@ -13,7 +13,9 @@
 //! same as the one before ends its windows at the same operations, and their plans are known. Where several threads wait,
 //! that place is a matter of time: there, windows do not end early.
 
-use crate::ops::Recorded;
+use burn_ir::TensorIr;
+
+use crate::ops::{OpReader, Recorded, visit_ref};
 
 /// Operations after which a window ends early.
 pub(super) const OPS: usize = 512;
@@ -47,7 +49,7 @@ impl Early {
         }
         self.since_wait += 1;
         self.ops += 1;
-        self.bytes += op.makes().map(bytes).sum::<u64>();
+        visit_ref(op, &mut Made(&mut self.bytes));
         if self.ops < OPS {
             return false;
         }
@@ -77,15 +79,23 @@ impl Early {
     }
 }
 
-/// The size of a tensor.
-fn bytes(tensor: &burn_ir::TensorIr) -> u64 {
-    (tensor.shape.num_elements() * tensor.dtype.size()) as u64
+/// Adds up the bytes that an operation makes.
+struct Made<'a>(&'a mut u64);
+
+impl OpReader<'_> for Made<'_> {
+    #[inline]
+    fn input(&mut self, _: &TensorIr) {}
+
+    #[inline]
+    fn output(&mut self, tensor: &TensorIr) {
+        *self.0 += (tensor.shape.num_elements() * tensor.dtype.size()) as u64;
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use burn_backend::DType;
-    use burn_ir::{BaseOperationIr, CreationOpIr, OperationIr, TensorId, TensorIr, TensorStatus};
+    use burn_ir::{BaseOperationIr, CreationOpIr, OperationIr, TensorId, TensorStatus};
 
     use super::*;
 
