@@ -1,4 +1,4 @@
-//! How fast the system sends what a stream is given.
+//! How fast the system sends the bytes of a stream.
 //!
 //! BBR sends at a rate that it estimates from what was sent before. Between collectives nothing is sent, so its estimate
 //! stays behind: 1 MiB between two processes of one machine takes up to 1.6 times as long as with CUBIC, which sends
@@ -49,38 +49,3 @@ fn set(socket: SockRef<'_>) {
 /// Nothing of that kind is known of other systems.
 #[cfg(not(target_os = "linux"))]
 fn set(_: SockRef<'_>) {}
-
-#[cfg(all(test, target_os = "linux"))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn both_ends_take_cubic_in_place_of_bbr_and_else_what_the_system_is_set_to() {
-        let file = "/proc/sys/net/ipv4/tcp_congestion_control";
-        let of_system = std::fs::read_to_string(file).expect("Linux with TCP");
-        let expected = match of_system.trim() {
-            "bbr" => "cubic",
-            other => other,
-        };
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        Connection::prepare(&listener);
-        let address = listener.local_addr().expect("bound");
-        let calls = Connection::stream_to(address, Duration::from_secs(9)).expect("it listens");
-        let (answers, _) = listener.accept().expect("a call");
-        for stream in [&calls, &answers] {
-            let found = SockRef::from(stream).tcp_congestion().expect("Linux");
-            let found = String::from_utf8_lossy(&found);
-            assert_eq!(found.trim_end_matches('\0'), expected);
-        }
-    }
-
-    #[test]
-    fn who_is_not_there_is_named_by_the_system() {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let address = listener.local_addr().expect("bound");
-        drop(listener);
-        let error =
-            Connection::stream_to(address, Duration::from_secs(9)).expect_err("nobody listens");
-        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
-    }
-}

@@ -191,10 +191,15 @@ fn a_body_is_sent_from_where_it_lies() {
     assert_eq!(moved, 1 << 20);
 }
 
+/// Longer than a call within a machine takes.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(9);
+
 /// Both ends of a stream: that which called, and that which answered.
 fn streams() -> [TcpStream; 2] {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let calls = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+    Connection::prepare(&listener);
+    let address = listener.local_addr().expect("bound");
+    let calls = Connection::stream_to(address, PATIENCE).expect("it listens");
     let (answers, _) = listener.accept().expect("a call");
     [calls, answers]
 }
@@ -279,6 +284,31 @@ fn what_a_neighbour_has_written_is_read_after_its_end() {
     for ((head, block), number) in found.iter().zip(0..) {
         assert!(*head == [number] && block.as_slice() == long);
     }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn both_ends_take_cubic_in_place_of_bbr_and_else_what_the_system_is_set_to() {
+    use socket2::{Domain, SockRef, Socket, Type};
+    let name = |of: SockRef<'_>| of.tcp_congestion().expect("Linux");
+    let new = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    let of_system = name(SockRef::from(&new));
+    for stream in streams() {
+        let found = name(SockRef::from(&stream));
+        match of_system.starts_with(b"bbr") {
+            true => assert!(found.starts_with(b"cubic"), "{found:?}"),
+            false => assert_eq!(found, of_system),
+        }
+    }
+}
+
+#[test]
+fn who_is_not_there_is_an_error_of_the_system() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("bound");
+    drop(listener);
+    let error = Connection::stream_to(address, PATIENCE).expect_err("nobody listens");
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
 }
 
 #[test]
