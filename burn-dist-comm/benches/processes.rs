@@ -13,8 +13,8 @@
 //! limit on one machine is copying memory: every byte received is written once.
 //!
 //! TCP takes what its congestion control allows: BBR paces what it sends by a rate that it estimates, also inside a
-//! machine, where that takes up to twice the time of CUBIC and differs from run to run. Ours takes CUBIC where the system
-//! is set to BBR; plain MPI takes what the system is set to.
+//! machine, where that takes up to twice the time of CUBIC and differs from run to run. Ours takes CUBIC where the
+//! system is set to BBR; plain MPI takes what the system is set to.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};

@@ -1,28 +1,28 @@
 //! Windows that end early, so that a rank computes while the program records.
 //!
 //! A program records, then waits for what it reads: its rank begins at the read. Where operations are long, little is
-//! lost, for a step is recorded in a fraction of the time that it takes to compute. Where they are short, recording takes
-//! as long as computing, and a step would take both. So on a mesh of one rank a window of short operations ends after
-//! [`OPS`] of them: the rank computes it while the program records the next one.
+//! lost, for a step is recorded in a fraction of the time that it takes to compute. Where they are short, recording
+//! takes as long as computing, and a step would take both. So on a mesh of one rank a window of short operations ends
+//! after [`OPS`] of them: the rank computes it while the program records the next one.
 //!
 //! No value depends on where a window ends. What works within one window does: recomputation, accumulated gradients,
 //! collectives. So windows of several ranks never end early, nor do those of a program that says how its model is to be
 //! trained (a [mark](burn_dist_plan::op::Mark)).
 //!
-//! The place is counted from where the program waited last, in operations of the thread that waited: a step that does the
-//! same as the one before ends its windows at the same operations, and their plans are known. Where several threads wait,
-//! that place is a matter of time: there, windows do not end early.
+//! The place is counted from where the program waited last, in operations of the thread that waited: a step that does
+//! the same as the one before ends its windows at the same operations, and their plans are known. Where several threads
+//! wait, that place is a matter of time: there, windows do not end early.
 
 use burn_ir::TensorIr;
 
 use crate::ops::{OpReader, Recorded, visit_ref};
 
 /// Operations after which a window ends early.
-pub(super) const OPS: usize = 512;
+const OPS: usize = 512;
 /// Bytes that these make at most if they are short.
 const BYTES_MAX: u64 = OPS as u64 * (64 << 10);
-/// Windows that end early without a known plan until the program waits again: a program that does not wait may come back
-/// to the same operations at another place in each window.
+/// Windows that end early without a known plan until the program waits again: a program that does not wait may come
+/// back to the same operations at another place in each window.
 const UNKNOWN_MAX: u32 = 32;
 
 /// Counts what the program records after it has waited.
@@ -33,9 +33,7 @@ pub(super) struct Early {
     has_waited: bool,
     /// Operations that it has recorded since.
     since_wait: usize,
-    /// The same, from the last window on that ended early.
-    ops: usize,
-    /// The bytes that these make.
+    /// Bytes that the operations after the last multiple of [`OPS`] make.
     bytes: u64,
     /// Windows that ended early since, and whose plans were not known.
     unknown: u32,
@@ -48,12 +46,10 @@ impl Early {
             return false;
         }
         self.since_wait += 1;
-        self.ops += 1;
         visit_ref(op, &mut Made(&mut self.bytes));
-        if self.ops < OPS {
+        if !self.since_wait.is_multiple_of(OPS) {
             return false;
         }
-        self.ops = 0;
         std::mem::take(&mut self.bytes) <= BYTES_MAX && self.unknown < UNKNOWN_MAX
     }
 

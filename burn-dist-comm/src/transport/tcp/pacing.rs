@@ -1,8 +1,9 @@
 //! How fast the system sends the bytes of a stream.
 //!
-//! BBR sends at a rate that it estimates from what was sent before. Between collectives nothing is sent, so its estimate
-//! stays behind: 1 MiB between two processes of one machine takes up to 1.6 times as long as with CUBIC, which sends
-//! what the other end has room for. Where a system is set to BBR, streams take CUBIC; what else it is set to stays.
+//! BBR sends at a rate that it estimates from what was sent before. Between collectives nothing is sent, so its
+//! estimate stays behind: 1 MiB between two processes of one machine takes up to 1.6 times as long as with CUBIC,
+//! which sends what the other end has room for. Where a system is set to BBR, streams take CUBIC; what else it is set
+//! to stays.
 //!
 //! A stream is paced by what it begins with, whatever it is set to later. So it is set before: by who connects, and at
 //! the listener by who answers.
