@@ -48,7 +48,7 @@ pub(crate) use visits::Visits;
 pub(crate) enum Edit {
     /// The operation of this number, on other values or in another type maybe.
     Kept(u32),
-    /// It stands for the operation of this number, and makes what that made.
+    /// It stands for the operation of this number, and makes what that made, or what was made of that.
     Replaced(u32),
     /// It was added: a cast, or what has to be known for one.
     Added,

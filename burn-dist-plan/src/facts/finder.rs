@@ -156,8 +156,17 @@ impl<'a, O: Op> Finder<'a, O> {
 
     /// Goes on with a window in which layers stand for products, and for what was made for them.
     pub(crate) fn rewritten<'b>(mut self, window: &'b Window<O>, edits: &[Edit]) -> Finder<'b, O> {
-        let before = std::mem::take(&mut self.ops).into_iter();
-        let mut before: Vec<Option<Seen>> = before.map(Some).collect();
+        let mut is_made = vec![false; window.dies.len()];
+        for out in window.ops.iter().flat_map(Op::outputs) {
+            is_made[out.id as usize] = true;
+        }
+        let before = std::mem::take(&mut self.ops);
+        for out in before.iter().flat_map(Seen::outputs) {
+            if !is_made[out] {
+                self.forget(out as ValueIndex, true);
+            }
+        }
+        let mut before: Vec<Option<Seen>> = before.into_iter().map(Some).collect();
         let mut pool = Pool::default();
         let mut this = Finder { window, ..self };
         for (op, edit) in window.ops.iter().zip(edits) {
@@ -169,9 +178,6 @@ impl<'a, O: Op> Finder<'a, O> {
                     this.operation(op, &mut pool);
                 }
             }
-        }
-        for out in before.iter().flatten().flat_map(Seen::outputs) {
-            this.forget(out as ValueIndex, true);
         }
         this.follow_updates();
         this

@@ -12,7 +12,8 @@
 //!            of W: a product of a layer's x, turned, with a gradient, of a shape with W
 //! ```
 //!
-//! Where evidence does not decide, a product stays one. No value changes: see [`Op::layer`].
+//! Where evidence does not decide, a product stays one. No value changes: see [`Op::layer`]. A layer is where its product
+//! was: a gradient of `W` is there when the backward comes past, though Burn's autodiff adds up its batch at the end.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -50,7 +51,8 @@ struct Layer {
     product: Product,
     /// In the order of [`Product`].
     operands: [ValueIndex; 2],
-    /// The operations that it stands for, the last of which makes its result.
+    /// The operations that it stands for: a product, and those that add up its matrices, the last of which makes the
+    /// result.
     parts: Vec<usize>,
 }
 
@@ -154,7 +156,7 @@ impl<'a, O: Op> Search<'a, O> {
         self.known.is_backward(value) && self.known.updated(value).is_none()
     }
 
-    /// Returns the products of layers, in the order of the operations that make their results.
+    /// Returns the products of layers.
     fn find(&self) -> Vec<Layer> {
         let mut found: Vec<Layer> = Vec::new();
         let mut open: Vec<(usize, [ValueIndex; 2], ValueIndex)> = Vec::new();
@@ -294,14 +296,16 @@ fn rewrite<O: Op>(window: &Window<O>, layers: Vec<Layer>) -> Option<Rewritten<O>
     let mut instead: Vec<Option<Option<O>>> = vec![None; window.ops.len()];
     for layer in layers {
         let tensor = |value: ValueIndex| tensors.get(&value).cloned();
-        let (last, others) = layer.parts.split_last()?;
+        let (product, sums) = layer.parts.split_first()?;
         let [first, second] = layer.operands.map(tensor);
+        let last = sums.last().unwrap_or(product);
         let out = window.ops[*last].outputs().next().map(NewTensor::from);
         let made = O::layer(layer.product, [first?, second?], out?)?;
-        for part in others {
+        for part in sums {
             instead[*part] = Some(None);
         }
-        instead[*last] = Some(Some(made));
+        // Its operands are there. Autodiff adds up at the end of a backward, and until then both would be kept.
+        instead[*product] = Some(Some(made));
     }
     let mut made = Rewriting::new(window);
     for ((op, instead), at) in window.ops.iter().zip(instead).zip(0..) {

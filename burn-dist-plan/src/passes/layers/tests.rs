@@ -369,6 +369,40 @@ fn a_gradient_that_waits_for_its_update_is_known() {
     }
 }
 
+/// Burn's autodiff adds up a batch of gradients once it comes to the view that the weight was used by, which is at the
+/// end of a backward: the gradient is made where its product was, so that nothing waits for it, and nothing is kept.
+#[test]
+fn a_gradient_is_made_where_its_product_was() {
+    let mut b = Builder::new("fsdp=2");
+    let weights = ["first", "second"].map(|path| b.param(Builder::spec(path, &[4, 4], None)));
+    let views = weights.map(|w| b.reshape(w, &[1, 4, 4]));
+    let x = b.data(&[4, 3, 4]);
+    let y = b.matmul(x, views[0]);
+    let z = b.matmul(y, views[1]);
+    let ones = b.ones_for(z);
+    let g = b.pair(Kind::Mul, ones, z);
+    let y_turned = b.transpose(y);
+    let of_second = b.matmul(y_turned, g);
+    let turned = b.transpose(views[1]);
+    let gy = b.matmul(g, turned);
+    let x_turned = b.transpose(x);
+    let of_first = b.matmul(x_turned, gy);
+    for (w, each) in weights.into_iter().zip([of_first, of_second]) {
+        let sum = b.sum_dim(each, 0);
+        let sum = b.reshape(sum, &[4, 4]);
+        let new = b.pair(Kind::Sub, w, sum);
+        b.survive(new);
+    }
+    let found = operations(&b);
+    let layers = found.iter().filter(|op| op.starts_with("linear"));
+    let layers: Vec<&str> = layers.map(String::as_str).collect();
+    assert_eq!(
+        layers,
+        ["linear", "linear", "linear_w", "linear_x", "linear_w"]
+    );
+    check(&b, &options(&b.mesh), "sums at the end");
+}
+
 /// A module's layouts of its input and its output apply where its tokens are flattened.
 #[test]
 fn the_layouts_of_a_module_apply_to_flattened_tokens() {

@@ -1,1 +1,0 @@
-//! What burn-dist promises on Burn's current line: tests alone, in `promises.rs`.
