@@ -250,7 +250,9 @@ impl<'a, O: Op> Propagator<'a, O> {
         let is_parameter = |value: ValueIndex| {
             facts.view_of[value as usize].is_some() || facts.parameter(value).is_some()
         };
-        let adds = rule.elementwise && rule.partial == PartialRule::JointLinear;
+        // A bias may have fewer dims, or stretch.
+        let keeps_shape = tensors.inputs[0].shape == tensors.outputs[0].shape;
+        let adds = keeps_shape && rule.partial == PartialRule::JointLinear;
         let mut others = tensors.inputs.iter().skip(1);
         adds && tensors.inputs.len() > 1 && others.all(|input| is_parameter(input.id))
     }
