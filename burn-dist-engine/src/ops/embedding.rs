@@ -40,7 +40,11 @@ impl Operation for Embedding<'_> {
     }
 
     fn float_class(&self) -> FloatClass {
-        FloatClass::Compute
+        match self {
+            Self::Embedding(_) => FloatClass::Move,
+            // It adds up a row for each time that a token occurs.
+            Self::EmbeddingBackward(_) => FloatClass::Single,
+        }
     }
 
     fn traits(&self) -> Traits {

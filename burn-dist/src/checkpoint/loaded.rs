@@ -139,6 +139,21 @@ pub(super) struct State {
     pub scalars: Vec<(String, Scalar)>,
 }
 
+impl State {
+    /// Returns a state with the same names, and an element in each tensor.
+    pub(super) fn small(&self) -> Self {
+        let tensors = self.tensors.iter().map(|(name, data)| {
+            let shape = vec![1; data.shape().num_dims()];
+            (name.clone(), TensorData::zeros::<f32, _>(shape))
+        });
+        Self {
+            rank: self.rank,
+            tensors: tensors.collect(),
+            scalars: self.scalars.clone(),
+        }
+    }
+}
+
 /// Returns the record of an optimizer of `model` with these states, by the ids of parameters.
 ///
 /// # Errors

@@ -10,8 +10,8 @@ use burn_backend::ops::FloatTensorOps;
 use burn_core::module::Module;
 use burn_core::tensor::{Bytes, TensorData};
 use burn_dist_door::{taking, taking_residents};
+use burn_optim::ModuleOptimizer;
 use burn_optim::lr_scheduler::LrSchedulerRecord;
-use burn_optim::{ModuleOptimizer, OptimizerRecord};
 use burn_pack::{Reader, Scalar};
 use serde_json::{Map, Value, json};
 
@@ -162,7 +162,7 @@ fn scalar(value: &Value) -> Option<Scalar> {
     }
 }
 
-/// Puts the state of an optimizer of `model` together again. `tensors` are those of
+/// Puts the state of an optimizer of `model` together again, and returns that with it. `tensors` are those of
 /// [`tensors_of`](super::text::tensors_of); `ids` has the ids of parameters, by their paths.
 ///
 /// # Errors
@@ -172,8 +172,8 @@ pub(super) fn join_optimizer<M: Module>(
     text: &Value,
     tensors: Vec<TensorData>,
     ids: &HashMap<&str, u64>,
-    model: &M,
-) -> Result<OptimizerRecord, StateError> {
+    (optimizer, model): (ModuleOptimizer, &M),
+) -> Result<ModuleOptimizer, StateError> {
     let mismatch = |reason: String| StateError::Mismatch {
         name: name.to_string(),
         reason,
@@ -206,13 +206,26 @@ pub(super) fn join_optimizer<M: Module>(
             paths: strangers,
         });
     }
-    record_of(states, model).map_err(|(id, rank)| {
-        let path = paths.get(&id).copied().unwrap_or_default();
-        mismatch(match rank {
-            Some(rank) => format!("the state of {path} is of another shape: it has {rank} dims"),
-            None => format!("it has a state of {path}, which is no float"),
+    let record = |states| {
+        record_of(states, model).map_err(|(id, rank)| {
+            let path = paths.get(&id).copied().unwrap_or_default();
+            mismatch(match rank {
+                Some(rank) => {
+                    format!("the state of {path} is of another shape: it has {rank} dims")
+                }
+                None => format!("it has a state of {path}, which is no float"),
+            })
         })
-    })
+    };
+    // What an optimizer does not know, Burn leaves out and says nothing.
+    let small = record(states.iter().map(|(id, of)| (*id, of.small())).collect())?;
+    let saved = small.len();
+    match optimizer.clone().load_record(small).to_record().len() {
+        taken if taken == saved => Ok(optimizer.load_record(record(states)?)),
+        taken => Err(mismatch(format!(
+            "this optimizer takes {taken} of its {saved} tensors: load it into one of the kind that it was saved of"
+        ))),
+    }
 }
 
 /// Adds what a text names to the state of a parameter, in the order in which its tensors are named.

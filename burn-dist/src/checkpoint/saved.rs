@@ -132,8 +132,7 @@ impl Saved {
         let tensors = tensors.collect::<Result<_, StateError>>()?;
         let ids = parameters.iter();
         let ids = ids.map(|parameter| (parameter.path.as_str(), parameter.id.val()));
-        let record = join_optimizer(name, text, tensors, &ids.collect(), model)?;
-        Ok(optimizer.load_record(record))
+        join_optimizer(name, text, tensors, &ids.collect(), (optimizer, model))
     }
 
     /// Returns a learning-rate scheduler with the state of the checkpoint.
