@@ -1,47 +1,21 @@
-//! What burn-dist promises, through its public API, on ranks that are threads.
+//! What burn-dist promises on Burn 0.21: of what has code of its own there, and of what is there alone. What planner and
+//! ranks do is tested on the current line (`tests`); that both lines have one plan and the same losses, in `tests/lines`.
 //!
 //! One program: each of its own would compile Burn's generic code once more. What is built with other features too, or
-//! needs MPI or a GPU, is in programs of its own beside this one.
+//! needs a GPU, is in programs of its own beside this one.
 
-mod async_tp;
 mod attention;
-mod batches;
-mod chaos;
-mod checkpoint;
-mod context;
-mod faults;
-mod float8;
-mod flops;
-mod golden;
+mod default_mesh;
 mod hf;
-mod items;
-mod layouts;
-#[cfg(target_os = "linux")]
-mod level;
 mod loops;
-mod memory;
-mod mesh;
 mod misuse;
-mod nodes;
-mod offload;
-mod ops;
-mod partial;
 mod pipeline;
-mod planned;
-mod policies;
-mod precision;
-mod recording;
 mod resume;
-mod roles;
-mod rows;
-mod sharding;
 mod threads;
-mod timeline;
-mod training;
 
 use std::process::Command;
 
-use promises::{llama, transformer, weights};
+use promises::{transformer, weights};
 
 one_thread::one_thread_per_process!();
 

@@ -31,7 +31,7 @@ const TESTS: &str = "tests";
 /// The features that need packages of the system but no device: with them the whole workspace is linted, and processes
 /// are tested.
 const SEVERAL: &str = "burn-dist/mpi,burn-dist/cli,burn-dist-lm/mpi,burn-dist-lm/parquet,burn-dist-021/mpi,\
-                       promises-021/mpi,conformance/mpi";
+                       promises/mpi,conformance/mpi";
 
 /// The packages for the line of Burn before the current one that have a library. Their libraries are named like those of
 /// the current line, which alone is documented.

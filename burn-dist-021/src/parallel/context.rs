@@ -8,4 +8,4 @@
 //! | `burn-dist-021/src/nn/attention/ring.rs`, `blocks.rs` | keys and values from rank to rank, forward and backward |
 //! | `burn-dist-kernels/src/attention/` | blocks by the log-sum-exp, joined in one order |
 //! | `burn-dist-engine/src/custom.rs` | what passes between ranks: [`CustomSteps`](crate::custom::CustomSteps) |
-//! | `tests-021/context.rs`, `tests-021/attention.rs` | what crosses the network, values within the derived tolerance |
+//! | `tests/context.rs`, `tests-021/attention.rs` | what crosses the network, values within the derived tolerance |

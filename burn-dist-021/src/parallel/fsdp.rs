@@ -7,4 +7,4 @@
 //! | `burn-dist-plan/src/passes/propagate/module.rs`, `versions.rs` | gathers before use, reductions of gradients to where the parameter rests |
 //! | `burn-dist-plan/src/facts/visits.rs`, `burn-dist-plan/src/passes/schedule.rs` | gathers of a unit together and ahead, reductions behind the next unit |
 //! | `burn-dist-front/src/parallel/resolve.rs` | the spec of each parameter; [`Plan::unit`](crate::Plan::unit) |
-//! | `tests-021/sharding.rs`, `tests-021/training.rs`, `tests-021/rows.rs` | bitwise DDP under every strategy, memory and bytes as promised |
+//! | `tests/sharding.rs`, `tests/training.rs`, `tests/rows.rs` | bitwise DDP under every strategy, memory and bytes as promised |

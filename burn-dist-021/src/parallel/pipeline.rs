@@ -10,7 +10,7 @@
 //! | `burn-dist-plan/src/facts/stages.rs` | the stage of each operation, by the parameters that it uses |
 //! | `burn-dist-plan/src/passes/staging.rs`, `burn-dist-plan/src/passes/staging/` | the program of each stage: sends and receives, and actions in the order of the schedule |
 //! | `burn-dist-engine/src/record/hold.rs` | the window that stays open until the step is recorded |
-//! | `tests-021/pipeline.rs` | the bits of accumulation under every schedule; parameters on the ranks of their stage alone |
+//! | `tests/pipeline.rs` | the bits of accumulation under every schedule; parameters on the ranks of their stage alone |
 
 use std::ops::Range;
 

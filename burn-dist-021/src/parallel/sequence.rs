@@ -6,6 +6,6 @@
 //! | `burn-dist-plan/src/passes/propagate/module.rs` | the layouts that a module asks for |
 //! | `burn-dist-plan/src/passes/propagate/versions.rs` | partial sums scattered along the split dim of the residual stream |
 //! | `burn-dist-layout/src/redistribute/` | all-gather and reduce-scatter in place of an all-reduce |
-//! | `tests-021/layouts.rs`, `tests-021/async_tp.rs` | traffic, and values of one device |
+//! | `tests/layouts.rs`, `tests/async_tp.rs` | traffic, and values of one device |
 //!
 //! Sequences that are split over an axis of their own, whatever else is: [context parallelism](super::context).

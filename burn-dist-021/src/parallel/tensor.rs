@@ -7,4 +7,4 @@
 //! | `burn-dist-plan/src/rule.rs`, `burn-dist-engine/src/ops/` | which splits an operation allows, and what they leave |
 //! | `burn-dist-plan/src/passes/propagate/options.rs`, `choice.rs` | the cheapest split of each operation |
 //! | `burn-dist-plan/src/passes/async_tp/` | products in chunks beside the transfers they wait for: [`AsyncTp`](crate::AsyncTp) |
-//! | `tests-021/layouts.rs`, `tests-021/training.rs`, `tests-021/async_tp.rs` | bytes of the papers, values of one device |
+//! | `tests/layouts.rs`, `tests/training.rs`, `tests/async_tp.rs` | bytes of the papers, values of one device |
