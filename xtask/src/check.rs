@@ -333,11 +333,12 @@ fn tensorboard() -> Result<(), String> {
 }
 
 /// Tests kernels on Burn's current line, and programs on both lines: together, so that each dependency is built once.
+/// And the unit tests of the engine on Burn 0.21, which `cargo test` leaves out.
 fn vulkan() -> Result<(), String> {
     let packages = ["burn-dist-cubecl", "promises", "promises-021"];
     let features = packages.map(|package| format!("{package}/wgpu")).join(",");
     // With it planner and kernels have the features that they have in `tests`.
-    let packages = packages.iter().chain(&["unified"]);
+    let packages = packages.iter().chain(&["burn-dist-engine-021", "unified"]);
     let packages = packages.flat_map(|package| ["-p", package]);
     let programs = ["on_wgpu", "wgpu_float8", "wgpu_regions"];
     let programs = programs.iter().flat_map(|program| ["--test", program]);
