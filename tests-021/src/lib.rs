@@ -1,4 +1,5 @@
 //! Models that several test programs train.
 
+pub mod llama;
 pub mod transformer;
 pub mod weights;
