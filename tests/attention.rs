@@ -3,8 +3,7 @@
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::nn::attention::{MultiHeadAttention, MultiHeadAttentionConfig};
 use burn::nn::{Linear, LinearConfig};
-use burn::tensor::Device;
-use burn::tensor::{Tensor, TensorData, Tolerance};
+use burn::tensor::{Device, Tensor, TensorData, Tolerance};
 use burn_dist::nn::{AttentionOptions, FusedAttention, MhaInput, attention};
 use burn_dist::{
     ActivationCheckpoint, ContextParallel, DTensor, DeviceMesh, Float, ParallelizeWith, Plan,

@@ -8,8 +8,7 @@ use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::nn::{Embedding, EmbeddingConfig, LinearConfig, LstmConfig, RotaryEncodingConfig};
 use burn::optim::{GradientsParams, SgdConfig};
-use burn::tensor::Device;
-use burn::tensor::{Int, Tensor, TensorData, module};
+use burn::tensor::{Device, Int, Tensor, TensorData, module};
 use burn_dist::explanation::Explanation;
 use burn_dist::explanation::FewRows;
 use burn_dist::{DTensor, DeviceMesh, InputPolicy, OnMesh, ParallelizeWith, Plan};
@@ -549,12 +548,7 @@ fn run(program: &[Step], device: &Device) -> Vec<TensorData> {
                 let [rows, columns] = dims(&a);
                 Some(a.reshape([columns, rows]))
             }
-            Step::Sum(a, dim) => {
-                // Flex 0.21 sums wrong elements of a view of part of a buffer: not of what is put together anew.
-                let a = at(a);
-                let zeros = a.zeros_like();
-                Some(Tensor::cat(vec![a, zeros], 0).sum_dim(*dim))
-            }
+            Step::Sum(a, dim) => Some(at(a).sum_dim(*dim)),
             Step::Product(a) => {
                 let a = at(a);
                 let weight = Tensor::from_data(integers(dims(&a)[1], 3, 1), device);

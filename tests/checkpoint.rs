@@ -11,9 +11,8 @@ use burn::nn::{
     RmsNormConfig, SwiGlu, SwiGluConfig,
 };
 use burn::optim::{AdamWConfig, GradientsAccumulator, GradientsParams};
-use burn::tensor::Device;
 use burn::tensor::activation::softmax;
-use burn::tensor::{Int, Tensor};
+use burn::tensor::{Device, Int, Tensor};
 use burn_dist::explanation::Explanation;
 use burn_dist::{ActivationCheckpoint, DeviceMesh, ParallelizeWith, Plan, Regions, UnitPolicy};
 

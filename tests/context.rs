@@ -1,8 +1,7 @@
 //! Context parallelism: what a rank has of a sequence, and what crosses the network for it.
 
 use burn::module::{Module, Param};
-use burn::tensor::Device;
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::{Device, Tensor, TensorData};
 use burn_dist::clock::{DeviceLink, Hardware, RankSimulation, Simulation};
 use burn_dist::explanation::Explanation;
 use burn_dist::nn::{AttentionOptions, attention};

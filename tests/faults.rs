@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use burn::module::Module;
 use burn::nn::{Embedding, EmbeddingConfig, Linear, LinearConfig};
-use burn::tensor::Device;
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::{Device, Int, Tensor, TensorData};
 use burn_dist::mesh::MeshShape;
 use burn_dist::{DTensor, DeviceMesh, ParallelizeWith, Plan};
 

@@ -6,8 +6,7 @@
 use burn::module::{Module, Param};
 use burn::nn::{Embedding, EmbeddingConfig, Linear, LinearConfig, Lstm, LstmConfig};
 use burn::optim::{GradientsParams, ModuleOptimizer, SgdConfig};
-use burn::tensor::Device;
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::{Device, Int, Tensor, TensorData};
 use burn_dist::{DeviceMesh, Parallelize};
 
 use crate::llama::{self, LlamaConfig, RandomTokens, Size, optimizer};

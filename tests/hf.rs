@@ -6,8 +6,7 @@ use std::path::Path;
 
 use burn::module::{Module, ModuleMapper, Param};
 use burn::nn::{Embedding, EmbeddingConfig, Linear, LinearConfig};
-use burn::tensor::Device;
-use burn::tensor::{DType as BurnDType, Distribution, Int, Tensor, TensorData, bf16, f16};
+use burn::tensor::{DType as BurnDType, Device, Distribution, Int, Tensor, TensorData, bf16, f16};
 use burn_dist::checkpoint::hf::{
     Described, Export, FLOAT8_BLOCK, Float8, Folder, FolderWriter, Form, Names, Region, Request,
     check, load, load_reported, save, tensors,

@@ -2,8 +2,7 @@
 //! item.
 
 use burn::nn::attention::{SeqLengthOption, generate_padding_mask};
-use burn::tensor::Device;
-use burn::tensor::{Int, Tensor, TensorData, s};
+use burn::tensor::{Device, Int, Tensor, TensorData, s};
 use burn_dist::{DeviceMesh, OnMesh};
 use proptest::prelude::*;
 

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use burn::module::Module;
 use burn::nn::{Embedding, EmbeddingConfig, Linear, LinearConfig};
 use burn::optim::{AdamWConfig, GradientsParams};
-use burn::tensor::Device;
-use burn::tensor::{Int, Tensor};
+use burn::tensor::{Device, Int, Tensor};
 use burn_dist::explanation::Explanation;
 use burn_dist::mesh::MeshShape;
 use burn_dist::{

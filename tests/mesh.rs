@@ -2,8 +2,7 @@
 //! changed.
 
 use burn::nn::DropoutConfig;
-use burn::tensor::Device;
-use burn::tensor::{Distribution, Int, Tensor, TensorData, module};
+use burn::tensor::{Device, Distribution, Int, Tensor, TensorData, module};
 use burn_dist::mesh::Rank;
 use burn_dist::{DTensor, DeviceMesh, InputPolicy, LocalParts};
 

@@ -6,8 +6,7 @@ use burn::module::Module;
 use burn::nn::{
     Embedding, EmbeddingConfig, LayerNorm, LayerNormConfig, Linear, LinearConfig, LinearLayout,
 };
-use burn::tensor::Device;
-use burn::tensor::{IndexingUpdateOp, Int, Tensor, TensorData};
+use burn::tensor::{Device, IndexingUpdateOp, Int, Tensor, TensorData};
 use burn_dist::mesh::MeshShape;
 use burn_dist::{DTensor, DeviceMesh, Parallelize, ParallelizeWith, Plan};
 

@@ -40,7 +40,7 @@ macro_rules! families {
         $(
             #[test]
             fn $family() {
-                harness::run(&harness::FLEX, $family::table());
+                harness::run($family::table());
             }
         )*
     };
@@ -53,7 +53,7 @@ macro_rules! small {
             #[test]
             fn $family() {
                 for to in [0, 1] {
-                    let (computed, refused) = harness::run_small(&harness::FLEX, $family::table(), to);
+                    let (computed, refused) = harness::run_small($family::table(), to);
                     println!("{} of size {to}: {computed} computed", stringify!($family));
                     for refused in &refused {
                         println!("  Flex refuses {refused}");

@@ -3,8 +3,7 @@
 use burn::nn::LinearConfig;
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::optim::{AdamWConfig, GradientsAccumulator, GradientsParams};
-use burn::tensor::Device;
-use burn::tensor::{Distribution, Int, Tensor, TensorData};
+use burn::tensor::{Device, Distribution, Int, Tensor, TensorData};
 use burn_dist::clock::Hardware;
 use burn_dist::parallel::pipeline;
 use burn_dist::schedule::Action;

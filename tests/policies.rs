@@ -2,8 +2,7 @@
 
 use burn::module::Module;
 use burn::optim::{AdamWConfig, GradientsAccumulator, GradientsParams};
-use burn::tensor::Device;
-use burn::tensor::{Int, Tensor, TensorData, Tolerance};
+use burn::tensor::{Device, Int, Tensor, TensorData, Tolerance};
 use burn_dist::explanation::Explanation;
 use burn_dist::{
     ActivationCheckpoint, Float, ParallelizeWith, Plan, Precision, Reshard, ShardStrategy,

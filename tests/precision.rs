@@ -3,10 +3,9 @@
 use burn::module::Module;
 use burn::nn::{Linear, LinearConfig};
 use burn::optim::{AdamWConfig, GradientsParams};
-use burn::tensor::Device;
 use burn::tensor::activation::relu;
 use burn::tensor::module::linear;
-use burn::tensor::{DType, FloatDType, Tensor, TensorData};
+use burn::tensor::{DType, Device, FloatDType, Tensor, TensorData};
 use burn_dist::optim::LossScaler;
 use burn_dist::{Float, ParallelizeWith, Plan, Precision, Reshard, ShardStrategy};
 

@@ -3,8 +3,7 @@
 use burn::module::{Initializer, Module, Param};
 use burn::nn::{Gelu, LayerNorm, LayerNormConfig, Linear, LinearConfig};
 use burn::optim::{AdamWConfig, GradientsParams, ModuleOptimizer};
-use burn::tensor::Device;
-use burn::tensor::{Distribution, Tensor};
+use burn::tensor::{Device, Distribution, Tensor};
 use burn_dist::explanation::Explanation;
 use burn_dist::{ActivationCheckpoint, DeviceMesh, OnMesh, Parallelize, ParallelizeWith};
 

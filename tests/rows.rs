@@ -6,9 +6,8 @@ use burn::optim::momentum::MomentumConfig;
 use burn::optim::{
     AdamConfig, AdamWConfig, GradientsAccumulator, GradientsParams, ModuleOptimizer, SgdConfig,
 };
-use burn::tensor::Device;
 use burn::tensor::activation::gelu;
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::{Device, Tensor, TensorData};
 use burn_dist::explanation::MemoryClass;
 use burn_dist::mesh::{MeshShape, Rank};
 use burn_dist::optim::{Ema, clip_grad_norm};

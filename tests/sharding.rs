@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use burn::optim::{AdamWConfig, GradientsAccumulator, GradientsParams};
-use burn::tensor::Device;
-use burn::tensor::{TensorData, Tolerance};
+use burn::tensor::{Device, TensorData, Tolerance};
 use burn_dist::optim::{Ema, clip_grad_norm, clip_grad_value};
 use burn_dist::{ParallelizeWith, Plan, Reshard, ShardStrategy, UnitPolicy};
 

@@ -3,8 +3,7 @@
 use burn::module::{Module, Param};
 use burn::nn::{Linear, LinearConfig};
 use burn::optim::GradientsParams;
-use burn::tensor::Device;
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::{Device, Tensor, TensorData};
 use burn_dist::optim::{GradientCheck, NonFinite, clip_grad_norm};
 use burn_dist::{ParallelizeWith, Plan};
 

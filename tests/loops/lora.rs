@@ -3,8 +3,7 @@
 use burn::module::Module;
 use burn::nn::{Linear, LinearConfig};
 use burn::optim::{AdamWConfig, GradientsParams};
-use burn::tensor::Device;
-use burn::tensor::{Distribution, Tensor, TensorData, activation};
+use burn::tensor::{Device, Distribution, Tensor, TensorData, activation};
 use burn_dist::explanation::Explanation;
 use burn_dist::{ParallelizeWith, Plan};
 

@@ -3,8 +3,7 @@
 use burn::module::Module;
 use burn::nn::{LayerNorm, LayerNormConfig, Linear, LinearConfig};
 use burn::optim::{AdamWConfig, GradientsParams};
-use burn::tensor::Device;
-use burn::tensor::{Tensor, TensorData, activation};
+use burn::tensor::{Device, Tensor, TensorData, activation};
 use burn_dist::{
     Accumulation, ActivationCheckpoint, ParallelizeWith, Plan, Reshard, ShardStrategy, UnitPolicy,
 };

@@ -8,8 +8,7 @@ use burn::nn::{
 };
 use burn::optim::momentum::MomentumConfig;
 use burn::optim::{AdamWConfig, GradientsAccumulator, GradientsParams, SgdConfig};
-use burn::tensor::Device;
-use burn::tensor::{Int, Tensor, activation};
+use burn::tensor::{Device, Int, Tensor, activation};
 use burn_dist::{ParallelizeWith, Plan};
 
 use super::meshes::{Outcome, builder, settings, weights};

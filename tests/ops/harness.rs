@@ -1,71 +1,25 @@
 //! Cases, their inputs, and the comparison.
-#![allow(
-    dead_code,
-    reason = "several test targets use it, and not each uses all of it"
-)]
-
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use burn::tensor::quantization::QuantizedBytes;
 use burn::tensor::{Bool, DType, Device, Gradients, Int, Tensor, TensorData};
+use burn_dist::DeviceMesh;
 use burn_dist::mesh::MeshShape;
-use burn_dist::{DeviceMesh, DeviceMeshBuilder};
 
-/// What is compared with one device.
-pub(crate) struct Suite {
-    /// Meshes for random layouts.
-    pub meshes: &'static [&'static str],
-    /// The mesh without random layouts.
-    pub plain: &'static str,
-    /// Puts so many ranks on their devices.
-    pub placed: fn(DeviceMeshBuilder, usize) -> DeviceMeshBuilder,
-    /// Cases left out because the inner backend alone, on one device, differs from Flex there; and how.
-    /// [`backend_alone`] tests that it does.
-    pub exceptions: &'static [(&'static str, &'static str)],
-    /// By how much tolerances grow for the arithmetic of the inner backend's device.
-    pub slack: f64,
-    /// The same for cases in which the device rounds the factors of products, by name.
-    pub products: (&'static [&'static str], f64),
-    /// The test target, for the command that repeats a failure.
-    pub target: &'static str,
-}
+/// Meshes for random layouts: 1 to 8 ranks, with axes of every role (`dp` splits batches, `fsdp` also parameters, `cp`
+/// sequences, `tp` models).
+pub(crate) const MESHES: [&str; 6] = [
+    "",
+    "dp=2",
+    "tp=3",
+    "fsdp=2,tp=2",
+    "tp=3,cp=2",
+    "dp=2,fsdp=2,tp=2",
+];
 
-impl Suite {
-    /// By how much the tolerance of a case grows.
-    fn slack(&self, case: &str) -> f64 {
-        let (names, slack) = self.products;
-        if names.contains(&case) {
-            slack
-        } else {
-            self.slack
-        }
-    }
-}
-
-/// All ranks are on the backend's default device.
-pub(crate) fn on_one_device(builder: DeviceMeshBuilder, _ranks: usize) -> DeviceMeshBuilder {
-    builder
-}
-
-/// `Dist`, whose arithmetic is the one device's: 1 to 8 ranks, with axes of every role (`dp` splits batches,
-/// `fsdp` also parameters, `cp` sequences, `tp` models).
-pub(crate) const FLEX: Suite = Suite {
-    meshes: &[
-        "",
-        "dp=2",
-        "tp=3",
-        "fsdp=2,tp=2",
-        "tp=3,cp=2",
-        "dp=2,fsdp=2,tp=2",
-    ],
-    plain: "fsdp=2,tp=2",
-    placed: on_one_device,
-    exceptions: &[],
-    slack: 1.0,
-    products: (&[], 1.0),
-    target: "-p promises --test promises ops",
-};
+/// The mesh without random layouts.
+const PLAIN: &str = "fsdp=2,tp=2";
 
 /// Bound of the difference between a float and the one device's, absolute for values up to 1 and relative beyond.
 ///
@@ -350,7 +304,7 @@ fn outcome_of(
 }
 
 /// Returns where two outcomes differ.
-fn difference(found: &Outcome, expected: &Outcome, slack: f64) -> Option<String> {
+fn difference(found: &Outcome, expected: &Outcome) -> Option<String> {
     if found.results.len() != expected.results.len() {
         let names = |outcome: &Outcome| -> Vec<String> {
             outcome
@@ -370,7 +324,7 @@ fn difference(found: &Outcome, expected: &Outcome, slack: f64) -> Option<String>
         .iter()
         .zip(&expected.results)
         .find_map(|((name, a), (_, b))| {
-            let detail = different(a, b, expected, slack)?;
+            let detail = different(a, b, expected)?;
             Some(format!(
                 "{name}: {detail}\n  found    {}\n  expected {}",
                 brief(a),
@@ -381,7 +335,7 @@ fn difference(found: &Outcome, expected: &Outcome, slack: f64) -> Option<String>
 
 /// Only the dtypes of floats are compared: some of Flex's kernels that make or move ints choose a dtype of their own
 /// (`argmax` of ints gives i64, `select` of bools gives u8).
-fn different(a: &TensorData, b: &TensorData, expected: &Outcome, slack: f64) -> Option<String> {
+fn different(a: &TensorData, b: &TensorData, expected: &Outcome) -> Option<String> {
     if a.shape() != b.shape() {
         return Some(format!("{:?} instead of {:?}", a.shape(), b.shape()));
     }
@@ -389,7 +343,7 @@ fn different(a: &TensorData, b: &TensorData, expected: &Outcome, slack: f64) -> 
         return Some(format!("{:?} instead of {:?}", a.dtype(), b.dtype()));
     }
     let exact = expected.exact || !b.dtype().is_float();
-    let tolerance = expected.tolerance * slack;
+    let tolerance = expected.tolerance;
     a.iter::<f64>()
         .zip(b.iter::<f64>())
         .enumerate()
@@ -437,13 +391,12 @@ pub(crate) struct Way {
 }
 
 impl Way {
-    pub(crate) fn mesh(&self, suite: &Suite) -> DeviceMesh {
+    pub(crate) fn mesh(&self) -> DeviceMesh {
         let shape: MeshShape = self.mesh.parse().expect("a mesh");
         let builder = DeviceMesh::builder()
             .axes(&shape)
             // Small tensors take the ways of large ones.
             .scatter_bytes_min(0);
-        let builder = (suite.placed)(builder, shape.num_ranks());
         match self.seed {
             // Every other seed cuts the program into short windows, anywhere.
             Some(seed) if seed % 2 == 1 => builder.fuzz_layouts(seed).window_ops_max(5),
@@ -464,7 +417,7 @@ fn number_or(variable: &str, default: u64) -> u64 {
     std::env::var(variable).map_or(default, |number| number.parse().expect("a number"))
 }
 
-fn ways(name: &str, suite: &Suite) -> Vec<Way> {
+fn ways(name: &str) -> Vec<Way> {
     let only_mesh = std::env::var("BURN_DIST_TEST_MESH").ok();
     let only_seed = std::env::var("BURN_DIST_TEST_SEED").ok();
     let repeats = number_or("BURN_DIST_TEST_REPEATS", 1);
@@ -473,15 +426,15 @@ fn ways(name: &str, suite: &Suite) -> Vec<Way> {
         .bytes()
         .fold(0, |sum, byte| sum * 31 % 9973 + u64::from(byte));
     let mut ways = Vec::new();
-    for &mesh in suite.meshes {
+    for mesh in MESHES {
         for seed in first..first + num_seeds() {
             ways.push((mesh, Some(seed)));
         }
     }
-    ways.push((suite.plain, None));
+    ways.push((PLAIN, None));
     if let Some(seed) = &only_seed {
         let seed = seed.parse::<u64>().ok();
-        ways = suite.meshes.iter().map(|mesh| (*mesh, seed)).collect();
+        ways = MESHES.iter().map(|mesh| (*mesh, seed)).collect();
     }
     ways.into_iter()
         .filter(|(mesh, _)| only_mesh.as_deref().is_none_or(|only| only == *mesh))
@@ -494,15 +447,13 @@ fn ways(name: &str, suite: &Suite) -> Vec<Way> {
         .collect()
 }
 
-/// Runs `on_mesh` as `way` says and returns how it differs from `expected` by more than the tolerances of the suite.
+/// Runs `on_mesh` as `way` says and returns how it differs from `expected` by more than its tolerance.
 pub(crate) fn compare(
     way: &Way,
-    suite: &Suite,
-    case: &str,
     expected: &Result<Outcome, String>,
     on_mesh: impl FnOnce(&mut Case1),
 ) -> Option<String> {
-    let mesh = way.mesh(suite);
+    let mesh = way.mesh();
     let device = mesh.device().autodiff();
     let found = match std::env::var_os("BURN_DIST_TEST_EXPLAIN") {
         Some(_) => {
@@ -513,7 +464,7 @@ pub(crate) fn compare(
         None => outcome(&device, on_mesh),
     };
     match (&found, expected) {
-        (Ok(found), Ok(expected)) => difference(found, expected, suite.slack(case)),
+        (Ok(found), Ok(expected)) => difference(found, expected),
         (Err(message), Ok(_)) => Some(format!("failed: {message}")),
         (_, Err(message)) => Some(format!("one device fails: {message}")),
     }
@@ -524,17 +475,8 @@ pub(crate) fn reference(run: impl FnOnce(&mut Case1)) -> Result<Outcome, String>
     outcome(&Device::flex().autodiff(), run)
 }
 
-/// Returns how a case on a device without a mesh, differs from [`reference`].
-pub(crate) fn backend_alone(suite: &Suite, device: &Device, case: &Case) -> Option<String> {
-    let expected = reference(case.run).expect("Flex runs every case");
-    match outcome(device, case.run) {
-        Ok(found) => difference(&found, &expected, suite.slack(case.name)),
-        Err(message) => Some(message),
-    }
-}
-
 /// Runs all cases of a family in all ways and reports every difference, with the command that repeats it.
-pub(crate) fn run(suite: &Suite, cases: Vec<Case>) {
+pub(crate) fn run(cases: Vec<Case>) {
     let only = std::env::var("BURN_DIST_TEST_CASE").ok();
     let mut failures = Vec::new();
     let mut runs = 0;
@@ -542,20 +484,16 @@ pub(crate) fn run(suite: &Suite, cases: Vec<Case>) {
         if only.as_deref().is_some_and(|only| only != case.name) {
             continue;
         }
-        if let Some((_, why)) = suite.exceptions.iter().find(|(name, _)| *name == case.name) {
-            println!("{} is left out: {why}", case.name);
-            continue;
-        }
         let expected = reference(case.run);
-        for way in ways(case.name, suite) {
+        for way in ways(case.name) {
             runs += 1;
-            if let Some(difference) = compare(&way, suite, case.name, &expected, case.run) {
+            if let Some(difference) = compare(&way, &expected, case.run) {
                 let seed = way.seed.map_or("none".to_string(), |seed| seed.to_string());
                 failures.push(format!(
                     "{} on mesh \"{}\" with seed {seed}: {difference}\n  repeat: BURN_DIST_TEST_CASE={} \
                      BURN_DIST_TEST_MESH={} BURN_DIST_TEST_SEED={seed} \
-                     cargo test {} families",
-                    case.name, way.mesh, case.name, way.mesh, suite.target,
+                     cargo test -p promises --test promises families",
+                    case.name, way.mesh, case.name, way.mesh,
                 ));
             }
         }
@@ -591,7 +529,7 @@ const DEPENDENT: &str =
 /// alone cannot compute that, a mesh may fail too.
 ///
 /// Returns how many of them Flex computes, and those it does not with its message.
-pub(crate) fn run_small(suite: &Suite, cases: Vec<Case>, to: usize) -> (usize, Vec<String>) {
+pub(crate) fn run_small(cases: Vec<Case>, to: usize) -> (usize, Vec<String>) {
     let only = std::env::var("BURN_DIST_TEST_CASE").ok();
     let mut failures = Vec::new();
     let mut refused = Vec::new();
@@ -616,23 +554,17 @@ pub(crate) fn run_small(suite: &Suite, cases: Vec<Case>, to: usize) -> (usize, V
             let expected = outcome_of(&Device::flex().autodiff(), resize, case.run);
             let expected = expected.and_then(Outcome::complete);
             let what = format!("{} with {to} instead of {from}", case.name);
-            for (seed, mesh) in [
-                (Some(2), "fsdp=3"),
-                (Some(4), "tp=2,dp=3"),
-                (None, suite.plain),
-            ] {
+            for (seed, mesh) in [(Some(2), "fsdp=3"), (Some(4), "tp=2,dp=3"), (None, PLAIN)] {
                 let way = Way {
                     mesh: mesh.to_string(),
                     seed,
                 };
-                let mesh = way.mesh(suite);
+                let mesh = way.mesh();
                 let found = outcome_of(&mesh.device().autodiff(), resize, case.run);
                 let found = found.and_then(Outcome::complete);
                 match (&found, &expected) {
                     (Ok(found), Ok(expected)) => {
-                        if let Some(difference) =
-                            difference(found, expected, suite.slack(case.name))
-                        {
+                        if let Some(difference) = difference(found, expected) {
                             failures.push(format!("{what} on mesh \"{}\": {difference}", way.mesh));
                         }
                     }

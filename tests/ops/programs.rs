@@ -4,7 +4,7 @@ use burn::tensor::{Int, Tensor, activation as act, module};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, FileFailurePersistence};
 
-use super::harness::{Case1, FLEX, Way, compare, num_seeds, reference};
+use super::harness::{Case1, MESHES, Way, compare, num_seeds, reference};
 
 /// Tensors stay at most this large: a program is about layouts, not about arithmetic.
 const ELEMENTS_MAX: usize = 240;
@@ -173,7 +173,7 @@ fn random_programs() {
         ),
     );
     let outcome = runner.run(
-        &(programs(), 0..FLEX.meshes.len(), prop::option::of(0u64..1000)),
+        &(programs(), 0..MESHES.len(), prop::option::of(0u64..1000)),
         |(program, mesh, seed)| {
             let expected = reference(|c| run(c, &program));
             if let Err(message) = &expected {
@@ -181,10 +181,10 @@ fn random_programs() {
                 return Err(TestCaseError::reject(message.clone()));
             }
             let way = Way {
-                mesh: FLEX.meshes[mesh].to_string(),
+                mesh: MESHES[mesh].to_string(),
                 seed,
             };
-            match compare(&way, &FLEX, "program", &expected, |c| run(c, &program)) {
+            match compare(&way, &expected, |c| run(c, &program)) {
                 None => Ok(()),
                 Some(difference) => Err(TestCaseError::fail(format!(
                     "mesh \"{}\" seed {:?}: {difference}\nrepeat: cargo test -p promises --test promises \

@@ -2,12 +2,11 @@
 
 use burn::module::{Module, Param, Quantizer};
 use burn::nn::Linear;
-use burn::tensor::Device;
 use burn::tensor::activation::gelu;
 use burn::tensor::quantization::{
     Calibration, QuantScheme, QuantStore, QuantValue, ScaleDtype, compute_q_params, compute_range,
 };
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::{Device, Int, Tensor, TensorData};
 use burn_dist::{DeviceMesh, Parallelize, ParallelizeWith, Plan};
 
 use super::harness::cases;

@@ -5,8 +5,7 @@ use std::collections::VecDeque;
 
 use burn::module::Module as _;
 use burn::optim::{AdamConfig, GradientsParams};
-use burn::tensor::Device;
-use burn::tensor::{Int, Tensor};
+use burn::tensor::{Device, Int, Tensor};
 use burn_dist::{DeviceMesh, OnMesh, Parallelize};
 
 use super::length::{Deep, batch, loss};

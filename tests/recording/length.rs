@@ -3,8 +3,7 @@
 use burn::module::Module;
 use burn::nn::{Gelu, LayerNorm, LayerNormConfig, Linear, LinearConfig};
 use burn::optim::{AdamConfig, GradientsAccumulator, GradientsParams, SgdConfig};
-use burn::tensor::Device;
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::{Device, Tensor, TensorData};
 use burn_dist::{ActivationCheckpoint, DeviceMesh, OnMesh, Parallelize, ParallelizeWith};
 
 use super::mesh;

@@ -4,10 +4,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::nn::{EmbeddingConfig, LinearConfig};
-use burn::tensor::Device;
 use burn::tensor::module;
 use burn::tensor::ops::ConvOptions;
-use burn::tensor::{Bool, IndexingUpdateOp, Int, Tensor};
+use burn::tensor::{Bool, Device, IndexingUpdateOp, Int, Tensor};
 use burn_dist::DeviceMesh;
 
 use super::mesh;

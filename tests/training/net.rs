@@ -6,8 +6,7 @@ use burn::nn::{
     Embedding, EmbeddingConfig, Linear, LinearConfig, RmsNorm, RmsNormConfig, SwiGlu, SwiGluConfig,
 };
 use burn::optim::{AdamWConfig, GradientsParams};
-use burn::tensor::Device;
-use burn::tensor::{Int, Tensor};
+use burn::tensor::{Device, Int, Tensor};
 use burn_dist::Plan;
 
 use crate::weights::deterministic;

@@ -1,5 +1,5 @@
-//! A Llama-3-style decoder on Burn 0.21, and a training step of it: the model of the example `llama`, which is on Burn's
-//! current line, without documents that share rows.
+//! A Llama-3-style decoder and a training step of it: the model of the example `llama`, without documents that share
+//! rows.
 //!
 //! Shape letters: `b` batch, `s` sequence, `t` tokens (`b * s`), `d` model width, `h` query heads, `k` key/value heads,
 //! `n` query heads per key/value head, `e` head width, `f` feed-forward width, `v` vocabulary.

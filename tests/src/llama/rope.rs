@@ -1,7 +1,6 @@
 //! Rotary positions.
 
-use burn::tensor::Device;
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::{Device, Tensor, TensorData};
 
 /// Rotary position tables of a sequence.
 ///

@@ -6,9 +6,8 @@ pub mod worlds;
 use burn::module::Module;
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::nn::{Embedding, EmbeddingConfig, Linear, LinearConfig, RmsNorm, RmsNormConfig};
-use burn::tensor::Device;
 use burn::tensor::activation::{silu, softmax};
-use burn::tensor::{Int, Tensor};
+use burn::tensor::{Device, Int, Tensor};
 use burn_dist::Plan;
 
 #[derive(Module, Debug)]
