@@ -19,7 +19,7 @@ mod harness;
 mod linalg;
 #[path = "training/net.rs"]
 mod net;
-#[path = "ops/nn.rs"]
+#[path = "../tests/ops/nn.rs"]
 mod nn;
 #[path = "cuda/processes.rs"]
 mod processes;

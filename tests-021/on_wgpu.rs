@@ -13,13 +13,13 @@ use burn_dist::backend::{Wgpu, WgpuDevice};
 mod float8;
 #[path = "ops/harness.rs"]
 mod harness;
-#[path = "ops/index.rs"]
+#[path = "../tests/ops/index.rs"]
 mod index;
 #[path = "ops/linalg.rs"]
 mod linalg;
 #[path = "training/net.rs"]
 mod net;
-#[path = "ops/nn.rs"]
+#[path = "../tests/ops/nn.rs"]
 mod nn;
 #[path = "ops/pointwise.rs"]
 mod pointwise;

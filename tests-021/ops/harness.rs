@@ -4,20 +4,16 @@
     reason = "several test targets use it, and not each uses all of it"
 )]
 
-use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use burn::backend::{Autodiff, Flex};
 use burn::tensor::backend::AutodiffBackend;
-use burn::tensor::quantization::QuantizedBytes;
 use burn::tensor::{Bool, DType, Int, Tensor, TensorData};
 use burn_dist::mesh::MeshShape;
-use burn_dist::{DeviceMesh, DeviceMeshBuilder, Dist, MeshBackend, MeshDevice};
+use burn_dist::{DeviceMesh, DeviceMeshBuilder, MeshBackend, MeshDevice};
 
 /// One device: what every mesh must agree with.
 pub(crate) type One = Autodiff<Flex>;
-/// The same on a mesh.
-pub(crate) type Mesh = Autodiff<Dist<Flex>>;
 
 /// What is compared with one device.
 pub(crate) struct Suite {
@@ -54,25 +50,6 @@ impl Suite {
 pub(crate) fn on_one_device(builder: DeviceMeshBuilder, _ranks: usize) -> DeviceMeshBuilder {
     builder
 }
-
-/// `Dist<Flex>`, whose arithmetic is the one device's: 1 to 8 ranks, with axes of every role (`dp` splits batches,
-/// `fsdp` also parameters, `cp` sequences, `tp` models).
-pub(crate) const FLEX: Suite = Suite {
-    meshes: &[
-        "",
-        "dp=2",
-        "tp=3",
-        "fsdp=2,tp=2",
-        "tp=3,cp=2",
-        "dp=2,fsdp=2,tp=2",
-    ],
-    plain: "fsdp=2,tp=2",
-    placed: on_one_device,
-    exceptions: &[],
-    slack: 1.0,
-    products: (&[], 1.0),
-    target: "-p promises-021 --test promises ops",
-};
 
 /// Bound of the difference between a float and the one device's, absolute for values up to 1 and relative beyond.
 ///
@@ -113,15 +90,6 @@ pub(crate) struct Case1<B: AutodiffBackend> {
     leaves: Vec<GradientOf<B>>,
     loss: Option<Tensor<B, 1>>,
     pending: Vec<Pending>,
-    resize: Option<Resize>,
-    sizes: BTreeSet<usize>,
-}
-
-/// Dims of one size have another: those that belong together change together.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Resize {
-    pub from: usize,
-    pub to: usize,
 }
 
 /// What a run gives.
@@ -151,17 +119,6 @@ impl<B: AutodiffBackend> Case1<B> {
             leaves: Vec::new(),
             loss: None,
             pending: Vec::new(),
-            resize: None,
-            sizes: BTreeSet::new(),
-        }
-    }
-
-    /// Returns the shape that an input has instead of `shape`.
-    fn resized<const D: usize>(&mut self, shape: [usize; D]) -> [usize; D] {
-        self.sizes.extend(shape);
-        match self.resize {
-            Some(Resize { from, to }) => shape.map(|size| if size == from { to } else { size }),
-            None => shape,
         }
     }
 
@@ -182,7 +139,6 @@ impl<B: AutodiffBackend> Case1<B> {
 
     /// An input between -2 and 2, with a gradient.
     pub(crate) fn float<const D: usize>(&mut self, shape: [usize; D]) -> Tensor<B, D> {
-        let shape = self.resized(shape);
         self.salt += 1;
         let values = numbers(shape.iter().product(), self.salt);
         self.leaf(values, shape)
@@ -203,7 +159,6 @@ impl<B: AutodiffBackend> Case1<B> {
         if (low, high) == (-2.0, 2.0) {
             return self.float(shape);
         }
-        let shape = self.resized(shape);
         self.salt += 1;
         let values = numbers(shape.iter().product(), self.salt)
             .into_iter()
@@ -214,7 +169,6 @@ impl<B: AutodiffBackend> Case1<B> {
 
     /// An input without a gradient.
     pub(crate) fn constant<const D: usize>(&mut self, shape: [usize; D]) -> Tensor<B, D> {
-        let shape = self.resized(shape);
         self.salt += 1;
         let values = numbers(shape.iter().product(), self.salt);
         Tensor::from_data(TensorData::new(values, shape), &self.device)
@@ -227,7 +181,6 @@ impl<B: AutodiffBackend> Case1<B> {
         high: i32,
         shape: [usize; D],
     ) -> Tensor<B, D, Int> {
-        let shape = self.resized(shape);
         self.salt += 1;
         let span = (high - low) as usize;
         let values: Vec<i32> = (0..shape.iter().product())
@@ -238,7 +191,6 @@ impl<B: AutodiffBackend> Case1<B> {
 
     /// Bools.
     pub(crate) fn bool<const D: usize>(&mut self, shape: [usize; D]) -> Tensor<B, D, Bool> {
-        let shape = self.resized(shape);
         self.salt += 1;
         let values: Vec<bool> = (0..shape.iter().product())
             .map(|i| (i * 37 + self.salt * 101) % 257 % 5 < 2)
@@ -264,11 +216,6 @@ impl<B: AutodiffBackend> Case1<B> {
     /// Takes a float result that has no gradient.
     pub(crate) fn value<const D: usize>(&mut self, tensor: Tensor<B, D>) {
         self.push(move || tensor.into_data());
-    }
-
-    /// Takes a quantized result, which has no gradient: its shape, values and scales.
-    pub(crate) fn quantized<const D: usize>(&mut self, tensor: Tensor<B::InnerBackend, D>) {
-        self.push(move || unpacked(tensor.into_data()));
     }
 
     /// Takes what the case has read itself.
@@ -313,40 +260,13 @@ impl<B: AutodiffBackend> Case1<B> {
     }
 }
 
-impl Outcome {
-    /// Checks that every result has its data: Flex gives some sums of nothing a shape, and no elements.
-    fn complete(self) -> Result<Self, String> {
-        let cut = self.results.iter().find(|(_, data)| {
-            !matches!(data.dtype, DType::QFloat(_))
-                && data.bytes.len() != data.num_elements() * data.dtype.size()
-        });
-        match cut {
-            Some((name, data)) => Err(format!(
-                "{name} of shape {:?} has {} bytes",
-                data.shape,
-                data.bytes.len()
-            )),
-            None => Ok(self),
-        }
-    }
-}
-
 /// Runs a case and returns what it gave, or the panic's message.
 fn outcome<B: AutodiffBackend>(
     device: &B::Device,
     run: impl FnOnce(&mut Case1<B>),
 ) -> Result<Outcome, String> {
-    outcome_of(device, None, run)
-}
-
-fn outcome_of<B: AutodiffBackend>(
-    device: &B::Device,
-    resize: Option<Resize>,
-    run: impl FnOnce(&mut Case1<B>),
-) -> Result<Outcome, String> {
     catch_unwind(AssertUnwindSafe(|| {
         let mut case = Case1::<B>::new(device.clone());
-        case.resize = resize;
         run(&mut case);
         case.finish()
     }))
@@ -415,27 +335,6 @@ fn brief(data: &TensorData) -> String {
     let values: Vec<f64> = data.iter::<f64>().take(24).collect();
     let more = if data.num_elements() > 24 { ".." } else { "" };
     format!("{:?} {values:?}{more}", data.shape)
-}
-
-/// The dims, values and scales of quantized data, one after the other.
-fn unpacked(data: TensorData) -> TensorData {
-    let DType::QFloat(scheme) = data.dtype else {
-        panic!("expected quantized data, found {:?}", data.dtype);
-    };
-    let dims = data.shape.to_vec();
-    let bytes = QuantizedBytes {
-        num_elements: data.num_elements(),
-        bytes: data.into_bytes(),
-        scheme,
-    };
-    let (values, params) = bytes.into_vec_i8();
-    let dims = dims.into_iter().map(|dim| dim as f32);
-    let numbers: Vec<f32> = dims
-        .chain(values.into_iter().map(f32::from))
-        .chain(params.scales)
-        .collect();
-    let length = numbers.len();
-    TensorData::new(numbers, [length])
 }
 
 /// A way to run a case.
@@ -585,116 +484,4 @@ pub(crate) fn run<M: AutodiffBackend<Device = MeshDevice> + MeshBackend>(
         failures.len(),
         failures.join("\n\n")
     );
-}
-
-/// Cases that are left out where dims have that many elements or fewer, and why.
-const NOT_SMALL: &[(&str, usize, &str)] = &[
-    ("matmul_broadcast", 0, SHARED_MATRIX),
-    ("linear", 0, SHARED_MATRIX),
-    ("linear_chain", 0, SHARED_MATRIX),
-    ("rotary", 0, SHARED_MATRIX),
-    ("max_pool", 1, LARGE_WINDOW),
-    ("avg_pool", 1, LARGE_WINDOW),
-    ("without_autodiff", 1, LARGE_WINDOW),
-    ("deform_conv2d", 1, DEPENDENT),
-    ("grid_sample", 0, DEPENDENT),
-];
-const SHARED_MATRIX: &str =
-    "Flex alone reads beyond its buffers: a product of no matrices by one that all of them share";
-const LARGE_WINDOW: &str = "where a window is larger than what it moves over, burn-ir's number of its places is below \
-    zero";
-const DEPENDENT: &str =
-    "its offsets or coordinates no longer fit its input, which Flex does not check";
-
-/// Runs all cases of a family with the dims of each size empty, and of size 1: fewer elements than ranks. Where Flex
-/// alone cannot compute that, a mesh may fail too.
-///
-/// Returns how many of them Flex computes, and those it does not with its message.
-pub(crate) fn run_small<M: AutodiffBackend<Device = MeshDevice> + MeshBackend>(
-    suite: &Suite,
-    one: Vec<Case<One>>,
-    meshes: Vec<Case<M>>,
-    to: usize,
-) -> (usize, Vec<String>) {
-    let only = std::env::var("BURN_DIST_TEST_CASE").ok();
-    let mut failures = Vec::new();
-    let mut refused = Vec::new();
-    let mut computed = 0;
-    for (one, on_mesh) in one.iter().zip(&meshes) {
-        if only.as_deref().is_some_and(|only| only != one.name) {
-            continue;
-        }
-        let mut exceptions = NOT_SMALL.iter();
-        let exception = exceptions.find(|(name, most, _)| *name == one.name && to <= *most);
-        if let Some((name, _, why)) = exception {
-            println!("{name} is left out: {why}");
-            continue;
-        }
-        let sizes = {
-            let mut case = Case1::<One>::new(Default::default());
-            (one.run)(&mut case);
-            case.sizes
-        };
-        for from in sizes.into_iter().filter(|from| *from != to) {
-            let resize = Some(Resize { from, to });
-            let expected = outcome_of::<One>(&Default::default(), resize, one.run);
-            let expected = expected.and_then(Outcome::complete);
-            let what = format!("{} with {to} instead of {from}", one.name);
-            for (seed, mesh) in [
-                (Some(2), "fsdp=3"),
-                (Some(4), "tp=2,dp=3"),
-                (None, suite.plain),
-            ] {
-                let way = Way {
-                    mesh: mesh.to_string(),
-                    seed,
-                };
-                let mesh = way.mesh(suite);
-                let found = outcome_of::<M>(&mesh.device(), resize, on_mesh.run);
-                let found = found.and_then(Outcome::complete);
-                match (&found, &expected) {
-                    (Ok(found), Ok(expected)) => {
-                        if let Some(difference) = difference(found, expected, suite.slack(one.name))
-                        {
-                            failures.push(format!("{what} on mesh \"{}\": {difference}", way.mesh));
-                        }
-                    }
-                    (Err(message), Ok(_)) => {
-                        failures.push(format!("{what} on mesh \"{}\" failed: {message}", way.mesh));
-                    }
-                    (_, Err(_)) => {}
-                }
-            }
-            match expected {
-                Ok(_) => computed += 1,
-                Err(message) => refused.push(format!("{what}: {message}")),
-            }
-        }
-    }
-    assert!(
-        failures.is_empty(),
-        "{} runs differ from one device, which computes {computed} and refuses {}:\n\n{}",
-        failures.len(),
-        refused.len(),
-        failures.join("\n\n")
-    );
-    (computed, refused)
-}
-
-/// Runs cases on one mesh and returns the family and kind of every operation that they record.
-pub(crate) fn recorded(
-    device: &<Mesh as burn::tensor::backend::BackendTypes>::Device,
-    cases: Vec<Case<Mesh>>,
-) -> BTreeSet<(&'static str, &'static str)> {
-    let ((), explanation) = burn_dist::explain::<Mesh, _>(device, || {
-        for case in cases {
-            if let Err(message) = outcome::<Mesh>(device, case.run) {
-                panic!("{}: {message}", case.name);
-            }
-        }
-    });
-    let families = explanation.operations.into_iter();
-    families
-        .flat_map(|(family, kinds)| kinds.into_keys().map(move |kind| (family, kind)))
-        .collect()
 }
