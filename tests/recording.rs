@@ -8,6 +8,8 @@ mod length;
 mod meshes;
 #[path = "recording/reads.rs"]
 mod reads;
+#[path = "recording/slices.rs"]
+mod slices;
 #[path = "recording/threads.rs"]
 mod threads;
 

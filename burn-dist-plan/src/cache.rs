@@ -48,26 +48,27 @@ impl<O: Op> PlanCache<O> {
         }
     }
 
-    /// Returns the plan of `window`, planning it if it is new; and whether it was.
+    /// Returns the plan of `window` if it is known.
+    pub fn find(&mut self, window: &Window<O>) -> Option<Arc<Plan<O>>> {
+        let plans = self.plans.get_mut(&window.hash)?;
+        let found = plans.iter_mut().find(|entry| entry.window == *window)?;
+        self.stats.windows += 1;
+        self.stats.hits += 1;
+        found.used = self.stats.windows;
+        Some(found.plan.clone())
+    }
+
+    /// Plans a window that is not known.
     ///
     /// # Errors
     /// [`PlanError`] if it cannot be planned.
-    pub fn get(
+    pub fn plan(
         &mut self,
         window: Window<O>,
         mesh: &MeshShape,
         options: &PlanOptions,
-    ) -> Result<(Arc<Plan<O>>, bool), PlanError> {
+    ) -> Result<Arc<Plan<O>>, PlanError> {
         self.stats.windows += 1;
-        let now = self.stats.windows;
-        let known = self.plans.get_mut(&window.hash);
-        if let Some(found) =
-            known.and_then(|plans| plans.iter_mut().find(|entry| entry.window == window))
-        {
-            self.stats.hits += 1;
-            found.used = now;
-            return Ok((found.plan.clone(), false));
-        }
         self.stats.misses += 1;
         let planned = Arc::new(plan(&window, mesh, options)?);
         let bytes = window.bytes() + planned.bytes();
@@ -77,9 +78,9 @@ impl<O: Op> PlanCache<O> {
             window,
             plan: planned.clone(),
             bytes,
-            used: now,
+            used: self.stats.windows,
         });
-        Ok((planned, true))
+        Ok(planned)
     }
 
     /// Gives up the plans that were not used for longest until there is room for `bytes`, or none is left.

@@ -236,12 +236,6 @@ impl Op for Toy {
         }
     }
 
-    fn rebind(&mut self, edit: impl FnMut(&mut u64)) {
-        if let Kind::Scale(slot) = &mut self.kind {
-            std::iter::once(slot).for_each(edit);
-        }
-    }
-
     fn compute_in(&mut self, _: DType) {}
 
     fn rule(&self) -> OpRule {

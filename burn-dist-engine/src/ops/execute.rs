@@ -14,14 +14,16 @@
 use core::marker::PhantomData;
 
 use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor, QuantizedTensor};
-use burn_backend::{DType, ExecutionError, Scalar, Shape, TensorMetadata};
+use burn_backend::{DType, ExecutionError, Scalar, Shape, Slice, TensorMetadata};
 use burn_ir::{BackendIr, OperationIr, ScalarIr, TensorHandle, TensorIr};
 use burn_std::future::DynFut;
+use smallvec::SmallVec;
 
 use super::convert::{bool_of_int, int_of_bool};
 use super::family::{Family, Run};
 use super::kinds::{Arithmetics, Held, Kind, Tensors, by_kind, by_number};
 use super::nothing::{Nothing, has_elements};
+use super::starts::bound;
 use super::table::family_of;
 use super::visit::{OpReader, Walk, visit_ref};
 use super::{Recorded, quantized};
@@ -399,6 +401,11 @@ impl<B: BackendIr, E: Env<B>> Context<'_, B, E> {
     #[inline]
     pub(super) fn scalar(&self, scalar: &ScalarIr) -> Scalar {
         self.env.scalar(scalar)
+    }
+
+    /// Returns ranges with the values of slots.
+    pub(super) fn ranges(&self, ranges: &[Slice]) -> SmallVec<[Slice; 6]> {
+        bound(ranges, |slot| self.env.scalar(slot))
     }
 }
 

@@ -10,6 +10,7 @@ use super::Recorded;
 use super::family::prelude::*;
 use super::nothing::has_elements;
 use super::places::STEPS_IN_PLACE;
+use super::starts::is_dense;
 use super::view::{sliced, takes_whole, whole_ranges};
 use crate::layout::{DimLayout, Layout};
 
@@ -27,7 +28,10 @@ family! {
             K::cat(parts, op.dim)
         },
         SliceAssign(SliceAssignOpIr) K =
-            K::slice_assign(cx.take::<K>(&op.tensor), &op.ranges, cx.take::<K>(&op.value)),
+            {
+            let (tensor, value) = (cx.take::<K>(&op.tensor), cx.take::<K>(&op.value));
+            K::slice_assign(tensor, &cx.ranges(&op.ranges), value)
+        },
     }
 }
 
@@ -41,7 +45,7 @@ impl Operation for Join<'_> {
                 let all: Vec<usize> = (0..inputs.len()).collect();
                 RuleBuilder::named(shapes, inputs, vec![dims(&op.out)]).joint_linear(&all)
             }
-            // A dim assigned in steps stays whole.
+            // A dim assigned in steps, or from a slot on, stays whole.
             Self::SliceAssign(op) => {
                 let value = sliced(&op.tensor, &op.value, &op.ranges);
                 let mut names = dims(&op.tensor);
@@ -98,7 +102,7 @@ impl Operation for Join<'_> {
             Self::Cat(op) => op.tensors.len() == 1,
             // Made contiguous first, which is then its own.
             Self::SliceAssign(op) => {
-                let in_steps = op.ranges.iter().any(|range| range.step != 1);
+                let in_steps = !op.ranges.iter().all(is_dense);
                 first.at.is_plain()
                     && first.alone
                     && first.buffer == first.at.elements()

@@ -25,6 +25,7 @@
 //! | `formula`, `curves` | what an operation computes of each element, for regions; activations |
 //! | [`moved`] | which operations fill a tensor, or move elements and no more |
 //! | [`product`] | which operations are products of f32 matrices |
+//! | [`starts`] | slices whose starts are slots of a plan |
 //! | `places` | which results are in the memory of an operand |
 //! | [`execute`] | runs one operation: where its tensors come from, and errors |
 //! | `nothing` | operations on tensors without elements, which need no kernel |
@@ -91,6 +92,7 @@ mod sort;
 mod space;
 #[cfg(burn_021)]
 mod spectral;
+pub(crate) mod starts;
 #[cfg(not(burn_021))]
 mod sums;
 mod table;

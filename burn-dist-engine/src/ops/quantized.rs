@@ -93,7 +93,8 @@ pub(super) fn run<B: BackendIr, E: Env<B>>(
         }
         OperationIr::BaseFloat(Flip(op)) => (&op.out, B::q_flip(cx.quantized(&op.input), &op.axes)),
         OperationIr::BaseFloat(Slice(op)) => {
-            (&op.out, B::q_slice(cx.quantized(&op.tensor), &op.ranges))
+            let ranges = cx.ranges(&op.ranges);
+            (&op.out, B::q_slice(cx.quantized(&op.tensor), &ranges))
         }
         OperationIr::BaseFloat(Select(op)) => {
             let (tensor, indices) = (cx.quantized(&op.tensor), cx.int(&op.indices));

@@ -298,24 +298,6 @@ impl<F: FnMut(Side, &mut Wire)> OpVisitor for Rewire<F> {
     }
 }
 
-/// Lets a closure change the slots of an operation's scalars.
-struct Rebind<F>(F);
-
-impl<F: FnMut(&mut u64)> OpVisitor for Rebind<F> {
-    #[inline]
-    fn input(&mut self, _: &mut TensorIr) {}
-
-    #[inline]
-    fn output(&mut self, _: &mut TensorIr) {}
-
-    #[inline]
-    fn scalar(&mut self, scalar: &mut ScalarIr) {
-        if let ScalarIr::UInt(slot) = scalar {
-            (self.0)(slot);
-        }
-    }
-}
-
 impl Op for Recorded {
     fn name(&self) -> &'static str {
         match self {
@@ -359,10 +341,6 @@ impl Op for Recorded {
 
     fn rewire(&mut self, edit: impl FnMut(Side, &mut Wire)) {
         visit_mut(self, &mut Rewire(edit));
-    }
-
-    fn rebind(&mut self, edit: impl FnMut(&mut u64)) {
-        visit_mut(self, &mut Rebind(edit));
     }
 
     fn compute_in(&mut self, dtype: DType) {
@@ -566,45 +544,7 @@ pub(crate) fn name(op: &OperationIr) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::super::samples::samples;
-    use super::super::visit::visit_ref;
     use super::*;
-
-    /// Scalars that are slots.
-    #[derive(Default)]
-    struct Slots {
-        bound: u64,
-        seen: Vec<ScalarIr>,
-    }
-
-    impl OpVisitor for Slots {
-        fn input(&mut self, _: &mut TensorIr) {}
-        fn output(&mut self, _: &mut TensorIr) {}
-        fn scalar(&mut self, scalar: &mut ScalarIr) {
-            *scalar = ScalarIr::UInt(self.bound);
-            self.bound += 1;
-        }
-    }
-
-    impl OpReader<'_> for Slots {
-        fn input(&mut self, _: &TensorIr) {}
-        fn output(&mut self, _: &TensorIr) {}
-        fn scalar(&mut self, scalar: &ScalarIr) {
-            self.seen.push(*scalar);
-        }
-    }
-
-    #[test]
-    fn every_scalar_can_be_bound_to_another_slot() {
-        for mut op in samples().into_iter().map(Recorded::from) {
-            let mut slots = Slots::default();
-            visit_mut(&mut op, &mut slots);
-            op.rebind(|slot| *slot += 10);
-            visit_ref(&op, &mut slots);
-            let expected: Vec<ScalarIr> = (10..10 + slots.bound).map(ScalarIr::UInt).collect();
-            assert_eq!(slots.seen, expected, "{op:?}");
-        }
-    }
 
     /// Recording moves one operation: what is added to Burn's language makes it no larger.
     #[test]

@@ -6,6 +6,7 @@ use super::Recorded;
 use super::dtype::of_burn;
 use super::family::prelude::*;
 use super::formula::{formula, is_computed};
+use super::starts::is_slot;
 use crate::burn::flat_between;
 
 family! {
@@ -23,7 +24,7 @@ family! {
         Permute(PermuteOpIr) K = K::permute(cx.take::<K>(&op.input), &op.axes),
         Flip(FlipOpIr) K = K::flip(cx.take::<K>(&op.input), &op.axes),
         Unfold(UnfoldOpIr) K = K::unfold(cx.take::<K>(&op.input), op.dim, op.size, op.step),
-        Slice(SliceOpIr) K = K::slice(cx.take::<K>(&op.tensor), &op.ranges),
+        Slice(SliceOpIr) K = K::slice(cx.take::<K>(&op.tensor), &cx.ranges(&op.ranges)),
         RepeatDim(RepeatDimOpIr) K = K::repeat_dim(cx.take::<K>(&op.tensor), op.dim, op.times),
     }
 }
@@ -181,10 +182,15 @@ pub(super) fn whole_ranges(ranges: &mut [Slice], tensor: &TensorIr, part: &Tenso
     }
 }
 
-/// Returns the view that a slice is; `None` where the kernel copies: negative steps.
+/// Returns the view that a slice is; `None` where the kernel copies: negative steps. A start that is a slot is any but
+/// 0, as 1 is.
 fn look(at: &Strided, ranges: &[Slice], shape: &[usize]) -> Option<Strided> {
     let mut out = at.clone();
     for (dim, slice) in ranges.iter().enumerate().take(shape.len()) {
+        if is_slot(slice) {
+            out = out.sliced(dim, 1, 1, shape[dim]);
+            continue;
+        }
         let step = usize::try_from(slice.step).ok()?;
         let size = at.shape[dim] as isize;
         let start = match slice.start < 0 {

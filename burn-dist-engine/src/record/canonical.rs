@@ -72,6 +72,7 @@ pub(super) fn canonicalize<E>(
             state: lookup(&tensor)?,
         });
     }
+    // As `Window::hash_all` does, whose operations are no longer at hand.
     inputs.hash(&mut hasher);
     numbering.dies.hash(&mut hasher);
     read_values.hash(&mut hasher);

@@ -11,6 +11,7 @@ mod flex;
 mod hold;
 mod hold_note;
 mod log;
+mod loose;
 mod missing;
 mod noted;
 pub mod parts;

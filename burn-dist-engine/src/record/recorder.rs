@@ -20,6 +20,7 @@ use super::details::{details, device_of, local_ranks};
 use super::early::Early;
 use super::hold_note::HoldNote;
 use super::log::{Log, this_thread};
+use super::loose::Loose;
 use super::parts::Placement;
 use super::repeat::Repeats;
 use crate::burn::bool_type;
@@ -115,6 +116,7 @@ pub struct Recorder<B: BackendIr> {
     items: Items,
     live: FxHashMap<TensorId, Live>,
     cache: PlanCache,
+    loose: Loose,
     /// Custom operations whose formulas were checked.
     pub(super) formulas: CheckedFormulas,
     seed: u64,
@@ -236,6 +238,7 @@ impl<B: BackendIr> Recorder<B> {
             items: Items::default(),
             live: FxHashMap::default(),
             cache: PlanCache::new(options.plan_cache_bytes_max),
+            loose: Loose::default(),
             formulas: CheckedFormulas::default(),
             seed: 0,
             streams: 0,
@@ -279,6 +282,7 @@ impl<B: BackendIr> Recorder<B> {
         self.items = Items::default();
         self.live = FxHashMap::default();
         self.cache.clear();
+        self.loose = Loose::default();
         // Nor may it keep the engine of the processes alive.
         Arc::make_mut(&mut self.options).world = None;
     }

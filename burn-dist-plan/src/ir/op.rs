@@ -56,9 +56,6 @@ pub trait Op: Clone + Debug + PartialEq + Hash + Send + Sync + 'static {
     /// Lets `edit` change its operands: inputs first, then outputs, each in order.
     fn rewire(&mut self, edit: impl FnMut(Side, &mut Wire));
 
-    /// Lets `edit` change the slots of its scalars, in order.
-    fn rebind(&mut self, edit: impl FnMut(&mut u64));
-
     /// Says that it computes in `dtype`, for operations that carry a type besides those of their operands.
     fn compute_in(&mut self, dtype: DType);
 

@@ -86,7 +86,7 @@ pub struct Window<O> {
     pub dies: Vec<bool>,
     /// Values the host reads at the end of the window.
     pub reads: Vec<ValueIndex>,
-    /// Structural hash over all of the above.
+    /// [Hash](Self::hash_all) over all of the above.
     pub hash: u64,
 }
 
@@ -116,6 +116,16 @@ impl<O: Op> Window<O> {
     /// Returns about how many bytes it takes.
     pub(crate) fn bytes(&self) -> usize {
         self.ops.len() * op_bytes::<O>() + size_of_val(&*self.inputs) + self.dies.len()
+    }
+
+    /// Returns the hash of all that it has.
+    pub fn hash_all(&self) -> u64 {
+        let mut hasher = FxHasher::default();
+        self.ops.iter().for_each(|op| op.hash(&mut hasher));
+        self.inputs.hash(&mut hasher);
+        self.dies.hash(&mut hasher);
+        self.reads.hash(&mut hasher);
+        hasher.finish()
     }
 
     /// Returns for each operation its kind, in the upper 16 bits, and a hash of the rest.

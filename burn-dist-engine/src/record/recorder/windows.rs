@@ -17,7 +17,7 @@ use crate::plan::clock::simulate;
 use crate::plan::form;
 use crate::plan::{
     Entry, Float8Layer, Input, InputState, PlanError, PlanOptions, Redundancy, Regions, Window,
-    plan, text_after, why,
+    plan, task, text_after, why,
 };
 use crate::record::canonical::canonicalize;
 use crate::record::hold_note::HoldNote;
@@ -182,6 +182,19 @@ impl<B: BackendIr> Recorder<B> {
         ));
     }
 
+    /// Returns the plan of a window if it is known; slots may take the place of starts in it.
+    fn known_plan(
+        &mut self,
+        window: &mut Window,
+        scalars: &mut Vec<ScalarIr>,
+    ) -> Option<Arc<task::Plan>> {
+        let known = self.cache.find(window);
+        if known.is_none() && self.loose.loosen(window, scalars) {
+            return self.cache.find(window);
+        }
+        known
+    }
+
     fn run(&mut self, taken: Taken, reads: Vec<TensorIr>) -> Result<Vec<ReadTicket>, Fault> {
         let start = Instant::now();
         let Taken { ops, dropped, held } = taken;
@@ -191,7 +204,7 @@ impl<B: BackendIr> Recorder<B> {
         self.stats.ops += ops.len() as u64;
         let mut host: Vec<(Arc<TensorData>, Option<Rows>)> = Vec::new();
         let mut of_inputs = Vec::new();
-        let (window, bindings) = canonicalize(ops, &dropped, &held, &reads, |tensor| {
+        let (mut window, mut bindings) = canonicalize(ops, &dropped, &held, &reads, |tensor| {
             match self.live.get(&tensor.id) {
                 Some(Live::Placed {
                     layout,
@@ -224,6 +237,7 @@ impl<B: BackendIr> Recorder<B> {
                 None => Err(Fault::unknown_tensor(tensor.id)),
             }
         })?;
+        let known = self.known_plan(&mut window, &mut bindings.scalars);
         let ended: Vec<TensorId> = window
             .inputs
             .iter()
@@ -290,10 +304,13 @@ impl<B: BackendIr> Recorder<B> {
         let plan = match &repeated {
             // Nothing of it will run, so nothing of it is kept for a later window.
             Some(plan) if self.options.dry_run => plan.clone(),
-            _ => {
-                let (mesh, options) = (&self.mesh, &self.plan_options);
-                self.cache.get(window, mesh, options).map_err(fault)?.0
-            }
+            _ => match known {
+                Some(plan) => plan,
+                None => {
+                    let (mesh, options) = (&self.mesh, &self.plan_options);
+                    self.cache.plan(window, mesh, options).map_err(fault)?
+                }
+            },
         };
         for id in &ended {
             self.live.remove(id);
