@@ -44,6 +44,10 @@ const BEFORE: [&str; 6] = [
     "swap-021",
 ];
 
+/// The features that packages of the current line turn on in crates of this workspace.
+const ALIKE: &str = "burn-dist-021/parquet,burn-dist-021/tokenizers,burn-dist-021/tcp,burn-dist-checkpoint/cli,\
+                     burn-dist-kernels/random-regions,burn-dist-launch/cli";
+
 /// All steps, in their order.
 pub(crate) const STEPS: &[Step] = &[
     Step {
@@ -98,6 +102,12 @@ pub(crate) const STEPS: &[Step] = &[
         what: "the tests that need nothing but Rust",
         is_beside: false,
         run: tests,
+    },
+    Step {
+        name: "burn-021",
+        what: "the tests on Burn 0.21",
+        is_beside: false,
+        run: burn_021,
     },
     Step {
         name: "processes",
@@ -256,11 +266,20 @@ pub(crate) fn packages() -> Result<(), String> {
 /// promises of training once more with Flex's own operations, which other backends have too; nothing is compiled for
 /// that. One operation at a time has the bits of regions, which tests of both compare.
 fn tests() -> Result<(), String> {
-    cargo(&["test", "--workspace"])?;
+    cargo(&["test"])?;
     let mut promises = workspace::cargo();
-    promises.args(["test", "--workspace", "--test", "promises", "--"]);
+    promises.args(["test", "--test", "promises", "--"]);
     promises.args(["experts::", "loops::", "sharding::"]);
     run(promises.env("BURN_DIST_REGIONS", "flex"))
+}
+
+/// Runs the tests that `cargo test` leaves out. With `unified` and [`ALIKE`], what both lines share has the features that
+/// it has in `tests`, and is not compiled once more.
+fn burn_021() -> Result<(), String> {
+    let packages = BEFORE.iter().chain(&["lines", "minimal-021", "unified"]);
+    let packages = packages.flat_map(|package| ["-p", package]);
+    let test = ["test", "--features", ALIKE].into_iter();
+    cargo(&test.chain(packages).collect::<Vec<_>>())
 }
 
 /// Lints with all features at once: what a feature leaves out is checked by the step `features`.
