@@ -13,7 +13,7 @@ use burn_dist::{
 
 use crate::transformer::{Net, Training, megatron};
 
-const STEPS: usize = 20;
+const STEPS: usize = 6;
 const BLOCKS: usize = 4;
 
 struct Run {

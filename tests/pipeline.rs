@@ -20,7 +20,7 @@ use crate::weights::deterministic;
 
 const ROWS: usize = 8;
 const BLOCKS: usize = 4;
-const STEPS: usize = 10;
+const STEPS: usize = 4;
 
 /// The stages of the model.
 fn stages(plan: Plan) -> Plan {

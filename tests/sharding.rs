@@ -15,7 +15,7 @@ use crate::weights::deterministic;
 fn every_strategy_has_the_bits_of_replication() {
     for ranks in [2, 3] {
         let expected = train(builder(&format!("dp={ranks}")), &Plan::new());
-        assert!(expected.losses[STEPS - 1] < 0.8 * expected.losses[0]);
+        assert!(expected.losses[STEPS - 1] < 0.95 * expected.losses[0]);
         let sharded = || builder(&format!("fsdp={ranks}"));
         for strategy in [
             ShardStrategy::Full,

@@ -115,19 +115,19 @@ fn manifests() -> Vec<(&'static str, Content)> {
     let line = pieces(&[500_000], (0..500_000).map(|at| vec![at]));
     let long = format!(
         "{{\"key\":\"a\",\"dtype\":\"u8\",\"shape\":[{}],\"layout\":\"[-]\",\"pieces\":[]}}",
-        vec!["1"; 20_000_000].join(",")
+        vec!["1"; 6_000_000].join(",")
     );
     let factors = format!(
         "{{\"key\":\"a\",\"dtype\":\"u8\",\"shape\":[1],\"factors\":[{}],\"layout\":\"[-]\",\"pieces\":[]}}",
-        vec!["[]"; 10_000_000].join(",")
+        vec!["[]"; 8_000_000].join(",")
     );
     let start = sample("v1/manifest.json")[..200].to_vec();
     vec![
         ("hole", Sparse(start.clone(), 8 << 30)),
         ("large hole", Sparse(start, 1 << 40)),
         ("device", Link("/dev/zero")),
-        ("numbers", metadata(list("0", 20_000_000))),
-        ("objects", metadata(list("{}", 10_000_000))),
+        ("numbers", metadata(list("0", 6_000_000))),
+        ("objects", metadata(list("{}", 8_000_000))),
         ("small objects", metadata(list("{\"\":0}", 5_000_000))),
         (
             "deep",
@@ -167,16 +167,16 @@ fn headers() -> Vec<(&'static str, Content)> {
     vec![
         (
             "numbers",
-            of(format!("{{\"a\":[{}]}}", list("0", 49_000_000)), 0),
+            of(format!("{{\"a\":[{}]}}", list("0", 12_000_000)), 0),
         ),
         (
             "objects",
-            of(format!("{{\"a\":[{}]}}", list("{}", 30_000_000)), 0),
+            of(format!("{{\"a\":[{}]}}", list("{}", 8_000_000)), 0),
         ),
         (
             "shape",
             of(
-                format!("{{\"a\":{}}}", tensor(&list("1", 49_000_000), 0, 1)),
+                format!("{{\"a\":{}}}", tensor(&list("1", 12_000_000), 0, 1)),
                 1,
             ),
         ),
@@ -265,7 +265,7 @@ fn packs() -> Vec<(&'static str, Content)> {
         let start = b"\xa1\x67tensors\xa1\x61a\xa3".as_slice();
         Bytes(pack(&[start, field, value].concat(), 16))
     };
-    let many = 90_000_000u32;
+    let many = 10_000_000u32;
     let numbers = [
         b"\x9a".as_slice(),
         &many.to_be_bytes(),

@@ -20,6 +20,7 @@ struct Loop {
     passes: usize,
     /// How many windows there are at least.
     windows: usize,
+    meshes: &'static [&'static str],
     run: fn(&DeviceMesh, usize, &mut dyn FnMut()) -> Vec<f32>,
 }
 
@@ -67,6 +68,7 @@ const LOOPS: [Loop; 5] = [
         name: "losses in a list",
         passes: 160,
         windows: 40,
+        meshes: &["", "fsdp=2"],
         run: |mesh, steps, after| {
             let (device, mut losses) = (mesh.device().autodiff(), Vec::new());
             let input = |step, loss| {
@@ -81,6 +83,7 @@ const LOOPS: [Loop; 5] = [
         name: "the weights of every step",
         passes: 160,
         windows: 40,
+        meshes: &["", "fsdp=2"],
         run: |mesh, steps, after| {
             let mut model = model(mesh);
             let mut optimizer = AdamConfig::new().init();
@@ -99,6 +102,7 @@ const LOOPS: [Loop; 5] = [
         name: "a replay buffer",
         passes: 160,
         windows: 40,
+        meshes: &["", "fsdp=2"],
         run: |mesh, steps, after| {
             let device = mesh.device().autodiff();
             let mut buffer: VecDeque<Tensor<2>> = (0..100).map(|n| data(n, &device)).collect();
@@ -117,8 +121,9 @@ const LOOPS: [Loop; 5] = [
     Loop {
         name: "outputs of an evaluation",
         // Passes that use up nothing of each other are cut when the log is long: after 65,536 operations.
-        passes: 5000,
+        passes: 3700,
         windows: 50,
+        meshes: &["fsdp=2"],
         run: |mesh, passes, after| {
             let (model, mut outputs) = (model(mesh).valid(), Vec::new());
             for pass in 0..passes {
@@ -132,6 +137,7 @@ const LOOPS: [Loop; 5] = [
         name: "confusion matrices of an evaluation",
         passes: 2000,
         windows: 40,
+        meshes: &["fsdp=2"],
         run: |mesh, passes, after| {
             let (model, device) = (model(mesh).valid(), mesh.device().autodiff());
             let mut matrices = Vec::new();
@@ -155,9 +161,13 @@ const LOOPS: [Loop; 5] = [
 fn what_a_loop_keeps_does_not_keep_its_windows_open() {
     for case in LOOPS {
         let Loop {
-            name, passes, run, ..
+            name,
+            passes,
+            run,
+            meshes,
+            ..
         } = case;
-        for text in ["", "fsdp=2"] {
+        for &text in meshes {
             let (kept, windows, misses) = {
                 let mesh = mesh(text);
                 let device = mesh.device().autodiff();

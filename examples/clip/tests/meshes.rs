@@ -41,8 +41,13 @@ fn losses_are_those_of_one_device() {
     assert!((1.8..3.0).contains(&first) && last < 1.0, "{expected:?}");
     let right = alone[60].split(' ').next().and_then(|n| n.parse().ok());
     assert!(right >= Some(16), "{}", alone[60]);
+    // The schedule of a shorter run is another one.
+    let steps = ["--steps", "20"];
+    let expected = losses(&lines("1", &steps));
+    assert_eq!(expected.len(), 20);
     for axes in ["dp=2", "fsdp=2", "fsdp=2,tp=2"] {
-        let found = losses(&lines(axes, &[]));
+        let found = losses(&lines(axes, &steps));
+        assert_eq!(found.len(), 20);
         for (step, (found, expected)) in found.iter().zip(&expected).enumerate() {
             let gap = (found - expected).abs();
             assert!(gap < 1e-3, "{axes}, step {step}: {found}, not {expected}");

@@ -1,4 +1,4 @@
-//! Twenty steps of the small model, and what they leave, to be compared bit by bit.
+//! Ten steps of the small model, and what they leave, to be compared bit by bit.
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::{AdamWConfig, GradientsParams};
@@ -9,7 +9,7 @@ use burn_dist::{DeviceMesh, DeviceMeshBuilder, ParallelizeWith, Plan};
 use crate::transformer::{DIM, Net, Training};
 use crate::weights::deterministic;
 
-pub const STEPS: usize = 20;
+pub const STEPS: usize = 10;
 pub const BLOCKS: usize = 3;
 
 pub struct Run {

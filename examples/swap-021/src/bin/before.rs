@@ -37,10 +37,10 @@ impl<B: Backend> Cnn<B> {
         let conv =
             |channels| Conv2dConfig::new(channels, [3, 3]).with_padding(PaddingConfig2d::Same);
         Self {
-            conv1: conv([1, 8]).init(device),
-            conv2: conv([8, 16]).init(device),
+            conv1: conv([1, 4]).init(device),
+            conv2: conv([4, 8]).init(device),
             pool: AvgPool2dConfig::new([2, 2]).with_strides([2, 2]).init(),
-            hidden: LinearConfig::new(16 * 7 * 7, 64).init(device),
+            hidden: LinearConfig::new(8 * 7 * 7, 64).init(device),
             output: LinearConfig::new(64, NUM_CLASSES).init(device),
             activation: Tanh::new(),
         }
