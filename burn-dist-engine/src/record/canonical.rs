@@ -5,6 +5,7 @@ use std::hash::{Hash, Hasher};
 use burn_ir::{ScalarIr, TensorId, TensorIr, TensorStatus};
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 
+use super::loose::bind_starts;
 use crate::ops::{OpVisitor, Recorded, dtype, visit_mut};
 use crate::plan::{Input, InputState, ValueIndex, Window};
 
@@ -13,7 +14,7 @@ use crate::plan::{Input, InputState, ValueIndex, Window};
 pub(super) struct Bindings {
     /// The recorded id of each value.
     pub ids: Vec<TensorId>,
-    /// The scalars, by slot.
+    /// The scalars and the starts of slices, by slot.
     pub scalars: Vec<ScalarIr>,
     /// Tensors that had their last use in the window, but for those that are held.
     pub held: Vec<TensorId>,
@@ -23,12 +24,13 @@ pub(super) struct Bindings {
 ///
 /// `lookup` tells where a value from outside is; it is asked once per such value. `dropped` are the ids dropped in the
 /// window (in any order), `reads` what the host wants. What is `held` is needed after the window, even if it was
-/// dropped or its last use has come.
+/// dropped or its last use has come. With `is_loose`, starts of slices are slots.
 pub(super) fn canonicalize<E>(
     mut ops: Vec<Recorded>,
     dropped: &[TensorId],
     held: &FxHashSet<TensorId>,
     reads: &[TensorIr],
+    is_loose: bool,
     mut lookup: impl FnMut(&TensorIr) -> Result<InputState, E>,
 ) -> Result<(Window, Bindings), E> {
     let mut numbering = Numbering::new(&ops);
@@ -42,6 +44,9 @@ pub(super) fn canonicalize<E>(
                 scalars: &mut scalars,
             },
         );
+        if is_loose {
+            bind_starts(op, &mut scalars);
+        }
         op.hash(&mut hasher);
     }
     let mut read_values = Vec::with_capacity(reads.len());

@@ -11,32 +11,56 @@
 //!
 //! The place is counted from where the program waited last, in operations of the thread that waited: a step that does
 //! the same as the one before ends its windows at the same operations, and their plans are known. Where several threads
-//! wait, that place is a matter of time: there, windows do not end early.
+//! wait, that place is a matter of time: there, windows do not end early. Within a step, a loop over layers or time steps
+//! ends its windows between the same two of its operations: the next window has a whole number of passes of the loop in
+//! which the last one ended.
+
+use std::hash::BuildHasher;
 
 use burn_ir::TensorIr;
+use rustc_hash::FxBuildHasher;
 
+use super::repeat::repetition;
+use crate::ops::visit::Walk;
 use crate::ops::{OpReader, Recorded, visit_ref};
 
-/// Operations after which a window ends early.
+/// Operations after which a window ends early, at most.
 const OPS: usize = 512;
-/// Bytes that these make at most if they are short.
-const BYTES_MAX: u64 = OPS as u64 * (64 << 10);
+/// Bytes that short operations make at most, on average.
+const OP_BYTES_MAX: u64 = 64 << 10;
 /// Windows that end early without a known plan until the program waits again: a program that does not wait may come
 /// back to the same operations at another place in each window.
 const UNKNOWN_MAX: u32 = 32;
 
 /// Counts what the program records after it has waited.
-#[derive(Default)]
 pub(super) struct Early {
     /// The thread that waits; until one has, the one that recorded first.
     thread: Option<u64>,
     has_waited: bool,
     /// Operations that it has recorded since.
     since_wait: usize,
-    /// Bytes that the operations after the last multiple of [`OPS`] make.
+    /// Of the operations since then, or since the last place at which a window might end: what each does, hashed.
+    digests: Vec<u64>,
+    /// How many there are at the next such place.
+    length: usize,
+    /// Bytes that they make.
     bytes: u64,
     /// Windows that ended early since, and whose plans were not known.
     unknown: u32,
+}
+
+impl Default for Early {
+    fn default() -> Self {
+        Self {
+            thread: None,
+            has_waited: false,
+            since_wait: 0,
+            digests: Vec::with_capacity(OPS),
+            length: OPS,
+            bytes: 0,
+            unknown: 0,
+        }
+    }
 }
 
 impl Early {
@@ -46,11 +70,22 @@ impl Early {
             return false;
         }
         self.since_wait += 1;
+        let before = self.bytes;
         visit_ref(op, &mut Made(&mut self.bytes));
-        if !self.since_wait.is_multiple_of(OPS) {
+        // It is compared within one window, so that the address of a name will do for it.
+        let digest = (op.kind().as_ptr().addr(), self.bytes - before);
+        self.digests.push(FxBuildHasher.hash_one(digest));
+        if self.digests.len() < self.length {
             return false;
         }
-        std::mem::take(&mut self.bytes) <= BYTES_MAX && self.unknown < UNKNOWN_MAX
+        let bytes_max = self.length as u64 * OP_BYTES_MAX;
+        let is_short = std::mem::take(&mut self.bytes) <= bytes_max;
+        self.length = match repetition(&self.digests) {
+            Some(period) => OPS / period * period,
+            None => OPS,
+        };
+        self.digests.clear();
+        is_short && self.unknown < UNKNOWN_MAX
     }
 
     /// Notes that the window ended, without a known plan.
@@ -119,6 +154,24 @@ mod tests {
         assert_eq!(early.since_wait(), 1100);
         assert!(early.waits(1));
         assert_eq!(ends(&mut early, &op, 600, 1), [512]);
+    }
+
+    /// Passes of 60 operations after some others: from the second one on, windows begin with the same operation of a
+    /// pass.
+    #[test]
+    fn in_a_loop_windows_are_whole_passes() {
+        let mut early = Early::default();
+        let mut ends = Vec::new();
+        for at in 1..=2000 {
+            let elements = if at <= 100 { at } else { 1 + at % 60 };
+            if early.records(&zeros(elements), 1) {
+                ends.push(at);
+            }
+        }
+        assert_eq!(ends, [512, 992, 1472, 1952]);
+        assert!(early.waits(1));
+        let straight = (1..=1100).filter(|at| early.records(&zeros(*at), 1));
+        assert_eq!(straight.collect::<Vec<_>>(), [512, 1024]);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Windows that differ by where they slice: they have one plan.
 //!
-//! The first one is planned as it is: starts that never change are better known, for a dim that is written from a known
-//! start on may stay split over ranks. When another one comes that differs from it by starts alone, these become slots
-//! of its plan ([`starts`]), and of those of all that come after.
+//! On one rank, starts are slots of every plan ([`starts`]). On several, a dim that is written from a known start on may
+//! stay split, so that the first window is planned as it is. When another one comes that differs from it by starts alone,
+//! these become slots of its plan, and of those of all that come after.
 //!
 //! The processes of a mesh record the same windows in the same order, so they decide alike.
 
@@ -61,6 +61,16 @@ fn each_range(op: &mut Recorded, mut visit: impl FnMut(&mut Slice, usize)) {
     for (range, &size) in ranges.iter_mut().zip(part.shape.iter()) {
         visit(range, size);
     }
+}
+
+/// Makes slots of the starts of the ranges of an operation.
+pub(super) fn bind_starts(op: &mut Recorded, scalars: &mut Vec<ScalarIr>) {
+    each_range(op, |range, size| {
+        if starts::may_be_slot(range) && size > 0 {
+            let start = std::mem::replace(range, starts::from_slot(scalars.len(), size)).start;
+            scalars.push(ScalarIr::Int(start as i64));
+        }
+    });
 }
 
 /// Makes slots, from number `first` on, of the starts of ranges; returns these ranges as they were, in order.
@@ -189,7 +199,7 @@ mod tests {
                 entry: Entry::Rows,
             })
         };
-        let canonical = canonicalize(ops, &[], &FxHashSet::default(), &[], lookup);
+        let canonical = canonicalize(ops, &[], &FxHashSet::default(), &[], false, lookup);
         let (window, bindings) = canonical.expect("its inputs are known");
         (window, bindings.scalars)
     }

@@ -116,7 +116,8 @@ pub struct Recorder<B: BackendIr> {
     items: Items,
     live: FxHashMap<TensorId, Live>,
     cache: PlanCache,
-    loose: Loose,
+    /// Windows that differ by where they slice; `None` on one rank, where starts are slots of all.
+    loose: Option<Loose>,
     /// Custom operations whose formulas were checked.
     pub(super) formulas: CheckedFormulas,
     seed: u64,
@@ -225,6 +226,7 @@ impl<B: BackendIr> Recorder<B> {
             )
         });
         Self {
+            loose: (mesh.num_ranks() > 1).then(Loose::default),
             early: (mesh.num_ranks() == 1 && !options.dry_run).then(Early::default),
             mesh,
             plan_options,
@@ -238,7 +240,6 @@ impl<B: BackendIr> Recorder<B> {
             items: Items::default(),
             live: FxHashMap::default(),
             cache: PlanCache::new(options.plan_cache_bytes_max),
-            loose: Loose::default(),
             formulas: CheckedFormulas::default(),
             seed: 0,
             streams: 0,
@@ -282,7 +283,7 @@ impl<B: BackendIr> Recorder<B> {
         self.items = Items::default();
         self.live = FxHashMap::default();
         self.cache.clear();
-        self.loose = Loose::default();
+        self.loose = self.loose.take().map(|_| Loose::default());
         // Nor may it keep the engine of the processes alive.
         Arc::make_mut(&mut self.options).world = None;
     }

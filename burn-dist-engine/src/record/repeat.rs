@@ -162,7 +162,7 @@ fn phase(window: &[u64], log: &[u64]) -> Option<usize> {
 
 /// Returns the period with which the end of `digests` repeats three times at least, over as much of it as possible:
 /// half of it, or a few equal operations in a row would do.
-fn repetition(digests: &[u64]) -> Option<usize> {
+pub(super) fn repetition(digests: &[u64]) -> Option<usize> {
     let reversed: Vec<u64> = digests.iter().rev().copied().collect();
     let matches = prefix_matches(&reversed);
     let covered = |period: usize| period + matches[period];

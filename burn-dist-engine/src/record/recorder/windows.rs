@@ -189,10 +189,11 @@ impl<B: BackendIr> Recorder<B> {
         scalars: &mut Vec<ScalarIr>,
     ) -> Option<Arc<task::Plan>> {
         let known = self.cache.find(window);
-        if known.is_none() && self.loose.loosen(window, scalars) {
-            return self.cache.find(window);
+        let loose = self.loose.as_mut().filter(|_| known.is_none());
+        match loose.is_some_and(|loose| loose.loosen(window, scalars)) {
+            true => self.cache.find(window),
+            false => known,
         }
-        known
     }
 
     fn run(&mut self, taken: Taken, reads: Vec<TensorIr>) -> Result<Vec<ReadTicket>, Fault> {
@@ -204,8 +205,13 @@ impl<B: BackendIr> Recorder<B> {
         self.stats.ops += ops.len() as u64;
         let mut host: Vec<(Arc<TensorData>, Option<Rows>)> = Vec::new();
         let mut of_inputs = Vec::new();
-        let (mut window, mut bindings) = canonicalize(ops, &dropped, &held, &reads, |tensor| {
-            match self.live.get(&tensor.id) {
+        let (mut window, mut bindings) = canonicalize(
+            ops,
+            &dropped,
+            &held,
+            &reads,
+            self.loose.is_none(),
+            |tensor| match self.live.get(&tensor.id) {
                 Some(Live::Placed {
                     layout,
                     role,
@@ -235,8 +241,8 @@ impl<B: BackendIr> Recorder<B> {
                     })
                 }
                 None => Err(Fault::unknown_tensor(tensor.id)),
-            }
-        })?;
+            },
+        )?;
         let known = self.known_plan(&mut window, &mut bindings.scalars);
         let ended: Vec<TensorId> = window
             .inputs
