@@ -39,7 +39,7 @@ pub(super) struct Early {
     has_waited: bool,
     /// Operations that it has recorded since.
     since_wait: usize,
-    /// Of the operations since then, or since the last place at which a window might end: what each does, hashed.
+    /// Hashes of what the operations do that came since then, or since the last place at which a window might end.
     digests: Vec<u64>,
     /// How many there are at the next such place.
     length: usize,
