@@ -7,7 +7,7 @@ use burn::tensor::{Tensor, TensorData};
 use burn_dist::LocalParts;
 use burn_dist::launch::World;
 
-use promises::transformer::run::{assert_alike, builder, train};
+use promises::transformer::run::{STEPS, assert_alike, builder, train};
 use promises::transformer::sequence_parallel;
 use promises::transformer::worlds::in_processes;
 
@@ -21,7 +21,7 @@ fn processes_have_the_bits_of_one() {
         ("dp=3", &[3]),
     ] {
         let expected = train(builder(axes), &sequence_parallel());
-        assert!(expected.losses[19] < 0.9 * expected.losses[0]);
+        assert!(expected.losses[STEPS - 1] < 0.95 * expected.losses[0]);
         for &num in processes {
             let runs = in_processes(num, |world| {
                 train(builder(axes).world(world), &sequence_parallel())

@@ -237,7 +237,8 @@ fn assert_close(found: &[TensorData], expected: &[TensorData], what: &str) {
 /// Parameters and moments of two steps on one mesh, for all strategies and optimizers; all strategies give the same
 /// bits.
 fn state_rests(axes: &str, plan: &Plan) {
-    for rows in 1..=9 {
+    // Fewer than ranks, as many, more, and parts of one size and of two.
+    for rows in [1, 2, 3, 4, 5, 8] {
         for optim in [Optim::Sgd, Optim::Adam, Optim::AdamW] {
             for apart in [false, true] {
                 let expected = train(

@@ -27,8 +27,7 @@ family! {
             }
             K::cat(parts, op.dim)
         },
-        SliceAssign(SliceAssignOpIr) K =
-            {
+        SliceAssign(SliceAssignOpIr) K = {
             let (tensor, value) = (cx.take::<K>(&op.tensor), cx.take::<K>(&op.value));
             K::slice_assign(tensor, &cx.ranges(&op.ranges), value)
         },
