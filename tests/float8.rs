@@ -259,7 +259,7 @@ fn blocks_train_alike_on_every_mesh() {
                 let error = ((found - expected) / expected).abs();
                 largest = largest.max(error);
                 assert!(
-                    error < 5e-4,
+                    error < 2.5e-4,
                     "`{axes}`, step {step}: {found}, {expected}: {error}"
                 );
             }
@@ -485,7 +485,7 @@ fn a_pipeline_is_accumulation() {
     for scaling in SCALINGS {
         let expected = run("", scaling);
         assert!(
-            expected.losses[9] < 0.98 * expected.losses[0],
+            expected.losses[9] < 0.95 * expected.losses[0],
             "{:?}",
             expected.losses
         );
