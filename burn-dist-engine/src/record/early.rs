@@ -55,7 +55,7 @@ impl Default for Early {
             thread: None,
             has_waited: false,
             since_wait: 0,
-            digests: Vec::with_capacity(OPS),
+            digests: Vec::new(),
             length: OPS,
             bytes: 0,
             unknown: 0,
@@ -101,9 +101,12 @@ impl Early {
     /// Notes that a thread waits for the rank; returns false if another one did before.
     pub(super) fn waits(&mut self, thread: u64) -> bool {
         let is_alone = !self.has_waited || self.thread == Some(thread);
+        let mut digests = std::mem::take(&mut self.digests);
+        digests.clear();
         *self = Self {
             thread: Some(thread),
             has_waited: true,
+            digests,
             ..Self::default()
         };
         is_alone

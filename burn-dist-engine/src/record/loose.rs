@@ -4,7 +4,7 @@
 //! stay split, so that the first window is planned as it is. When another one comes that differs from it by starts alone,
 //! these become slots of its plan, and of those of all that come after.
 //!
-//! The processes of a mesh record the same windows in the same order, so they decide alike.
+//! Which windows came decides, and not whose plans are kept: processes keep plans of other sizes, and must decide alike.
 
 use burn_backend::Slice;
 use burn_ir::{BaseOperationIr, OperationIr, ScalarIr};
@@ -16,32 +16,37 @@ use crate::plan::Window;
 /// Windows that are remembered, at most.
 const SEEN_MAX: usize = 1 << 16;
 
-/// The windows that were planned as they are, by their hashes with slots.
+/// The windows that are planned as they are, by their hashes as they are and with slots.
 #[derive(Default)]
 pub(super) struct Loose {
-    seen: FxHashSet<u64>,
+    fixed: FxHashSet<u64>,
+    with_slots: FxHashSet<u64>,
 }
 
 impl Loose {
-    /// Makes slots of the starts in a window that has no plan yet, if one was planned that differs from it by them
-    /// alone; returns whether it did.
+    /// Makes slots of the starts in a window if one came before that differs from it by them alone; returns whether it
+    /// did.
     pub(super) fn loosen(&mut self, window: &mut Window, scalars: &mut Vec<ScalarIr>) -> bool {
-        let ranges = loosen(&mut window.ops, scalars.len());
-        if ranges.is_empty() {
+        if self.fixed.contains(&window.hash) {
             return false;
+        }
+        if self.fixed.len() >= SEEN_MAX {
+            *self = Self::default();
         }
         let hash = window.hash;
-        window.hash = window.hash_all();
-        if self.seen.len() >= SEEN_MAX {
-            self.seen.clear();
-        }
-        if self.seen.insert(window.hash) {
+        let ranges = loosen(&mut window.ops, scalars.len());
+        if !ranges.is_empty() {
+            window.hash = window.hash_all();
+            if self.with_slots.contains(&window.hash) {
+                scalars.extend(values(&ranges));
+                return true;
+            }
+            self.with_slots
+                .insert(std::mem::replace(&mut window.hash, hash));
             tighten(&mut window.ops, ranges);
-            window.hash = hash;
-            return false;
         }
-        scalars.extend(ranges.iter().map(|range| ScalarIr::Int(range.start as i64)));
-        true
+        self.fixed.insert(hash);
+        false
     }
 }
 
@@ -63,27 +68,33 @@ fn each_range(op: &mut Recorded, mut visit: impl FnMut(&mut Slice, usize)) {
     }
 }
 
-/// Makes slots of the starts of the ranges of an operation.
-pub(super) fn bind_starts(op: &mut Recorded, scalars: &mut Vec<ScalarIr>) {
+/// Makes slots, from number `first` on, of the starts of the ranges of an operation, and adds these ranges as they were.
+fn loosen_one(op: &mut Recorded, first: usize, ranges: &mut Vec<Slice>) {
     each_range(op, |range, size| {
         if starts::may_be_slot(range) && size > 0 {
-            let start = std::mem::replace(range, starts::from_slot(scalars.len(), size)).start;
-            scalars.push(ScalarIr::Int(start as i64));
+            let slot = starts::from_slot(first + ranges.len(), size);
+            ranges.push(std::mem::replace(range, slot));
         }
     });
+}
+
+/// Returns what the slots of such ranges are bound to.
+fn values(ranges: &[Slice]) -> impl Iterator<Item = ScalarIr> {
+    ranges.iter().map(|range| ScalarIr::Int(range.start as i64))
+}
+
+/// Makes slots of the starts of the ranges of an operation, after those of `scalars`.
+pub(super) fn bind_starts(op: &mut Recorded, scalars: &mut Vec<ScalarIr>) {
+    let mut ranges = Vec::new();
+    loosen_one(op, scalars.len(), &mut ranges);
+    scalars.extend(values(&ranges));
 }
 
 /// Makes slots, from number `first` on, of the starts of ranges; returns these ranges as they were, in order.
 fn loosen(ops: &mut [Recorded], first: usize) -> Vec<Slice> {
     let mut ranges = Vec::new();
-    for op in ops {
-        each_range(op, |range, size| {
-            if starts::may_be_slot(range) && size > 0 {
-                let slot = starts::from_slot(first + ranges.len(), size);
-                ranges.push(std::mem::replace(range, slot));
-            }
-        });
-    }
+    ops.iter_mut()
+        .for_each(|op| loosen_one(op, first, &mut ranges));
     ranges
 }
 
@@ -225,6 +236,9 @@ mod tests {
             window
         });
         assert!(others[0] == others[1] && others[0] != first);
+        let (mut again, mut scalars) = window(program(3));
+        assert!(!loose.loosen(&mut again, &mut scalars));
+        assert!(again == first);
         others[0].ops.pop();
         assert_ne!(others[0].hash_all(), others[1].hash);
     }

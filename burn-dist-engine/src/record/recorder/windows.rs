@@ -17,7 +17,7 @@ use crate::plan::clock::simulate;
 use crate::plan::form;
 use crate::plan::{
     Entry, Float8Layer, Input, InputState, PlanError, PlanOptions, Redundancy, Regions, Window,
-    plan, task, text_after, why,
+    plan, text_after, why,
 };
 use crate::record::canonical::canonicalize;
 use crate::record::hold_note::HoldNote;
@@ -182,20 +182,6 @@ impl<B: BackendIr> Recorder<B> {
         ));
     }
 
-    /// Returns the plan of a window if it is known; slots may take the place of starts in it.
-    fn known_plan(
-        &mut self,
-        window: &mut Window,
-        scalars: &mut Vec<ScalarIr>,
-    ) -> Option<Arc<task::Plan>> {
-        let known = self.cache.find(window);
-        let loose = self.loose.as_mut().filter(|_| known.is_none());
-        match loose.is_some_and(|loose| loose.loosen(window, scalars)) {
-            true => self.cache.find(window),
-            false => known,
-        }
-    }
-
     fn run(&mut self, taken: Taken, reads: Vec<TensorIr>) -> Result<Vec<ReadTicket>, Fault> {
         let start = Instant::now();
         let Taken { ops, dropped, held } = taken;
@@ -243,7 +229,10 @@ impl<B: BackendIr> Recorder<B> {
                 None => Err(Fault::unknown_tensor(tensor.id)),
             },
         )?;
-        let known = self.known_plan(&mut window, &mut bindings.scalars);
+        if let Some(loose) = &mut self.loose {
+            loose.loosen(&mut window, &mut bindings.scalars);
+        }
+        let known = self.cache.find(&window);
         let ended: Vec<TensorId> = window
             .inputs
             .iter()
@@ -307,16 +296,14 @@ impl<B: BackendIr> Recorder<B> {
             plan(&window, &self.mesh, &options).map(Arc::new)
         });
         let repeated = repeated.transpose().map_err(fault)?;
-        let plan = match &repeated {
+        let plan = match (&repeated, known) {
             // Nothing of it will run, so nothing of it is kept for a later window.
-            Some(plan) if self.options.dry_run => plan.clone(),
-            _ => match known {
-                Some(plan) => plan,
-                None => {
-                    let (mesh, options) = (&self.mesh, &self.plan_options);
-                    self.cache.plan(window, mesh, options).map_err(fault)?
-                }
-            },
+            (Some(plan), _) if self.options.dry_run => plan.clone(),
+            (_, Some(plan)) => plan,
+            (_, None) => {
+                let (mesh, options) = (&self.mesh, &self.plan_options);
+                self.cache.plan(window, mesh, options).map_err(fault)?
+            }
         };
         for id in &ended {
             self.live.remove(id);
