@@ -184,13 +184,16 @@ fn wrong_texts_are_refused() {
     let text = check(&add);
     assert_eq!(
         text,
-        "[%2: f32 [3]] = burn `{ NumericFloat = [\"F32\", { Add = { lhs = \"%\", out = \"%\", rhs = \"%\" } }] }` \
+        "[%2: f32 [3]] = burn `NumericFloat(F32, Add(BinaryOpIr { lhs: %, rhs: %, out: % }))` \
          [%0: f32 [3], %1: f32 [3]]"
     );
     let full = "as many tensors as the operation has";
     for (from, to, expected) in [
-        ("Add", "Plus", "an operation of Burn's"),
-        ("lhs = \"%\", ", "", "an operation of Burn's"),
+        (
+            "Add",
+            "Plus",
+            "an operation of Burn's that was written before",
+        ),
         (", %1: f32 [3]]", "]", full),
         ("%1: f32 [3]]", "%1: f32 [3], %1]", full),
         ("[%2: f32 [3]] =", "[] =", full),
