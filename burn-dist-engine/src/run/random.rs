@@ -20,13 +20,16 @@ use crate::burn::data::*;
 use burn_backend::{DType, Distribution, Element};
 use burn_std::{Shape, bf16, f16};
 use core::ops::Range;
-use draw::{Bernoulli, Draw, Float, Int, IntNormal, IntUniform, Normal, Uniform};
+use draw::{Bernoulli, Float, Int, IntUniform, Normal, Samples, Uniform};
 pub use error::RandomError;
 use philox::Philox;
 use rayon::prelude::*;
 
 /// Elements that one thread makes at a time.
 const ELEMENTS_OF_A_PIECE: usize = 1 << 15;
+
+/// Samples that are drawn before they are cast: batches of whole counters, and little of the first cache.
+const SAMPLES_OF_A_BLOCK: usize = 512;
 
 /// Makes the part of a random tensor that lies in `region`, a range per dim.
 ///
@@ -173,67 +176,83 @@ impl Part {
     }
 
     fn floats<T: Float>(self, distribution: Distribution) -> Result<TensorData, RandomError> {
-        match distribution {
-            Distribution::Default => self.draw(&Uniform::<T>::new(0.0, 1.0)?),
-            Distribution::Uniform(low, high) => self.draw(&Uniform::<T>::new(low, high)?),
-            Distribution::Normal(mean, std) => self.draw(&Normal::<T>::new(mean, std)?),
-            Distribution::Bernoulli(p) => self.draw(&Bernoulli::new(p, T::of(0.0), T::of(1.0))?),
-        }
+        let samples = match distribution {
+            Distribution::Default => Samples::Uniform(Uniform::new::<T>(0.0, 1.0)?),
+            Distribution::Uniform(low, high) => Samples::Uniform(Uniform::new::<T>(low, high)?),
+            Distribution::Normal(mean, std) => Samples::Normal(Normal::new(mean, std)?),
+            Distribution::Bernoulli(p) => Samples::Bernoulli(Bernoulli::new(p)?),
+        };
+        Ok(self.cast(|philox, index, to| samples.fill(philox, index, to), T::of))
     }
 
     fn ints<T: Int>(self, distribution: Distribution) -> Result<TensorData, RandomError> {
-        match distribution {
-            Distribution::Default => self.draw(&IntUniform::<T>::whole()),
-            Distribution::Uniform(low, high) => self.draw(&IntUniform::<T>::new(low, high)?),
-            Distribution::Normal(mean, std) => self.draw(&IntNormal::<T>::new(mean, std)?),
-            Distribution::Bernoulli(p) => self.draw(&Bernoulli::new(p, T::of(0.0), T::of(1.0))?),
-        }
+        let samples = match distribution {
+            Distribution::Default => return Ok(self.uniform_ints::<T>(&IntUniform::whole::<T>())),
+            Distribution::Uniform(low, high) => {
+                return Ok(self.uniform_ints::<T>(&IntUniform::new::<T>(low, high)?));
+            }
+            Distribution::Normal(mean, std) => Samples::Normal(Normal::new(mean, std)?),
+            Distribution::Bernoulli(p) => Samples::Bernoulli(Bernoulli::new(p)?),
+        };
+        Ok(self.cast(|philox, index, to| samples.fill(philox, index, to), T::of))
     }
 
-    fn draw<T, D, const PER: usize>(self, draw: &D) -> Result<TensorData, RandomError>
-    where
-        T: Element,
-        D: Draw<T, PER> + Sync,
-    {
-        let Self {
-            philox,
-            shape,
-            runs,
-            starts,
-        } = self;
-        let count = shape.num_elements();
-        let fill = |(piece, values): (usize, &mut [T])| {
+    fn uniform_ints<T: Int>(self, draw: &IntUniform) -> TensorData {
+        self.cast(|philox, index, to| philox.fill(draw, index, to), T::of_bits)
+    }
+
+    /// Makes the elements: `fill` draws samples from a flat index on, and `of` makes an element of each.
+    fn cast<S: Copy + Default, T: Element + bytemuck::Pod>(
+        self,
+        fill: impl Fn(&Philox, usize, &mut [S]) + Sync,
+        of: impl Fn(S) -> T + Sync,
+    ) -> TensorData {
+        let mut values = vec![T::default(); self.shape.num_elements()];
+        self.each_run(
+            size_of::<T>(),
+            bytemuck::cast_slice_mut(&mut values),
+            &|index, bytes| {
+                let (mut index, mut values) = (index, bytemuck::cast_slice_mut::<u8, T>(bytes));
+                let mut samples = [S::default(); SAMPLES_OF_A_BLOCK];
+                while !values.is_empty() {
+                    // Blocks end where counters do.
+                    let count = (SAMPLES_OF_A_BLOCK - index % SAMPLES_OF_A_BLOCK).min(values.len());
+                    fill(&self.philox, index, &mut samples[..count]);
+                    let (block, rest) = values.split_at_mut(count);
+                    for (value, sample) in block.iter_mut().zip(samples) {
+                        *value = of(sample);
+                    }
+                    (values, index) = (rest, index + count);
+                }
+            },
+        );
+        TensorData::new(values, self.shape)
+    }
+
+    /// Calls `fill` with the flat index that each stretch of elements begins with, and the bytes of these elements, in
+    /// pieces that threads share. Of bytes, or it would be compiled for each dtype.
+    fn each_run(&self, size: usize, bytes: &mut [u8], fill: &(dyn Fn(usize, &mut [u8]) + Sync)) {
+        let fill = |(piece, mut rest): (usize, &mut [u8])| {
             let mut at = piece * ELEMENTS_OF_A_PIECE;
-            let mut rest = values;
             // The last run that begins before, or with, the piece.
-            let mut index = starts.partition_point(|start| *start <= at).max(1) - 1;
+            let mut index = self.starts.partition_point(|start| *start <= at).max(1) - 1;
             while !rest.is_empty() {
-                let skipped = at - starts[index];
-                let run = runs[index].start + skipped..runs[index].end;
-                let count = run.len().min(rest.len());
-                let (own, others) = rest.split_at_mut(count);
-                philox.fill(draw, run.start, own);
+                let skipped = at - self.starts[index];
+                let run = self.runs[index].start + skipped..self.runs[index].end;
+                let count = run.len().min(rest.len() / size);
+                let (own, others) = rest.split_at_mut(count * size);
+                fill(run.start, own);
                 (rest, at, index) = (others, at + count, index + 1);
             }
         };
-        let mut values = vec![T::default(); count];
-        match count > ELEMENTS_OF_A_PIECE {
+        match bytes.len() > ELEMENTS_OF_A_PIECE * size {
             true => {
-                let pieces = values.chunks_mut(ELEMENTS_OF_A_PIECE).enumerate();
-                let fill = &fill;
-                let pieces = pieces.map(|piece| Box::new(move || fill(piece)) as _);
-                in_parallel(pieces.collect());
+                let pieces = bytes.par_chunks_mut(ELEMENTS_OF_A_PIECE * size).enumerate();
+                pieces.for_each(fill);
             }
-            false => fill((0, &mut values[..])),
+            false => fill((0, bytes)),
         }
-        Ok(TensorData::new(values, shape))
     }
-}
-
-/// Runs pieces of work on the threads of the rank's pool: boxed, or what shares them out would be compiled for each
-/// distribution of each type.
-fn in_parallel(pieces: Vec<Box<dyn FnOnce() + Send + '_>>) {
-    pieces.into_par_iter().for_each(|piece| piece());
 }
 
 #[cfg(test)]

@@ -1,27 +1,41 @@
-//! From random words to samples of a distribution.
+//! From random words to samples of a distribution, and from those to elements of a dtype.
+//!
+//! Samples are f32, or the bits of an int: what draws them is compiled once, and not for each dtype.
 
 use super::error::RandomError;
-use burn_backend::Element;
+use super::philox::{Draw, Philox};
+use burn_backend::{DType, Element};
 use burn_std::{bf16, f16};
-use core::marker::PhantomData;
 
-/// Samples of a distribution, `PER` of them from the four words of one counter.
-pub(super) trait Draw<T, const PER: usize> {
-    /// Returns the samples of N counters: sample `s` of counter `n` is at `[s][n]`, from the words at `[w][n]`.
-    fn draw<const N: usize>(&self, words: &[[u32; N]; 4]) -> [[T; N]; PER];
+/// Samples that are f32, of any distribution.
+pub(super) enum Samples {
+    Uniform(Uniform),
+    Normal(Normal),
+    Bernoulli(Bernoulli),
+}
+
+impl Samples {
+    /// Makes the samples from a flat index on.
+    pub(super) fn fill(&self, philox: &Philox, index: usize, samples: &mut [f32]) {
+        match self {
+            Self::Uniform(draw) => philox.fill(draw, index, samples),
+            Self::Normal(draw) => philox.fill(draw, index, samples),
+            Self::Bernoulli(draw) => philox.fill(draw, index, samples),
+        }
+    }
 }
 
 /// A float dtype: f32 is cast to it.
-pub(super) trait Float: Element {
-    fn of(value: f32) -> Self;
+pub(super) trait Float: Element + bytemuck::Pod {
+    fn of(sample: f32) -> Self;
     /// The largest value of the dtype below a finite `value`, as f32.
     fn below(value: f32) -> f32;
 }
 
 impl Float for f32 {
     #[inline]
-    fn of(value: f32) -> Self {
-        value
+    fn of(sample: f32) -> Self {
+        sample
     }
     fn below(value: f32) -> f32 {
         value.next_down()
@@ -30,8 +44,8 @@ impl Float for f32 {
 
 impl Float for f64 {
     #[inline]
-    fn of(value: f32) -> Self {
-        f64::from(value)
+    fn of(sample: f32) -> Self {
+        f64::from(sample)
     }
     /// Samples are f32 before the cast.
     fn below(value: f32) -> f32 {
@@ -43,8 +57,8 @@ macro_rules! half_floats {
     ($($float:ty)*) => {$(
         impl Float for $float {
             #[inline]
-            fn of(value: f32) -> Self {
-                <$float>::from_f32(value)
+            fn of(sample: f32) -> Self {
+                <$float>::from_f32(sample)
             }
             fn below(value: f32) -> f32 {
                 let rounded = <$float>::from_f32(value);
@@ -71,28 +85,23 @@ fn next_down(bits: u16) -> u16 {
 }
 
 /// An int dtype.
-pub(super) trait Int: Element + Copy {
+pub(super) trait Int: Element + bytemuck::Pod {
+    /// The smallest and the largest value.
+    const RANGE: [i128; 2];
     /// Truncates towards zero, and to the range of the dtype.
-    fn of(value: f64) -> Self;
-    /// The distance to a larger value.
-    fn up_to(self, larger: Self) -> u64;
-    /// The value `distance` above `self`, which must exist.
-    fn plus(self, distance: u64) -> Self;
-    fn min() -> Self;
-    fn max() -> Self;
+    fn of(sample: f32) -> Self;
+    /// The value whose bits are the lower ones of `bits`.
+    fn of_bits(bits: u64) -> Self;
 }
 
 macro_rules! ints {
     ($($int:ty)*) => {$(
         impl Int for $int {
+            const RANGE: [i128; 2] = [<$int>::MIN as i128, <$int>::MAX as i128];
             #[inline]
-            fn of(value: f64) -> Self { value as $int }
-            fn up_to(self, larger: Self) -> u64 { (larger as i128 - self as i128) as u64 }
-            // Modular: the distance may exceed the positive range of a signed dtype, the sum does not leave the dtype.
+            fn of(sample: f32) -> Self { sample as $int }
             #[inline]
-            fn plus(self, distance: u64) -> Self { self.wrapping_add(distance as $int) }
-            fn min() -> Self { <$int>::MIN }
-            fn max() -> Self { <$int>::MAX }
+            fn of_bits(bits: u64) -> Self { bits as $int }
         }
     )*};
 }
@@ -106,86 +115,74 @@ fn unit(word: u32) -> f32 {
 }
 
 /// Uniform floats on `[low, high)`.
-pub(super) struct Uniform<T> {
+pub(super) struct Uniform {
     low: f32,
     width: f32,
-    /// The largest value of T below the upper bound: rounding must not reach it.
+    /// The largest value of the dtype below the upper bound: rounding must not reach it.
     last: f32,
-    dtype: PhantomData<T>,
 }
 
-impl<T: Float> Uniform<T> {
-    pub(super) fn new(low: f64, high: f64) -> Result<Self, RandomError> {
-        let empty = RandomError::EmptyRange {
-            low,
-            high,
-            dtype: T::dtype(),
-        };
+impl Uniform {
+    /// Returns samples for a dtype that they are cast to.
+    pub(super) fn new<T: Float>(low: f64, high: f64) -> Result<Self, RandomError> {
+        Self::up_to(T::below(high as f32), low, high, T::dtype())
+    }
+
+    fn up_to(last: f32, low: f64, high: f64, dtype: DType) -> Result<Self, RandomError> {
+        let empty = RandomError::EmptyRange { low, high, dtype };
         let (low, high) = (low as f32, high as f32);
         let width = high - low;
         // NaN and infinite bounds fail the comparisons.
-        let last = T::below(high);
-        if low < high && width.is_finite() && low <= last {
-            Ok(Self {
-                low,
-                width,
-                last,
-                dtype: PhantomData,
-            })
-        } else {
-            Err(empty)
+        match low < high && width.is_finite() && low <= last {
+            true => Ok(Self { low, width, last }),
+            false => Err(empty),
         }
     }
 }
 
-impl<T: Float> Draw<T, 4> for Uniform<T> {
+impl Draw<f32, 4> for Uniform {
     #[inline]
-    fn draw<const N: usize>(&self, words: &[[u32; N]; 4]) -> [[T; N]; 4] {
-        words
-            .map(|word| word.map(|word| T::of((self.low + self.width * unit(word)).min(self.last))))
+    fn draw<const N: usize>(&self, words: &[[u32; N]; 4]) -> [[f32; N]; 4] {
+        words.map(|word| word.map(|word| (self.low + self.width * unit(word)).min(self.last)))
     }
 }
 
-/// One of two values, the second with some probability.
-pub(super) struct Bernoulli<T> {
+/// One with some probability, else zero.
+pub(super) struct Bernoulli {
     /// A word below this is a success; 2^32 for certainty.
     threshold: u64,
-    values: [T; 2],
 }
 
-impl<T> Bernoulli<T> {
-    pub(super) fn new(probability: f64, failure: T, success: T) -> Result<Self, RandomError> {
+impl Bernoulli {
+    pub(super) fn new(probability: f64) -> Result<Self, RandomError> {
         if !(0.0..=1.0).contains(&probability) {
             return Err(RandomError::Probability { probability });
         }
         Ok(Self {
             threshold: (probability * (1u64 << 32) as f64) as u64,
-            values: [failure, success],
         })
     }
 }
 
-impl<T: Copy> Draw<T, 4> for Bernoulli<T> {
+impl Draw<f32, 4> for Bernoulli {
     #[inline]
-    fn draw<const N: usize>(&self, words: &[[u32; N]; 4]) -> [[T; N]; 4] {
-        let [failure, success] = self.values;
+    fn draw<const N: usize>(&self, words: &[[u32; N]; 4]) -> [[f32; N]; 4] {
         words.map(|word| {
             word.map(|word| match u64::from(word) < self.threshold {
-                true => success,
-                false => failure,
+                true => 1.0,
+                false => 0.0,
             })
         })
     }
 }
 
 /// Normal floats.
-pub(super) struct Normal<T> {
+pub(super) struct Normal {
     mean: f32,
     std: f32,
-    dtype: PhantomData<T>,
 }
 
-impl<T> Normal<T> {
+impl Normal {
     pub(super) fn new(mean: f64, std: f64) -> Result<Self, RandomError> {
         if !(mean as f32).is_finite() || !(std as f32).is_finite() {
             return Err(RandomError::NotFinite { mean, std });
@@ -193,82 +190,68 @@ impl<T> Normal<T> {
         Ok(Self {
             mean: mean as f32,
             std: std as f32,
-            dtype: PhantomData,
         })
     }
 }
 
-impl<T: Float> Draw<T, 4> for Normal<T> {
+impl Draw<f32, 4> for Normal {
     #[inline]
-    fn draw<const N: usize>(&self, words: &[[u32; N]; 4]) -> [[T; N]; 4] {
-        standard_normals(words).map(|lane| lane.map(|z| T::of(self.mean + self.std * z)))
+    fn draw<const N: usize>(&self, words: &[[u32; N]; 4]) -> [[f32; N]; 4] {
+        standard_normals(words).map(|lane| lane.map(|z| self.mean + self.std * z))
     }
 }
 
-/// Uniform ints on `[low, low + count)`.
-pub(super) struct IntUniform<T> {
-    low: T,
+/// Uniform ints on `[low, low + count)`, as bits of which a dtype takes the lower ones.
+pub(super) struct IntUniform {
+    low: u64,
     /// Zero stands for all 2^64.
     count: u64,
 }
 
-impl<T: Int> IntUniform<T> {
-    /// Every value of the dtype.
-    pub(super) fn whole() -> Self {
-        Self {
-            low: T::min(),
-            count: T::min().up_to(T::max()).wrapping_add(1),
-        }
+impl IntUniform {
+    /// Every value of T.
+    pub(super) fn whole<T: Int>() -> Self {
+        let [least, most] = T::RANGE;
+        Self::between(least, most + 1)
     }
 
-    pub(super) fn new(low: f64, high: f64) -> Result<Self, RandomError> {
-        let (first, end) = (T::of(low), T::of(high));
-        if low < high && (high - low).is_finite() && first.up_to(end) > 0 {
-            Ok(Self {
-                low: first,
-                count: first.up_to(end),
-            })
-        } else {
-            Err(RandomError::EmptyRange {
+    /// The ints of `[trunc(low), trunc(high))` that T has.
+    pub(super) fn new<T: Int>(low: f64, high: f64) -> Result<Self, RandomError> {
+        let [least, most] = T::RANGE;
+        let [first, end] = [low, high].map(|bound| (bound as i128).clamp(least, most));
+        match low < high && (high - low).is_finite() && first < end {
+            true => Ok(Self::between(first, end)),
+            false => Err(RandomError::EmptyRange {
                 low,
                 high,
                 dtype: T::dtype(),
-            })
+            }),
+        }
+    }
+
+    fn between(first: i128, end: i128) -> Self {
+        Self {
+            low: first as u64,
+            count: (end - first) as u64,
         }
     }
 }
 
-impl<T: Int> Draw<T, 2> for IntUniform<T> {
+impl Draw<u64, 2> for IntUniform {
     /// Takes 64 bits per sample, so that the bias of scaling them down to `count` values is below `count / 2^64`.
     #[inline]
-    fn draw<const N: usize>(&self, words: &[[u32; N]; 4]) -> [[T; N]; 2] {
+    fn draw<const N: usize>(&self, words: &[[u32; N]; 4]) -> [[u64; N]; 2] {
         core::array::from_fn(|sample| {
             core::array::from_fn(|n| {
                 let (low, high) = (words[2 * sample][n], words[2 * sample + 1][n]);
                 let word = u64::from(low) | u64::from(high) << 32;
-                self.low.plus(match self.count {
+                // Modular: so are the lower bits of the sum.
+                self.low.wrapping_add(match self.count {
                     0 => word,
                     count => ((u128::from(word) * u128::from(count)) >> 64) as u64,
                 })
             })
         })
-    }
-}
-
-/// Normal numbers, truncated to ints.
-pub(super) struct IntNormal<T>(Normal<T>);
-
-impl<T> IntNormal<T> {
-    pub(super) fn new(mean: f64, std: f64) -> Result<Self, RandomError> {
-        Normal::new(mean, std).map(Self)
-    }
-}
-
-impl<T: Int> Draw<T, 4> for IntNormal<T> {
-    #[inline]
-    fn draw<const N: usize>(&self, words: &[[u32; N]; 4]) -> [[T; N]; 4] {
-        let Self(Normal { mean, std, .. }) = self;
-        standard_normals(words).map(|lane| lane.map(|z| T::of(f64::from(mean + std * z))))
     }
 }
 
@@ -373,9 +356,9 @@ mod tests {
     #[test]
     fn uniform_stays_below_its_bound_in_every_dtype() {
         fn largest<T: Float>(low: f64, high: f64) -> f64 {
-            let uniform = Uniform::<T>::new(low, high).unwrap();
-            let [[value], ..] = uniform.draw(&[[u32::MAX], [0], [0], [0]]);
-            value.elem::<f64>()
+            let uniform = Uniform::new::<T>(low, high).unwrap();
+            let [[sample], ..] = uniform.draw(&[[u32::MAX], [0], [0], [0]]);
+            T::of(sample).elem::<f64>()
         }
         for (low, high) in [
             (0.0, 1.0),

@@ -1,11 +1,16 @@
 //! The counter-based generator, and the loop over whole counters.
 
-use super::draw::Draw;
 use burn_dist_kernels::philox::philox4x32_at;
 use burn_dist_kernels::region::Level;
 
 /// Counters per batch: enough independent ones to fill vector registers.
 const BATCH: usize = 16;
+
+/// Samples of a distribution, `PER` of them from the four words of one counter.
+pub(super) trait Draw<S, const PER: usize> {
+    /// Returns the samples of N counters: sample `s` of counter `n` is at `[s][n]`, from the words at `[w][n]`.
+    fn draw<const N: usize>(&self, words: &[[u32; N]; 4]) -> [[S; N]; PER];
+}
 
 /// Philox4x32-10 with its key, and the upper half of its counter.
 #[derive(Clone, Copy)]
@@ -41,36 +46,36 @@ impl Philox {
         philox4x32_at(self.level, counter, self.key)
     }
 
-    /// Makes the elements from a flat index on; element `i` comes from counter `i / PER`.
-    pub(super) fn fill<T: Copy, D: Draw<T, PER>, const PER: usize>(
+    /// Makes the samples from a flat index on; sample `i` comes from counter `i / PER`.
+    pub(super) fn fill<S: Copy, D: Draw<S, PER>, const PER: usize>(
         &self,
         draw: &D,
         mut index: usize,
-        mut values: &mut [T],
+        mut samples: &mut [S],
     ) {
-        while !values.is_empty() {
+        while !samples.is_empty() {
             let counter = (index / PER) as u64;
             let lane = index % PER;
-            let count = match values.split_at_mut_checked(BATCH * PER) {
+            let count = match samples.split_at_mut_checked(BATCH * PER) {
                 Some((batch, _)) if lane == 0 => {
                     let lanes = draw.draw(&self.words::<BATCH>(counter));
-                    for (i, value) in batch.iter_mut().enumerate() {
-                        *value = lanes[i % PER][i / PER];
+                    for (i, sample) in batch.iter_mut().enumerate() {
+                        *sample = lanes[i % PER][i / PER];
                     }
                     BATCH * PER
                 }
                 // The head or the tail: part of a counter, or of a batch.
                 _ => {
                     let lanes = draw.draw(&self.words::<1>(counter));
-                    let count = (PER - lane).min(values.len());
-                    for (value, [made]) in values.iter_mut().zip(&lanes[lane..lane + count]) {
-                        *value = *made;
+                    let count = (PER - lane).min(samples.len());
+                    for (sample, [made]) in samples.iter_mut().zip(&lanes[lane..lane + count]) {
+                        *sample = *made;
                     }
                     count
                 }
             };
             index += count;
-            values = &mut values[count..];
+            samples = &mut samples[count..];
         }
     }
 }
