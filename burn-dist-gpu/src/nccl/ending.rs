@@ -21,8 +21,12 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 /// How long communicators take to end, at most: what is left to flush by then is what nobody waits for, and what has
-/// not stopped is left behind.
-const CLOSING_MAX: Duration = Duration::from_secs(5);
+/// not stopped is left behind. Tests leave simulated ones behind, and wait for less.
+const CLOSING_MAX: Duration =
+    Duration::from_secs(match cfg!(any(test, feature = "simulated-gpus")) {
+        true => 2,
+        false => 5,
+    });
 
 impl Channels {
     /// Stops all calls on the device, and frees all communicators. Returns whether memory of open calls is the

@@ -300,14 +300,26 @@ const PATIENT: Duration = Duration::from_secs(20);
 #[test]
 #[cfg_attr(burn_021, ignore = "long, and the same source on the current line")]
 fn in_order_gives_the_bits_of_the_host_and_counts_alike() {
+    // All tasks on one use of GPUs, and on each other use every second pair of them, so that each has both ways to
+    // reduce by an operation or none, and each pair two of the other uses.
     let all = every_task();
-    let (host, counted) = run(&all, Hardware::Host, PATIENT);
-    for by in USES {
+    let halves = [0, 1].map(|half| {
+        let pairs = all.chunks(2).skip(half).step_by(2);
+        pairs.flatten().cloned().collect::<Vec<_>>()
+    });
+    let [whole, even, odd] = [&all, &halves[0], &halves[1]].map(|tasks| {
+        let (host, counted) = run(tasks, Hardware::Host, PATIENT);
+        (tasks, host, counted)
+    });
+    for (by, (tasks, host, counted)) in USES.into_iter().zip([&whole, &even, &odd, &odd, &even]) {
         let fake = Fake::new();
-        let (gpus, counted_here) =
-            run(&all, Hardware::Gpus(&fake, Reduction::InOrder, by), PATIENT);
-        assert_same(&all, &host, &gpus);
-        for (here, there) in counted_here.iter().zip(&counted) {
+        let (gpus, counted_here) = run(
+            tasks,
+            Hardware::Gpus(&fake, Reduction::InOrder, by),
+            PATIENT,
+        );
+        assert_same(tasks, host, &gpus);
+        for (here, there) in counted_here.iter().zip(counted) {
             for kind in Kind::ALL {
                 assert_eq!(here.get(kind), there.get(kind), "{} {by:?}", kind.name());
             }
