@@ -449,18 +449,7 @@ const READERS: &[Reader] = &[
     },
 ];
 
-// Memory is counted by process.
-one_thread::one_thread_per_process!();
-
-#[test]
-fn hostile_files_take_no_memory_out_of_proportion() {
-    hostile::check(READERS.iter().step_by(2));
-}
-
-#[test]
-fn nor_do_those_of_every_other_reader() {
-    hostile::check(READERS.iter().skip(1).step_by(2));
-}
+hostile::hostile_files_take_no_memory_out_of_proportion!(READERS);
 
 #[test]
 fn every_place_that_reads_a_file_belongs_to_a_reader() {
