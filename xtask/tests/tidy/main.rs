@@ -6,6 +6,7 @@ mod duplicates;
 mod errors;
 mod falling;
 mod lengths;
+mod levels;
 mod lines;
 mod links;
 mod listeners;
