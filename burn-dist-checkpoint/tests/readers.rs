@@ -2,6 +2,8 @@
 
 #[path = "../../dev/hostile.rs"]
 mod hostile;
+#[path = "../../dev/quarters.rs"]
+mod quarters;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -449,7 +451,7 @@ const READERS: &[Reader] = &[
     },
 ];
 
-hostile::hostile_files_take_no_memory_out_of_proportion!(READERS);
+quarters::hostile_files_take_no_memory_out_of_proportion!(READERS);
 
 #[test]
 fn every_place_that_reads_a_file_belongs_to_a_reader() {

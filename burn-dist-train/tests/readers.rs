@@ -2,6 +2,8 @@
 
 #[path = "../../dev/hostile.rs"]
 mod hostile;
+#[path = "../../dev/quarters.rs"]
+mod quarters;
 #[cfg(feature = "tokenizers")]
 #[path = "readers/tokenizer.rs"]
 mod tokenizer;
@@ -363,9 +365,11 @@ const READERS: &[Reader] = &[
 ];
 
 #[cfg(not(feature = "tokenizers"))]
-hostile::hostile_files_take_no_memory_out_of_proportion!(READERS);
+quarters::hostile_files_take_no_memory_out_of_proportion!(READERS);
 #[cfg(feature = "tokenizers")]
-hostile::hostile_files_take_no_memory_out_of_proportion!(READERS.iter().chain(&tokenizer::READERS));
+quarters::hostile_files_take_no_memory_out_of_proportion!(
+    READERS.iter().chain(&tokenizer::READERS)
+);
 
 #[test]
 fn every_place_that_reads_a_file_belongs_to_a_reader() {

@@ -77,7 +77,7 @@ fn the_swap_changes_no_loss() {
     let expected = &*BEFORE;
     // The same kernels in the same order.
     assert_eq!(after("dp=1", Some("flex")), *expected);
-    for mesh in ["fsdp=3", "dp=2,fsdp=2", "fsdp=2,tp=2"] {
+    for mesh in ["fsdp=3", "fsdp=2,tp=2"] {
         compare(mesh, &after(mesh, None), expected);
     }
 }

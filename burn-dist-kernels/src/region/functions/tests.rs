@@ -16,7 +16,7 @@ type Single = Functions<Own>;
 
 /// The largest error of a function in units in the last place of the nearest f32, and where: of the loop that regions
 /// run.
-fn worst(op: Unary, exact: impl Fn(f64) -> f64 + Sync) -> (f64, f32) {
+fn worst(op: Unary, exact: fn(f64) -> f64) -> (f64, f32) {
     let step = match std::env::var_os("REGION_ALL_NUMBERS") {
         Some(_) => 1,
         // A prime, so that all patterns of low bits come up.
