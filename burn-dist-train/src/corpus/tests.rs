@@ -334,6 +334,22 @@ fn longer_documents_are_split_dropped_or_refused() {
     );
 }
 
+/// The last token of a row is predicted alone, and has no position.
+#[test]
+fn a_document_of_one_token_more_than_positions_is_a_row() {
+    let files = Files::new();
+    let source = files.source("a.txt", "abcd\n\nefgh\n\n");
+    let policy = Policy {
+        longer: Longer::Refuse,
+        ..Policy::new(4)
+    };
+    let (rows, _) = run(&open(&[source], &policy), None, &parts(2, 1, false), 2);
+    assert_eq!(rows.len(), 4);
+    for row in rows {
+        assert_eq!((row.ids.len(), row.padding), (5, 0), "{:?}", row.ids);
+    }
+}
+
 #[test]
 fn bad_input_is_named() {
     let files = Files::new();
