@@ -103,7 +103,6 @@ fn write_burn(op: &OperationIr) -> String {
     let text = format!("{op:?}").replace(&format!("{:?}", blank()), TENSOR);
     let mut written = BURN.lock().unwrap_or_else(PoisonError::into_inner);
     match written.get(&text) {
-        // Not by `==`, which takes zeros of both signs for equal: the text tells them apart.
         Some(known) => assert!(*known == op, "{op:?} and {known:?} have one text"),
         None => drop(written.insert(text.clone(), op)),
     }

@@ -219,8 +219,8 @@ impl Part {
                     let count = (SAMPLES_OF_A_BLOCK - index % SAMPLES_OF_A_BLOCK).min(values.len());
                     fill(&self.philox, index, &mut samples[..count]);
                     let (block, rest) = values.split_at_mut(count);
-                    for (value, sample) in block.iter_mut().zip(samples) {
-                        *value = of(sample);
+                    for (value, sample) in block.iter_mut().zip(&samples) {
+                        *value = of(*sample);
                     }
                     (values, index) = (rest, index + count);
                 }
