@@ -4,7 +4,6 @@
 mod hostile;
 #[path = "../../dev/quarters.rs"]
 mod quarters;
-#[cfg(feature = "tokenizers")]
 #[path = "readers/tokenizer.rs"]
 mod tokenizer;
 
@@ -364,9 +363,6 @@ const READERS: &[Reader] = &[
     },
 ];
 
-#[cfg(not(feature = "tokenizers"))]
-quarters::hostile_files_take_no_memory_out_of_proportion!(READERS);
-#[cfg(feature = "tokenizers")]
 quarters::hostile_files_take_no_memory_out_of_proportion!(
     READERS.iter().chain(&tokenizer::READERS)
 );
