@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::falling::only_falls;
-use crate::lock::{Package, packages};
+use crate::lock::{Package, built_with, edges, packages};
 use crate::workspace::{read, workspace};
 
 /// Whose packages they are, and how many versions there are beyond the first of each crate. These numbers only fall.
@@ -108,38 +108,6 @@ fn versions<'a>(packages: &[Package<'a>], line: Line) -> BTreeMap<&'a str, BTree
         }
     }
     versions
-}
-
-/// Returns the dependencies of each package, as indices.
-fn edges(packages: &[Package<'_>]) -> Vec<Vec<usize>> {
-    let mut by_name: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-    for (index, package) in packages.iter().enumerate() {
-        by_name.entry(package.name).or_default().push(index);
-    }
-    let find = |dependency: &&str| {
-        let (name, version) = dependency.split_once(' ').unwrap_or((dependency, ""));
-        let version = version.split(' ').next().unwrap_or_default();
-        let of_name = by_name.get(name).into_iter().flatten();
-        let mut found =
-            of_name.filter(|index| version.is_empty() || packages[**index].version == version);
-        *found
-            .next()
-            .unwrap_or_else(|| panic!("the lock file lacks {dependency}"))
-    };
-    packages
-        .iter()
-        .map(|package| package.dependencies.iter().map(find).collect())
-        .collect()
-}
-
-/// Returns the packages that one is built with, itself among them.
-fn built_with(edges: &[Vec<usize>], root: usize) -> BTreeSet<usize> {
-    let mut found = BTreeSet::from([root]);
-    let mut open = vec![root];
-    while let Some(index) = open.pop() {
-        open.extend(edges[index].iter().filter(|next| found.insert(**next)));
-    }
-    found
 }
 
 fn line_of(packages: &[Package<'_>], built_with: &BTreeSet<usize>) -> Line {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::lock::{Package, packages};
+use crate::lock::{built_with, edges, packages};
 use crate::workspace::{read, workspace};
 
 /// The crates in which tests spend their time.
@@ -26,8 +26,11 @@ fn nothing_unoptimised_is_below_what_tests_spend_their_time_in() {
     assert!(unoptimised.contains("burn-flex"), "{unoptimised:?}");
     let lock = read(&workspace().join("Cargo.lock"));
     let packages = packages(&lock);
+    let edges = edges(&packages);
     for hot in HOT {
-        let below = below(hot, &packages);
+        let root = packages.iter().position(|package| package.name == hot);
+        let below = built_with(&edges, root.expect("a package"));
+        let below: BTreeSet<&str> = below.iter().map(|index| packages[*index].name).collect();
         assert!(below.len() > 10, "{hot}: {below:?}");
         let wrong: Vec<_> = unoptimised.intersection(&below).collect();
         assert!(
@@ -46,17 +49,4 @@ fn unoptimised(manifest: &str) -> BTreeSet<&str> {
     let named = lines.filter(|line| line.contains("opt-level = 0"));
     let names = named.filter_map(|line| line.split([' ', '@']).next());
     names.map(|name| name.trim_matches('"')).collect()
-}
-
-/// Returns the names of all packages that one may be made of, with any features.
-fn below<'a>(name: &'a str, packages: &[Package<'a>]) -> BTreeSet<&'a str> {
-    let (mut found, mut open) = (BTreeSet::new(), vec![name]);
-    while let Some(next) = open.pop() {
-        for package in packages.iter().filter(|package| package.name == next) {
-            let names = package.dependencies.iter();
-            let names = names.filter_map(|dependency| dependency.split(' ').next());
-            open.extend(names.filter(|name| found.insert(*name)));
-        }
-    }
-    found
 }
