@@ -1,7 +1,7 @@
-//! The engine of [burn-dist](https://docs.rs/burn-dist): all that names Burn's backends, and nothing that names Burn's
-//! tensors, modules or optimizers.
+//! The engine of [burn-dist](https://docs.rs/burn-dist): what records programs and runs them on Burn's backends. It names
+//! nothing of Burn's tensors, modules or optimizers.
 //!
-//! `Dist<B>` records a program of Burn's backend ([`record`], [`ops`]), the planner partitions it ([`plan`]), and each
+//! `Dist<B>` records a program of Burn's backend ([`record`]; operations in [`ops`]), the planner partitions it ([`plan`]), and each
 //! rank's part runs on the inner backend `B` ([`run`]). Users have it through `burn_dist`; a crate that Burn itself
 //! is built on may depend on it.
 
@@ -14,14 +14,13 @@ pub mod annotate;
 pub mod backend;
 mod burn;
 pub mod custom;
-pub mod ops;
 mod options;
-pub mod plan;
 pub mod record;
 pub mod run;
 pub mod warn;
 
 pub use annotate::Annotate;
+pub use burn_dist_ops::{self as ops, plan};
 pub use options::InputPolicy;
 pub use record::{DeviceMesh, DeviceMeshBuilder, Dist, Hold, MeshDevice, MeshReport};
 

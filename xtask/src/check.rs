@@ -35,11 +35,12 @@ const SEVERAL: &str = "burn-dist/mpi,burn-dist/cli,burn-dist-lm/mpi,burn-dist-lm
 
 /// The packages for the line of Burn before the current one that have a library. Their libraries are named like those of
 /// the current line, which alone is documented.
-const BEFORE: [&str; 6] = [
+const BEFORE: [&str; 7] = [
     "burn-dist-021",
     "burn-dist-cubecl-021",
     "burn-dist-door-021",
     "burn-dist-engine-021",
+    "burn-dist-ops-021",
     "promises-021",
     "swap-021",
 ];
@@ -352,12 +353,14 @@ fn tensorboard() -> Result<(), String> {
 }
 
 /// Tests kernels on Burn's current line, and programs on both lines: together, so that each dependency is built once.
-/// And the unit tests of the engine on Burn 0.21, which `cargo test` leaves out.
+/// And the unit tests of operations and engine on Burn 0.21, which `cargo test` leaves out.
 fn vulkan() -> Result<(), String> {
     let packages = ["burn-dist-cubecl", "promises", "promises-021"];
     let features = packages.map(|package| format!("{package}/wgpu")).join(",");
     // With it planner and kernels have the features that they have in `tests`.
-    let packages = packages.iter().chain(&["burn-dist-engine-021", "unified"]);
+    let packages = packages
+        .iter()
+        .chain(&["burn-dist-engine-021", "burn-dist-ops-021", "unified"]);
     let packages = packages.flat_map(|package| ["-p", package]);
     let programs = ["on_wgpu", "wgpu_float8", "wgpu_regions"];
     let programs = programs.iter().flat_map(|program| ["--test", program]);

@@ -8,12 +8,14 @@ use crate::workspace::{self, run};
 const BUILT_WITH_LLVM: [&str; 2] = ["burn-dist/cuda", "burn-dist-lm/cuda"];
 
 /// The packages with features that are made of Burn.
-const ON_BURN: [&str; 5] = [
+const ON_BURN: [&str; 7] = [
     "burn-dist",
     "burn-dist-021",
     "burn-dist-engine",
     "burn-dist-engine-021",
     "burn-dist-lm",
+    "burn-dist-ops",
+    "burn-dist-ops-021",
 ];
 
 /// The features that bring CubeCL, which takes longest to check.
@@ -22,7 +24,7 @@ const OF_GPUS: [&str; 2] = ["cuda", "wgpu"];
 /// Checks all published crates without features, and each feature with the crate that has it; those of GPUs also with
 /// a crate that turns on nothing else of that one.
 ///
-/// All share a target folder. Of the crates with features only the fronts, engines and burn-dist-lm are made of Burn.
+/// All share a target folder. Of the crates with features only fronts, engines, operations and burn-dist-lm are made of Burn.
 /// They are checked beside `dev/unified`, so that Burn is compiled again for those features of a package that turn on
 /// features of Burn: Wgpu's and CUDA's.
 ///

@@ -15,8 +15,8 @@ use super::bridge;
 use super::observer::{Observer, TaskPart};
 use crate::comm::CallInfo;
 use crate::ops::Recorded;
-use crate::plan::account::cause;
 use crate::plan::memory::{ClassBytes, Ledger, MemoryClass, MemoryTimeline, PeakCause};
+use crate::plan::peak_cause;
 use crate::plan::task::{CollectiveTask, RankPlan, Slot, Task, TransferTask};
 
 /// No buffer.
@@ -163,7 +163,7 @@ impl Observer for Account {
             && timeline.peak_bytes() >= self.memory.peak.total()
         {
             self.memory.peak = *peak;
-            self.memory.peak_cause = cause(plan, timeline.peak);
+            self.memory.peak_cause = peak_cause(plan, timeline.peak);
             self.memory.timeline = Arc::new(timeline);
         }
     }

@@ -97,7 +97,6 @@ mod tests {
     use super::super::in_map::{Map, tensor};
     use super::*;
     use crate::ops::execute::execute_recorded;
-    use crate::ops::samples::FLOAT;
 
     /// Every operation that has products, over a batch of matrices of a size.
     fn operations(batch: &[usize], [rows, inner, columns]: [usize; 3]) -> Vec<OperationIr> {
@@ -121,7 +120,7 @@ mod tests {
             .for_each(|size| *size = 1);
         let matmul = |rhs: &[usize]| {
             OperationIr::Float(
-                FLOAT,
+                DType::F32,
                 FloatOperationIr::Matmul(MatmulOpIr {
                     lhs: x.clone(),
                     rhs: read(4, rhs),

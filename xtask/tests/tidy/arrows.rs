@@ -19,10 +19,6 @@ const PURE: &[(&str, &[&str])] = &[
     ("burn-dist-plan/src/ir", BELOW_IR),
     ("burn-dist-plan/src/facts.rs", BELOW_FACTS),
     ("burn-dist-plan/src/facts", BELOW_FACTS),
-    (
-        "burn-dist-engine/src/ops",
-        &["burn", "mesh", "layout", "plan"],
-    ),
     ("burn-dist-front/src/data/order.rs", &[]),
     ("burn-dist-front/src/data/position.rs", &[]),
     ("burn-dist-front/src/data/spans.rs", &[]),
@@ -64,7 +60,12 @@ const BELOW_FACTS: &[&str] = &[
     "error", "facts", "ir", "layout", "mesh", "policy", "pool", "rule",
 ];
 /// The crates that only compute.
-const PURE_CRATES: &[&str] = &["burn-dist-layout", "burn-dist-mesh", "burn-dist-plan"];
+const PURE_CRATES: &[&str] = &[
+    "burn-dist-layout",
+    "burn-dist-mesh",
+    "burn-dist-ops",
+    "burn-dist-plan",
+];
 /// The files of other crates that only compute, with what lies in their folder.
 const PURE_FILES: &[&str] = &[
     "burn-dist-comm/src/flight/format.rs",
@@ -119,12 +120,18 @@ const IMPURE_STD: &[&str] = &["env", "fs", "io", "net", "process", "thread", "ti
 /// The only folders that touch Burn's router.
 const ROUTER_FOLDERS: &[&str] = &[
     "burn-dist-door/src",
-    "burn-dist-engine/src/burn",
     "burn-dist-engine/src/record",
+    "burn-dist-ops/src/burn",
 ];
 /// The crates below Burn's own tensors and modules, by folder and package, and which of ours each is built without: a
 /// crate that Burn is built on may depend on the door, and one does.
 const BELOW_BURN: &[(&str, &str, &[&str])] = &[
+    ("burn-dist-ops", "burn-dist-ops", NOT_IN_OPERATIONS),
+    (
+        "burn-dist-ops-021",
+        "burn-dist-ops-021",
+        &["burn-dist-engine-021"],
+    ),
     ("burn-dist-engine", "burn-dist-engine", &["burn-dist"]),
     (
         "burn-dist-engine-021",
@@ -148,7 +155,17 @@ const NOT_IN_THE_DOOR: &[&str] = &[
     "burn-dist-kernels",
     "burn-dist-launch",
     "burn-dist-layout",
+    "burn-dist-ops",
     "burn-dist-plan",
+    "burn-flex",
+];
+/// What operations, and with them the planner, are compiled without: Flex's unoptimised functions would be called.
+const NOT_IN_OPERATIONS: &[&str] = &[
+    "burn-autodiff",
+    "burn-dist-comm",
+    "burn-dist-engine",
+    "burn-dist-gpu",
+    "burn-dist-launch",
     "burn-flex",
 ];
 /// The door has no more lines without its tests: Burn is compiled again whenever one of them changes.

@@ -6,11 +6,12 @@ use crate::lock::{built_with, edges, packages};
 use crate::workspace::{read, workspace};
 
 /// The crates in which tests spend their time.
-const HOT: [&str; 5] = [
+const HOT: [&str; 6] = [
     "burn-dist-checkpoint",
     "burn-dist-comm",
     "burn-dist-engine",
     "burn-dist-launch",
+    "burn-dist-ops",
     "burn-dist-plan",
 ];
 

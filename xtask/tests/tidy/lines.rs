@@ -13,8 +13,10 @@ const SEAMS: &[&str] = &[
     "burn-dist-door/src/registered.rs",
     "burn-dist-engine/src/burn",
     "burn-dist-engine/src/burn.rs",
-    "burn-dist-engine/src/ops/family.rs",
-    "burn-dist-engine/src/ops/table.rs",
+    "burn-dist-ops/src/burn",
+    "burn-dist-ops/src/burn.rs",
+    "burn-dist-ops/src/family.rs",
+    "burn-dist-ops/src/table.rs",
 ];
 
 #[test]

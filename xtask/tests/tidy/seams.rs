@@ -4,7 +4,7 @@ use crate::text::without_text;
 use crate::workspace::{read, rust_files, workspace};
 
 /// The crates that touch Burn's backend.
-const CRATES: [&str; 2] = ["burn-dist-engine", "burn-dist-door"];
+const CRATES: [&str; 3] = ["burn-dist-engine", "burn-dist-ops", "burn-dist-door"];
 
 /// The file that knows the fields of `TensorData`, which are private from Burn 0.22 on: others use its accessors, and
 /// `TensorData::from_bytes`.
@@ -29,7 +29,7 @@ fn what_changes_with_burn_is_named_in_seams_alone() {
         }
         if has_word(&code, "BasicOps") {
             wrong.push(format!(
-                "{} names BasicOps, which is Burn's own: write a kernel for each kind beside `ops/kinds.rs`",
+                "{} names BasicOps, which is Burn's own: write a kernel for each kind beside `kinds.rs`",
                 short.display()
             ));
         }

@@ -12,12 +12,11 @@ use crate::burn::data::*;
 use crate::comm::{PartPrint, WindowPrint};
 use crate::layout::{Rows, repeated};
 use crate::ops::{check_known, on_bytes};
-use crate::plan::clock::simulate;
 #[cfg(any(test, feature = "text-form"))]
-use crate::plan::form;
+use crate::plan::check_form;
 use crate::plan::{
     Entry, Float8Layer, Input, InputState, PlanError, PlanOptions, Redundancy, Regions, Window,
-    plan, text_after, why,
+    explain_plan, plan, simulate, text_after, why,
 };
 use crate::record::canonical::canonicalize;
 use crate::record::hold_note::HoldNote;
@@ -257,7 +256,7 @@ impl<B: BackendIr> Recorder<B> {
         #[cfg(any(test, feature = "text-form"))]
         if let (Some(explanation), true) = (&mut self.explanation, self.asked.checks_form) {
             let what = format!("window {} on {}", self.windows, self.mesh);
-            let texts = form::check(&window, &self.mesh, &self.plan_options, &what);
+            let texts = check_form(&window, &self.mesh, &self.plan_options, &what);
             explanation.after.extend(texts);
         }
         if let (Some(explanation), Some(value)) = (&mut self.explanation, self.asked.why) {
@@ -334,7 +333,7 @@ impl<B: BackendIr> Recorder<B> {
         }
         if let Some(explanation) = &mut self.explanation {
             let plan = repeated.as_ref().unwrap_or(&plan);
-            explanation.add(plan);
+            explain_plan(explanation, plan);
             if let Some(hardware) = &self.asked.hardware {
                 let ranks = self.plan_options.ranks.iter().copied();
                 let ranks: Vec<_> = ranks.zip(plan.ranks.iter().cloned()).collect();
