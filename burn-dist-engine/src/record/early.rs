@@ -26,6 +26,11 @@ use crate::ops::{OpReader, Recorded, visit_ref};
 
 /// Operations after which a window ends early, at most.
 const OPS: usize = 512;
+/// Operations after which the first window of a loop may end, so that less of it is planned.
+const LOOK_OPS: usize = 256;
+/// Operations of later windows in a loop, at most, where a pass has not more: they share a plan, and the first and last
+/// ones, which do not, are as short.
+const LOOP_OPS: usize = 192;
 /// Bytes that short operations make at most, on average.
 const OP_BYTES_MAX: u64 = 64 << 10;
 /// Windows that end early without a known plan until the program waits again: a program that does not wait may come
@@ -39,8 +44,10 @@ pub(super) struct Early {
     has_waited: bool,
     /// Operations that it has recorded since.
     since_wait: usize,
-    /// Hashes of what the operations do that came since then, or since the last place at which a window might end.
+    /// Hashes of what the last operations do: of [`OPS`] at least, if there are as many since then.
     digests: Vec<u64>,
+    /// Operations since the last place at which a window might end.
+    since_end: usize,
     /// How many there are at the next such place.
     length: usize,
     /// Bytes that they make.
@@ -56,6 +63,7 @@ impl Default for Early {
             has_waited: false,
             since_wait: 0,
             digests: Vec::new(),
+            since_end: 0,
             length: OPS,
             bytes: 0,
             unknown: 0,
@@ -72,19 +80,22 @@ impl Early {
         self.since_wait += 1;
         let before = self.bytes;
         visit_ref(op, &mut Made(&mut self.bytes));
-        // It is compared within one window, so that the address of a name will do for it.
+        // They are compared in this process alone, so that the address of a name will do for it.
         let digest = (op.kind().as_ptr().addr(), self.bytes - before);
         self.digests.push(FxBuildHasher.hash_one(digest));
-        if self.digests.len() < self.length {
+        self.since_end += 1;
+        let is_place = self.since_end == self.length;
+        if !is_place && self.since_end != LOOK_OPS {
             return false;
         }
-        let bytes_max = self.length as u64 * OP_BYTES_MAX;
+        self.digests.drain(..self.digests.len().saturating_sub(OPS));
+        let period = repetition(&self.digests);
+        if !is_place && period.is_none() {
+            return false;
+        }
+        self.length = period.map_or(OPS, |period| (LOOP_OPS / period).max(1) * period);
+        let bytes_max = std::mem::take(&mut self.since_end) as u64 * OP_BYTES_MAX;
         let is_short = std::mem::take(&mut self.bytes) <= bytes_max;
-        self.length = match repetition(&self.digests) {
-            Some(period) => OPS / period * period,
-            None => OPS,
-        };
-        self.digests.clear();
         is_short && self.unknown < UNKNOWN_MAX
     }
 
@@ -143,20 +154,20 @@ mod tests {
         OperationIr::BaseFloat(BaseOperationIr::Zeros(CreationOpIr { out })).into()
     }
 
-    /// Returns after which of so many operations of a thread windows end.
-    fn ends(early: &mut Early, op: &Recorded, count: usize, thread: u64) -> Vec<usize> {
-        let ends = (1..=count).filter(|_| early.records(op, thread));
+    /// Returns after which of these operations of a thread, which make so many elements each, windows end.
+    fn ends(early: &mut Early, elements: impl Iterator<Item = usize>, thread: u64) -> Vec<usize> {
+        let ops = elements.map(zeros).zip(1..);
+        let ends = ops.filter_map(|(op, at)| early.records(&op, thread).then_some(at));
         ends.collect()
     }
 
     #[test]
     fn windows_end_at_the_same_operations_after_each_wait() {
         let mut early = Early::default();
-        let op = zeros(8);
-        assert_eq!(ends(&mut early, &op, 1100, 1), [512, 1024]);
+        assert_eq!(ends(&mut early, 1..=1100, 1), [512, 1024]);
         assert_eq!(early.since_wait(), 1100);
         assert!(early.waits(1));
-        assert_eq!(ends(&mut early, &op, 600, 1), [512]);
+        assert_eq!(ends(&mut early, 1..=600, 1), [512]);
     }
 
     /// Passes of 60 operations after some others: from the second one on, windows begin with the same operation of a
@@ -164,49 +175,65 @@ mod tests {
     #[test]
     fn in_a_loop_windows_are_whole_passes() {
         let mut early = Early::default();
-        let mut ends = Vec::new();
-        for at in 1..=2000 {
-            let elements = if at <= 100 { at } else { 1 + at % 60 };
-            if early.records(&zeros(elements), 1) {
-                ends.push(at);
-            }
-        }
-        assert_eq!(ends, [512, 992, 1472, 1952]);
+        let elements = |at: usize| if at <= 100 { at } else { 1 + at % 60 };
+        let found = ends(&mut early, (1..=1200).map(elements), 1);
+        assert_eq!(found, [512, 692, 872, 1052]);
         assert!(early.waits(1));
-        let straight = (1..=1100).filter(|at| early.records(&zeros(*at), 1));
-        assert_eq!(straight.collect::<Vec<_>>(), [512, 1024]);
+        assert_eq!(ends(&mut early, 1..=1100, 1), [512, 1024]);
+    }
+
+    /// A loop from the first operation on, of passes that are short, as long as a window may be in a loop, and longer.
+    #[test]
+    fn where_a_loop_is_seen_early_its_first_window_is_shorter() {
+        for (pass, expected) in [
+            (7, [256, 445, 634]),
+            (85, [256, 426, 596]),
+            (170, [512, 682, 852]),
+        ] {
+            let mut early = Early::default();
+            let found = ends(&mut early, (0..1000).map(|at| 1 + at % pass), 1);
+            assert_eq!(found[..3], expected, "passes of {pass}");
+        }
+    }
+
+    /// The window after a loop ends where one of the loop would have, and what follows is as long as without a loop.
+    #[test]
+    fn after_a_loop_windows_are_as_long_as_before() {
+        let mut early = Early::default();
+        let elements = |at: usize| if at <= 500 { 1 + at % 10 } else { at };
+        let found = ends(&mut early, (1..=1700).map(elements), 1);
+        assert_eq!(found, [256, 446, 636, 1148, 1660]);
     }
 
     #[test]
     fn operations_of_threads_that_do_not_wait_are_not_counted() {
         let mut early = Early::default();
-        let op = zeros(8);
-        assert!(ends(&mut early, &op, 500, 1).is_empty());
-        assert!(ends(&mut early, &op, 2000, 2).is_empty());
-        assert_eq!(ends(&mut early, &op, 12, 1), [12]);
+        assert!(ends(&mut early, 1..=500, 1).is_empty());
+        assert!(ends(&mut early, 1..=2000, 2).is_empty());
+        assert_eq!(ends(&mut early, 501..=512, 1), [12]);
         assert!(early.waits(2), "the first one that waits");
-        assert!(ends(&mut early, &op, 2000, 1).is_empty());
-        assert_eq!(ends(&mut early, &op, 512, 2), [512]);
+        assert!(ends(&mut early, 1..=2000, 1).is_empty());
+        assert_eq!(ends(&mut early, 1..=512, 2), [512]);
         assert!(!early.waits(1));
     }
 
     #[test]
     fn windows_of_long_operations_are_left_whole() {
         let mut early = Early::default();
-        assert!(ends(&mut early, &zeros(1 << 20), 2048, 1).is_empty());
-        assert_eq!(ends(&mut early, &zeros(8), 512, 1), [512]);
+        let long = (1 << 20)..(1 << 20) + 2048;
+        assert!(ends(&mut early, long, 1).is_empty());
+        assert_eq!(ends(&mut early, 1..=512, 1), [512]);
     }
 
     #[test]
     fn a_program_whose_windows_are_all_new_is_left_until_it_waits() {
         let mut early = Early::default();
-        let op = zeros(8);
         for _ in 0..UNKNOWN_MAX {
-            assert_eq!(ends(&mut early, &op, OPS, 1), [OPS]);
+            assert_eq!(ends(&mut early, 1..=OPS, 1), [OPS]);
             early.was_unknown();
         }
-        assert!(ends(&mut early, &op, 4 * OPS, 1).is_empty());
+        assert!(ends(&mut early, 1..=4 * OPS, 1).is_empty());
         early.waits(1);
-        assert_eq!(ends(&mut early, &op, OPS, 1), [OPS]);
+        assert_eq!(ends(&mut early, 1..=OPS, 1), [OPS]);
     }
 }
