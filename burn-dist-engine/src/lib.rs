@@ -1,9 +1,9 @@
-//! The engine of [burn-dist](https://docs.rs/burn-dist): what records programs and runs them on Burn's backends. It names
-//! nothing of Burn's tensors, modules or optimizers.
+//! The engine of [burn-dist](https://docs.rs/burn-dist): what records programs and runs them on Burn's backends. It
+//! names nothing of Burn's tensors, modules or optimizers.
 //!
-//! `Dist<B>` records a program of Burn's backend ([`record`]; operations in [`ops`]), the planner partitions it ([`plan`]), and each
-//! rank's part runs on the inner backend `B` ([`run`]). Users have it through `burn_dist`; a crate that Burn itself
-//! is built on may depend on it.
+//! `Dist<B>` records a program of Burn's backend ([`record`]; operations in [`ops`]), the planner partitions it
+//! ([`plan`]), and each rank's part runs on the inner backend `B` ([`run`]). Users have it through `burn_dist`; a crate
+//! that Burn itself is built on may depend on it.
 
 // Which feature an item needs, where docs.rs builds the documentation.
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -28,8 +28,8 @@ use crate::ops::{OpReader, Recorded, visit_ref};
 const OPS: usize = 512;
 /// Operations after which the first window of a loop may end, so that less of it is planned.
 const LOOK_OPS: usize = 256;
-/// Operations of later windows in a loop, at most, where a pass has not more: they share a plan, and the first and last
-/// ones, which do not, are as short.
+/// Operations of later windows in a loop, at most, but a pass at least: they share a plan, and the first and last ones,
+/// which do not, are as short.
 const LOOP_OPS: usize = 192;
 /// Bytes that short operations make at most, on average.
 const OP_BYTES_MAX: u64 = 64 << 10;

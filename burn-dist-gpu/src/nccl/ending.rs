@@ -20,13 +20,8 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-/// How long communicators take to end, at most: what is left to flush by then is what nobody waits for, and what has
-/// not stopped is left behind. Tests leave simulated ones behind, and wait for less.
-const CLOSING_MAX: Duration =
-    Duration::from_secs(match cfg!(any(test, feature = "simulated-gpus")) {
-        true => 2,
-        false => 5,
-    });
+/// How long communicators take to end, at most, where nobody says otherwise.
+pub(super) const CLOSING_MAX: Duration = Duration::from_secs(5);
 
 impl Channels {
     /// Stops all calls on the device, and frees all communicators. Returns whether memory of open calls is the
@@ -43,7 +38,7 @@ impl Channels {
     /// Ends all groups: as the other members do, flushed in the order in which they were made, unless there was a
     /// fault.
     pub fn close(&mut self, host: &dyn Communicator) {
-        let limit = Instant::now() + self.timeout.min(CLOSING_MAX);
+        let limit = Instant::now() + self.timeout.min(self.closing_max);
         let mut ends = Vec::new();
         for (key, channel) in self.take() {
             let mut state = match (host.fault(), channel.comm) {
@@ -111,7 +106,7 @@ impl Channels {
         }
         // This need not be the thread of the calls. A device that cannot be attached to has failed, and runs nothing.
         let _ = self.gpu.attach();
-        let limit = Instant::now() + CLOSING_MAX;
+        let limit = Instant::now() + self.closing_max;
         let have_ended = side_by_side(&self.nccl, &self.gpu, comms, limit);
         let is_busy = neighbours.iter().any(|(_, is_busy)| *is_busy);
         let has_stopped = !is_busy || (have_ended && self.have_drained(limit));

@@ -1,6 +1,7 @@
 //! The groups and streams of one rank.
 
 use super::api::{Code, Handle, Nccl, UniqueId};
+use super::ending::CLOSING_MAX;
 use super::neighbours::Neighbour;
 use super::op::Element;
 use super::watch;
@@ -91,6 +92,9 @@ pub struct Channels {
     /// Keys in the order in which they were first used, which is that of the program.
     pub(super) made: Vec<Key>,
     pub(crate) timeout: Duration,
+    /// How long communicators take to end, at most: what is left to flush by then is what nobody waits for, and what has
+    /// not stopped is left behind.
+    pub(super) closing_max: Duration,
     attached: Option<std::thread::ThreadId>,
     /// The holds of calls that have failed.
     pub(super) kept: Vec<Hold>,
@@ -115,6 +119,7 @@ impl Channels {
             channels: FxHashMap::default(),
             made: Vec::new(),
             timeout,
+            closing_max: CLOSING_MAX,
             attached: None,
             kept: Vec::new(),
             is_lost: false,
@@ -124,6 +129,12 @@ impl Channels {
     /// Copies where the members of a group can, and only data is moved.
     pub fn copying(mut self, copies: Arc<dyn Copies>) -> Self {
         self.copies = Some(copies);
+        self
+    }
+
+    /// Waits no longer than this for communicators to end; by default 5 s.
+    pub fn closing_within(mut self, limit: Duration) -> Self {
+        self.closing_max = limit;
         self
     }
 

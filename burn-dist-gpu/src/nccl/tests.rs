@@ -2,7 +2,7 @@
 
 use super::api::{Code, Nccl};
 use super::collectives;
-use super::fake::{Fake, FakeNccl, Faults};
+use super::fake::{CLOSING_MAX, Fake, FakeNccl, Faults};
 use super::groups::{Channels, Launched};
 use super::op::{Element, Fold, Op};
 use super::{Reduction, native_fold};
@@ -142,6 +142,7 @@ fn ranks(fake: &Arc<Fake>, num: usize, timeout: Duration) -> Vec<(LocalComm, Cha
         let gpu = fake.machine().gpu(comm.rank().0 as usize);
         let nccl = Arc::new(FakeNccl(fake.clone(), 0)) as Arc<dyn Nccl>;
         let channels = Channels::new(nccl, gpu as Arc<dyn Gpu>, timeout);
+        let channels = channels.closing_within(CLOSING_MAX);
         (comm, channels)
     };
     comms.into_iter().map(with_channels).collect()

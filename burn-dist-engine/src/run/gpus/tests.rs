@@ -27,7 +27,7 @@ use crate::run::turn::Turn;
 use burn_dist_gpu::Reduction;
 use burn_dist_gpu::endpoint::{Memory, Placed};
 use burn_dist_gpu::nccl::api::{Address, Gpu, Nccl};
-use burn_dist_gpu::nccl::fake::{Fake, FakeNccl, Faults};
+use burn_dist_gpu::nccl::fake::{CLOSING_MAX, Fake, FakeNccl, Faults};
 use burn_dist_gpu::nccl::groups::Channels;
 use burn_dist_gpu::nccl::library;
 use burn_dist_gpu::peer::api::Copies;
@@ -170,7 +170,8 @@ fn channels(fake: &Arc<Fake>, rank: Rank, timeout: Duration, by: Use) -> Channel
     let gpu = fake.machine().gpu(rank.0 as usize);
     let process = if by.apart { rank.0 as usize } else { 0 };
     let nccl = Arc::new(FakeNccl(fake.clone(), process)) as Arc<dyn Nccl>;
-    let mut channels = Channels::new(nccl, gpu.clone() as Arc<dyn Gpu>, timeout);
+    let channels = Channels::new(nccl, gpu.clone() as Arc<dyn Gpu>, timeout);
+    let mut channels = channels.closing_within(CLOSING_MAX);
     if by.copies {
         channels = channels.copying(gpu.clone() as Arc<dyn Copies>);
     }

@@ -325,6 +325,9 @@ impl Fake {
     }
 }
 
+/// How long channels wait for simulated communicators to end: some tests leave them behind.
+pub const CLOSING_MAX: Duration = Duration::from_secs(2);
+
 /// One rank's side of the simulation, from one of a few processes.
 pub struct FakeNccl(pub Arc<Fake>, pub usize);
 
