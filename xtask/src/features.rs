@@ -24,9 +24,9 @@ const OF_GPUS: [&str; 2] = ["cuda", "wgpu"];
 /// Checks all published crates without features, and each feature with the crate that has it; those of GPUs also with
 /// a crate that turns on nothing else of that one.
 ///
-/// All share a target folder. Of the crates with features only fronts, engines, operations and burn-dist-lm are made of Burn.
-/// They are checked beside `dev/unified`, so that Burn is compiled again for those features of a package that turn on
-/// features of Burn: Wgpu's and CUDA's.
+/// All share a target folder. Of the crates with features only fronts, engines, operations and burn-dist-lm are made of
+/// Burn. They are checked beside `dev/unified`, so that Burn is compiled again for those features of a package that turn
+/// on features of Burn: Wgpu's and CUDA's.
 ///
 /// # Errors
 /// The workspace cannot be read, or a crate does not build with a feature that is named.
