@@ -18,10 +18,7 @@ use crate::symmetric::workspace::Links;
 use burn_dist_comm::Communicator;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
-use std::time::{Duration, Instant};
-
-/// How long communicators take to end, at most, where nobody says otherwise.
-pub(super) const CLOSING_MAX: Duration = Duration::from_secs(5);
+use std::time::Instant;
 
 impl Channels {
     /// Stops all calls on the device, and frees all communicators. Returns whether memory of open calls is the

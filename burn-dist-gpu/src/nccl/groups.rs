@@ -1,7 +1,6 @@
 //! The groups and streams of one rank.
 
 use super::api::{Code, Handle, Nccl, UniqueId};
-use super::ending::CLOSING_MAX;
 use super::neighbours::Neighbour;
 use super::op::Element;
 use super::watch;
@@ -119,7 +118,7 @@ impl Channels {
             channels: FxHashMap::default(),
             made: Vec::new(),
             timeout,
-            closing_max: CLOSING_MAX,
+            closing_max: Duration::from_secs(5),
             attached: None,
             kept: Vec::new(),
             is_lost: false,
