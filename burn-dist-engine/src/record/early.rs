@@ -28,9 +28,10 @@ use crate::ops::{OpReader, Recorded, visit_ref};
 const OPS: usize = 512;
 /// Operations after which the first window of a loop may end, so that less of it is planned.
 const LOOK_OPS: usize = 256;
-/// Operations of later windows in a loop, at most, but a pass at least: they share a plan, and the first and last ones,
-/// which do not, are as short.
+/// Operations of later windows in a loop, at most: they share a plan, and the first and last ones, which do not, are as
+/// short. A pass is no longer: a loop is seen where it repeats three times in [`OPS`].
 const LOOP_OPS: usize = 192;
+const _: () = assert!(LOOP_OPS >= OPS / 3);
 /// Bytes that short operations make at most, on average.
 const OP_BYTES_MAX: u64 = 64 << 10;
 /// Windows that end early without a known plan until the program waits again: a program that does not wait may come
@@ -93,7 +94,7 @@ impl Early {
         if !is_place && period.is_none() {
             return false;
         }
-        self.length = period.map_or(OPS, |period| (LOOP_OPS / period).max(1) * period);
+        self.length = period.map_or(OPS, |period| LOOP_OPS / period * period);
         let bytes_max = std::mem::take(&mut self.since_end) as u64 * OP_BYTES_MAX;
         let is_short = std::mem::take(&mut self.bytes) <= bytes_max;
         is_short && self.unknown < UNKNOWN_MAX

@@ -1,12 +1,12 @@
 //! Promises about NCCL, against a simulation of it.
 
-use super::api::{Code, Nccl};
+use super::api::Code;
 use super::collectives;
-use super::fake::{CLOSING_MAX, Fake, FakeNccl, Faults};
+use super::fake::{Fake, Faults};
 use super::groups::{Channels, Launched};
 use super::op::{Element, Fold, Op};
 use super::{Reduction, native_fold};
-use crate::device::{Address, Gpu};
+use crate::device::Address;
 use burn_dist_comm::{
     Call, CallInfo, Collective, CommError, Communicator, Group, Kind, Lane, LocalComm, LocalHub,
     LocalOptions, Strided,
@@ -140,9 +140,7 @@ fn ranks(fake: &Arc<Fake>, num: usize, timeout: Duration) -> Vec<(LocalComm, Cha
     let comms = LocalHub::connect(num, options).expect("a world");
     let with_channels = |comm: LocalComm| {
         let gpu = fake.machine().gpu(comm.rank().0 as usize);
-        let nccl = Arc::new(FakeNccl(fake.clone(), 0)) as Arc<dyn Nccl>;
-        let channels = Channels::new(nccl, gpu as Arc<dyn Gpu>, timeout);
-        let channels = channels.closing_within(CLOSING_MAX);
+        let channels = fake.channels(gpu, 0, timeout);
         (comm, channels)
     };
     comms.into_iter().map(with_channels).collect()

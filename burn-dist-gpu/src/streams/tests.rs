@@ -5,9 +5,8 @@ use super::machine::{Machine, SimulatedGpu, read, write};
 use super::order::{AHEAD, Order};
 use super::watcher::{Watched, Watcher};
 use crate::device::{Address, DeviceError, Gpu, Stream};
-use crate::nccl::api::Nccl;
 use crate::nccl::collectives;
-use crate::nccl::fake::{CLOSING_MAX, Fake, FakeNccl};
+use crate::nccl::fake::Fake;
 use crate::nccl::groups::{Channels, Launched};
 use crate::nccl::op::Op;
 use crate::peer::api::Copies;
@@ -92,9 +91,7 @@ pub(crate) fn ranks(fake: &Arc<Fake>, num: usize, timeout: Duration, how: How) -
             How::Nccl | How::Copies => 0,
             How::Workspace { in_process, .. } => device / in_process,
         };
-        let nccl = Arc::new(FakeNccl(fake.clone(), process)) as Arc<dyn Nccl>;
-        let channels = Channels::new(nccl, gpu.clone() as Arc<dyn Gpu>, timeout);
-        let mut channels = channels.closing_within(CLOSING_MAX);
+        let mut channels = fake.channels(gpu.clone(), process, timeout);
         if how != How::Nccl {
             channels = channels.copying(gpu.clone() as Arc<dyn Copies>);
         }

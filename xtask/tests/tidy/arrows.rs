@@ -159,7 +159,8 @@ const NOT_IN_THE_DOOR: &[&str] = &[
     "burn-dist-plan",
     "burn-flex",
 ];
-/// What operations, and with them the planner, are compiled without: Flex's unoptimised functions would be called.
+/// What operations, and with them the planner, are compiled without: what records and runs them; and Flex, whose
+/// unoptimised functions they would call.
 const NOT_IN_OPERATIONS: &[&str] = &[
     "burn-autodiff",
     "burn-dist-comm",

@@ -26,8 +26,8 @@ use crate::run::device_exchange::tests::{
 use crate::run::turn::Turn;
 use burn_dist_gpu::Reduction;
 use burn_dist_gpu::endpoint::{Memory, Placed};
-use burn_dist_gpu::nccl::api::{Address, Gpu, Nccl};
-use burn_dist_gpu::nccl::fake::{CLOSING_MAX, Fake, FakeNccl, Faults};
+use burn_dist_gpu::nccl::api::Address;
+use burn_dist_gpu::nccl::fake::{Fake, Faults};
 use burn_dist_gpu::nccl::groups::Channels;
 use burn_dist_gpu::nccl::library;
 use burn_dist_gpu::peer::api::Copies;
@@ -169,9 +169,7 @@ const SLOT: usize = 40;
 fn channels(fake: &Arc<Fake>, rank: Rank, timeout: Duration, by: Use) -> Channels {
     let gpu = fake.machine().gpu(rank.0 as usize);
     let process = if by.apart { rank.0 as usize } else { 0 };
-    let nccl = Arc::new(FakeNccl(fake.clone(), process)) as Arc<dyn Nccl>;
-    let channels = Channels::new(nccl, gpu.clone() as Arc<dyn Gpu>, timeout);
-    let mut channels = channels.closing_within(CLOSING_MAX);
+    let mut channels = fake.channels(gpu.clone(), process, timeout);
     if by.copies {
         channels = channels.copying(gpu.clone() as Arc<dyn Copies>);
     }

@@ -8,10 +8,11 @@
 mod sums;
 
 use super::api::{Code, Handle, Nccl, UniqueId};
+use super::groups::Channels;
 use super::neighbours::Neighbours;
 use super::op::{Element, Op};
 use crate::device::{Address, Stream};
-use crate::streams::machine::{Machine, Step, assert_attached, read, write};
+use crate::streams::machine::{Machine, SimulatedGpu, Step, assert_attached, read, write};
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -22,6 +23,8 @@ use sums::reduced;
 
 /// A limit of waits in an abort, which would hang: much longer than what uses this waits for one.
 const HANGS: Duration = Duration::from_secs(30);
+/// How long channels wait for simulated communicators to end: some tests leave them behind.
+const CLOSING_MAX: Duration = Duration::from_secs(2);
 
 /// The state that members of a communicator share.
 #[derive(Default)]
@@ -107,6 +110,17 @@ impl Fake {
     /// The GPUs.
     pub fn machine(&self) -> &Arc<Machine> {
         &self.machine
+    }
+
+    /// Returns the channels of a rank at a GPU, in one of a few processes.
+    pub fn channels(
+        self: &Arc<Self>,
+        gpu: Arc<SimulatedGpu>,
+        process: usize,
+        timeout: Duration,
+    ) -> Channels {
+        let nccl = Arc::new(FakeNccl(Arc::clone(self), process));
+        Channels::new(nccl, gpu, timeout).closing_within(CLOSING_MAX)
     }
 
     fn number(&self) -> usize {
@@ -324,9 +338,6 @@ impl Fake {
         }
     }
 }
-
-/// How long channels wait for simulated communicators to end: some tests leave them behind.
-pub const CLOSING_MAX: Duration = Duration::from_secs(2);
 
 /// One rank's side of the simulation, from one of a few processes.
 pub struct FakeNccl(pub Arc<Fake>, pub usize);
