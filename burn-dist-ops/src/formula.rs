@@ -399,6 +399,19 @@ impl<'s> Value<'s> {
         self.sketch.write(instruction, self.dtype)
     }
 
+    /// Returns it with a value added to the element of each row that an index is of: both are one for each row.
+    pub fn add_at(self, index: Self, value: Self) -> Self {
+        if self.dtype != value.dtype {
+            self.sketch.is_mixed.set(true);
+        }
+        let instruction = Instruction::AddAt {
+            to: self.register,
+            index: index.register,
+            value: value.register,
+        };
+        self.sketch.write(instruction, self.dtype)
+    }
+
     /// Returns the sum of each row; of 16-bit floats in f32, as the library accumulates.
     pub fn sum(self) -> Self {
         self.wide().fold(Fold::Sum)

@@ -17,6 +17,7 @@ use super::convert::{bool_of_int, int_of_bool};
 use super::dtype::to_burn;
 use super::family::Family;
 use super::family::prelude::*;
+use super::formula::{formula, is_last};
 use super::kinds::{Arithmetics, Bool, Float, Int};
 use super::name;
 use super::places::{WRITES_IN_PLACE, written};
@@ -159,6 +160,19 @@ impl Operation for Index<'_> {
         FloatClass::Move
     }
 
+    /// Of a write that adds one number to each row.
+    fn pointwise(&self) -> Option<Pointwise> {
+        match self {
+            Self::Scatter(op) if adds_to_rows(op) => {
+                let operands = [&op.tensor, &op.indices, &op.value];
+                formula(operands, &op.out, |_, [x, index, value]| {
+                    x.add_at(index, value)
+                })
+            }
+            _ => None,
+        }
+    }
+
     fn traits(&self) -> Traits {
         let (table, indices) = (0, 1);
         Traits {
@@ -221,6 +235,17 @@ impl<'a> Index<'a> {
             Self::GatherNd(_) | Self::ScatterNd(_) => return None,
         })
     }
+}
+
+/// Returns whether a write adds one number to each row, along the last dim, of more than one element.
+fn adds_to_rows(op: &ScatterOpIr) -> bool {
+    let is_one = |of: &TensorIr| of.shape[op.dim] == 1;
+    is_last(&op.tensor, op.dim)
+        && op.update == IndexingUpdateOp::Add
+        && !matches!(op.tensor.dtype, DType::Bool(_))
+        && is_one(&op.indices)
+        && !is_one(&op.tensor)
+        && op.indices.shape[..op.dim] == op.tensor.shape[..op.dim]
 }
 
 /// A read or a write at indices along one dim.

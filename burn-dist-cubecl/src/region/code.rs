@@ -338,6 +338,8 @@ fn computes(instruction: Instruction, reads: &[Kind], result: Kind) -> bool {
             reads[0] == Kind::Bool && reads[1] == result && reads[2] == result
         }
         Instruction::Fold(fold, _) => same && (!is_bool || matches!(fold, Fold::Max | Fold::Min)),
+        // A kernel has no way to say that an index is outside of its row.
+        Instruction::AddAt { .. } => false,
     }
 }
 
@@ -403,6 +405,7 @@ impl Values {
                 (None, Instruction::Constant(_) | Instruction::Scalar(_)) => {
                     unreachable!("they are numbers")
                 }
+                (_, Instruction::AddAt { .. }) => unreachable!("it is not supported"),
             };
             let reads = instruction.reads().map(|read| read as usize).collect();
             made.step(what, kind_of(*dtype), reads);

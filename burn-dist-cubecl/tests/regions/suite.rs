@@ -78,6 +78,7 @@ fn exact() -> Language {
         float_binary: EXACT_BINARY.to_vec(),
         int_binary: INT_BINARY.to_vec(),
         has_powi: false,
+        has_add_at: false,
         // None that is subnormal.
         special: vec![
             f64::INFINITY,

@@ -59,5 +59,13 @@ pub enum RegionError {
         "an integer was divided by zero in a region: floats would give infinity, integers have none"
     )]
     DivisionByZero,
+    /// An index is none of a row.
+    #[error("index {index} is outside of rows of {len} elements, to one of which a region adds")]
+    IndexOutside {
+        /// The index.
+        index: i64,
+        /// Elements of a row.
+        len: usize,
+    },
 }
 burn_dist_mesh::debug_by_message!(RegionError);

@@ -25,6 +25,7 @@
 //! | integers: sums, products, powers, shifts that overflow | wrap; Flex panics for sums of 64 bits in debug builds |
 //! | the least integer by -1 | wraps; Flex panics for 64 bits |
 //! | an integer by zero | [`RegionError::DivisionByZero`]; Flex panics |
+//! | an index outside of its row | [`RegionError::IndexOutside`], the first one of them; Flex panics |
 //! | float to integer out of range | saturates, NaN is 0, as in Flex |
 //! | rows without elements | the fold's neutral value: 0, 1, the least, the largest |
 //!
@@ -97,7 +98,7 @@ impl Kernel {
     /// # Errors
     /// [`RegionError::Memory`] if memory is too small, unaligned, or cannot be taken over;
     /// [`RegionError::DivisionByZero`] if an integer was divided by zero: outputs are written all the same, with zeros
-    /// there.
+    /// there. [`RegionError::IndexOutside`] of an index that is none of its row, to which nothing is added then.
     pub fn run(
         &self,
         operands: &mut [Operand<'_>],

@@ -64,6 +64,7 @@ pub(super) enum What {
     Powi,
     Select,
     Fold(Fold),
+    AddAt,
     /// The same value for every element of a row, or for every row.
     Spread,
 }
@@ -180,7 +181,7 @@ pub(super) struct Program {
     pub slots: usize,
     /// True if every row is computed by one thread as a whole, because something is one for the row.
     pub needs_rows: bool,
-    /// True if there are values of rows, so that the last dim stays one of its own.
+    /// True if it matters where rows end, so that the last dim stays one of its own.
     pub has_rows: bool,
     /// Results: their elements in memory, and what is folded over rows.
     pub results: Vec<ResultOf>,
@@ -370,10 +371,22 @@ impl Builder<'_> {
                     from[0] = self.spread(from[0], Extent::Element);
                     What::Fold(fold)
                 }
+                Instruction::AddAt { .. } => {
+                    if let [index, value] = from[1..]
+                        && [index, value].map(|of| self.values[of].extent == Extent::Element)
+                            != [false; 2]
+                    {
+                        return Err(malformed(format!(
+                            "{typed:?}, whose index and value are not one for each row"
+                        )));
+                    }
+                    What::AddAt
+                }
             };
             let extents = from.iter().map(|read| self.values[*read].extent);
             let extent = match what {
                 What::Fold(_) => Extent::Row,
+                What::AddAt => Extent::Element,
                 _ => extents.max().unwrap_or(Extent::Once),
             };
             let result = self.step(what, &from, kind, extent);
@@ -483,6 +496,10 @@ fn supported(instruction: Instruction, reads: &[Kind], result: Kind) -> bool {
             reads[0].lane == Lane::Bool && reads[1] == result && reads[2] == result
         }
         Instruction::Fold(fold, _) => same && folds(fold, result),
+        Instruction::AddAt { .. } => {
+            let is_whole = !reads[1].lane.is_float() && reads[1].lane != Lane::Bool;
+            reads[0] == result && reads[2] == result && !is_bool && is_whole
+        }
     }
 }
 

@@ -33,6 +33,8 @@ pub struct Language {
     pub has_powi: bool,
     /// Floats that come up beside small ones.
     pub special: Vec<f64>,
+    /// True if something is added to one element of a row.
+    pub has_add_at: bool,
     /// True if operands lie backwards too.
     pub goes_back: bool,
 }
@@ -46,6 +48,7 @@ impl Language {
             float_binary: FLOAT_BINARY.to_vec(),
             int_binary: INT_BINARY.to_vec(),
             has_powi: true,
+            has_add_at: true,
             special: SPECIAL.to_vec(),
             goes_back: true,
         }
@@ -189,10 +192,55 @@ const FOLDS: [Fold; 4] = [Fold::Sum, Fold::Prod, Fold::Max, Fold::Min];
 struct Maker<'a> {
     language: &'a Language,
     chance: Chance,
+    space: &'a [usize],
+    spans: &'a [Vec<bool>],
     formula: Formula,
 }
 
 impl Maker<'_> {
+    /// Returns the region so far, of no results.
+    fn region(&self) -> Region {
+        Region {
+            space: self.space.to_vec(),
+            spans: self.spans.to_vec(),
+            formula: self.formula.clone(),
+            scalars: 0,
+            keeps: Vec::new(),
+        }
+    }
+
+    /// Returns a value of rows: one that is there and meets a condition, or else a number.
+    fn of_rows(&mut self, dtype: DType, is_meant: impl Fn(DType) -> bool) -> u32 {
+        let region = self.region();
+        let there: Vec<u32> = (0..self.num())
+            .filter(|x| is_meant(self.dtype(*x)) && is_of_rows(&region, *x))
+            .collect();
+        match there.is_empty() {
+            true => {
+                let number = self.number();
+                self.push(Instruction::Constant(number), dtype)
+            }
+            false => self.chance.of(&there),
+        }
+    }
+
+    /// Adds one value to an element of each row, if rows have some.
+    fn add_at(&mut self, to: u32) {
+        let dtype = self.dtype(to);
+        let len = self.space.last().copied().unwrap_or(0);
+        if len == 0 || dtype.is_bool() {
+            return;
+        }
+        let value = self.of_rows(dtype, |of| of == dtype);
+        let place = self.of_rows(DType::I32, |of| !of.is_float() && !of.is_bool());
+        let of = self.dtype(place);
+        // Of the places of a power of two, so that an instruction keeps it inside.
+        let most = ((1 << len.ilog2()) - 1).min(127);
+        let most = self.push(Instruction::Constant(Number::Int(most)), of);
+        let index = self.push(Instruction::Binary(Binary::And, place, most), of);
+        self.push(Instruction::AddAt { to, index, value }, dtype);
+    }
+
     fn dtype(&self, register: u32) -> DType {
         self.formula.dtype(register)
     }
@@ -241,7 +289,7 @@ impl Maker<'_> {
         let x = self.any();
         let dtype = self.dtype(x);
         let y = |maker: &mut Self| maker.of_dtype(dtype);
-        match self.chance.below(12) {
+        match self.chance.below(13) {
             0 => {
                 let (number, dtype) = (self.number(), self.chance.of(&self.language.dtypes));
                 self.push(Instruction::Constant(number), dtype);
@@ -300,6 +348,7 @@ impl Maker<'_> {
                     .of(&[Unary::Neg, Unary::Abs, Unary::Sign, Unary::Not]);
                 self.push(Instruction::Unary(op, x), dtype);
             }
+            12 if self.language.has_add_at => self.add_at(x),
             _ if dtype.is_float() => {
                 let (y, op) = (y(self), self.chance.of(&self.language.float_binary));
                 self.push(Instruction::Binary(op, x, y), dtype);
@@ -463,6 +512,8 @@ pub fn case_of(seed: u64, language: &Language) -> Case {
     let mut maker = Maker {
         language,
         chance,
+        space: &space,
+        spans: &spans,
         formula: Formula {
             operands,
             ..Formula::default()
@@ -473,11 +524,8 @@ pub fn case_of(seed: u64, language: &Language) -> Case {
     }
     let values = (0..scalars).map(|_| maker.number()).collect();
     let mut region = Region {
-        space,
-        spans,
-        formula: maker.formula.clone(),
         scalars,
-        keeps: Vec::new(),
+        ..maker.region()
     };
     for result in 0..1 + maker.chance.below(3) {
         let last = maker.num() - 1;

@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use super::ahead::Ahead;
 use super::blocks::scratch::Scratch;
 use super::casts;
+use super::error::RegionError;
 use super::folds::Folds;
 use super::geometry::Geometry;
 use super::kind::{Kind, Lane};
@@ -90,7 +91,8 @@ pub(super) struct Runner<'r, 'm> {
     pub rows: usize,
     pub column: usize,
     pub len: usize,
-    pub divided_by_zero: bool,
+    /// What it has found that is no number.
+    pub wrong: Option<RegionError>,
 }
 
 impl Runner<'_, '_> {

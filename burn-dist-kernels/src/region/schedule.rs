@@ -196,7 +196,9 @@ impl Builder<'_> {
         for phase in &mut phases {
             phase.groups = groups(phase, operands, &self.values, &results);
         }
-        let has_rows = self.values.iter().any(|value| value.extent == Extent::Row);
+        let mut steps = phases.iter().flat_map(|phase| &phase.elements);
+        let has_rows = self.values.iter().any(|value| value.extent == Extent::Row)
+            || steps.any(|step| step.what == What::AddAt);
         let each_element =
             |result: &ResultOf| (result.extent, result.leaves) == (Extent::Element, Leaves::Each);
         let region = self.region;

@@ -1,9 +1,11 @@
 //! Steps: the values that they make of those at hand.
 
-use burn_dist_plan::region::{Binary, Number, Unary};
+use burn_dist_plan::region::{Binary, Fold, Number, Unary};
 use bytemuck::Pod;
 
 use super::casts::{self, CastTo};
+use super::error::RegionError;
+use super::folds::Folds;
 use super::kind::{
     Lane, as_bool, as_f32, as_f64, as_half, as_i8, as_i16, as_i32, as_i64, as_u8, as_u16, as_u32,
     as_u64,
@@ -19,6 +21,7 @@ const ROW_MIN: usize = 32;
 /// A type that values are computed in.
 pub(super) trait Element:
     Numbers
+    + Folds
     + CastTo<f32>
     + CastTo<f64>
     + CastTo<i8>
@@ -191,6 +194,11 @@ impl Runner<'_, '_> {
                 self.select(step, to, &mut scratch);
                 self.arena.scratch = scratch;
             }
+            What::AddAt => {
+                let mut scratch = std::mem::take(&mut self.arena.scratch);
+                self.add_at(step, to, &mut scratch[0]);
+                self.arena.scratch = scratch;
+            }
         }
     }
 
@@ -273,7 +281,9 @@ impl Runner<'_, '_> {
         self.pairs(views, to, |to, left, right| {
             T::binary(level, op, to, left, right)
         });
-        self.divided_by_zero |= has_zero;
+        if has_zero {
+            self.wrong.get_or_insert(RegionError::DivisionByZero);
+        }
     }
 
     /// A power of a whole number: of floats one of a float, as in Flex.
@@ -329,6 +339,42 @@ impl Runner<'_, '_> {
                 }
             }
             _ => loops::select(level, to, mask, on_true.whole(), on_false.whole()),
+        }
+    }
+
+    /// Adds a value to one of the columns at hand of each row that has its index there.
+    fn add_at<T: Element>(&mut self, step: &Step, to: Places<'_, T>, scratch: &mut Buffer) {
+        let [elements, index, value] = step.reads;
+        self.spread(elements, Extent::Element, to);
+        scratch.reserve(self.rows * size_of::<i64>());
+        let indices = &mut scratch.elements_mut::<i64>()[..self.rows];
+        by_lane!(self.program.values[index].kind.lane, A => {
+            let found = self.values::<A>(index);
+            match found.len() < indices.len() {
+                true => indices.fill(found[0].cast_to()),
+                false => i64::cast_from(self.level, places(indices), found),
+            }
+        });
+        let row_len = self.geometry.len;
+        let values = self.values::<T>(value);
+        let mut outside = None;
+        for (row, index) in indices.iter().copied().enumerate() {
+            let Some(at) = usize::try_from(index).ok().filter(|at| *at < row_len) else {
+                outside = outside.or(Some(index));
+                continue;
+            };
+            if (self.column..self.column + self.len).contains(&at) {
+                let value = values.get(row).unwrap_or(&values[0]);
+                let to = &mut to[row * self.len + at - self.column];
+                // SAFETY: all places were written above.
+                let before = unsafe { to.assume_init() };
+                to.write(T::pair(Fold::Sum, before, *value));
+            }
+        }
+        if let Some(index) = outside {
+            let len = row_len;
+            self.wrong
+                .get_or_insert(RegionError::IndexOutside { index, len });
         }
     }
 }

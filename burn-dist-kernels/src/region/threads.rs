@@ -121,13 +121,13 @@ pub(super) fn run(
         }
     }
     let run = |job: Job<'_>| job.run(program, &geometry, level, scalars);
-    let divided_by_zero = match jobs.len() {
-        0 | 1 => jobs.into_iter().any(run),
-        // All of them run, whatever one finds.
+    let wrong = match jobs.len() {
+        0 | 1 => jobs.into_iter().find_map(run),
+        // All of them run, whatever one finds; what the first ones find counts.
         _ => jobs
             .into_par_iter()
             .map(run)
-            .reduce(|| false, |one, other| one || other),
+            .reduce(|| None, |one, other| one.or(other)),
     };
     debug_assert!(total == 0 || !program.phases.is_empty());
     for ((result, sums), output) in program.results.iter().zip(&sums).zip(outputs) {
@@ -135,9 +135,9 @@ pub(super) fn run(
             total_of(result, fold, &geometry, level, sums, bytes);
         }
     }
-    match divided_by_zero {
-        true => Err(RegionError::DivisionByZero),
-        false => Ok(()),
+    match wrong {
+        Some(wrong) => Err(wrong),
+        None => Ok(()),
     }
 }
 
@@ -300,8 +300,14 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Runs it, and returns whether an integer was divided by zero.
-    fn run(self, program: &Program, geometry: &Geometry, level: Level, scalars: &[Number]) -> bool {
+    /// Runs it, and returns what it has found that is no number.
+    fn run(
+        self,
+        program: &Program,
+        geometry: &Geometry,
+        level: Level,
+        scalars: &[Number],
+    ) -> Option<RegionError> {
         let first_row = self.rows(geometry).start;
         let first = match &self.part {
             Share::Rows(rows) => rows.start * geometry.len,
@@ -323,18 +329,18 @@ impl<'a> Job<'a> {
             rows: 1,
             column: 0,
             len: 1,
-            divided_by_zero: false,
+            wrong: None,
         };
         match self.part {
             Share::Rows(rows) => runner.run_rows(rows),
             Share::Elements(elements) => runner.run_elements(elements),
         }
         stream::finish();
-        let found = runner.divided_by_zero;
+        let wrong = runner.wrong;
         if arena.slots.iter().map(Buffer::len).sum::<usize>() <= SCRATCH_MAX {
             ARENA.with(|kept| *kept.borrow_mut() = arena);
         }
-        found
+        wrong
     }
 }
 

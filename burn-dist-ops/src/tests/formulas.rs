@@ -21,6 +21,7 @@ fn named(op: &OperationIr) -> String {
 /// Returns an operation as it is where rows are what it reduces or repeats: along the last dim, or of a tensor that is
 /// one row.
 fn along_rows(op: &OperationIr) -> Option<OperationIr> {
+    use BaseOperationIr::{RepeatDim, Scatter};
     use NumericOperationIr::*;
     let mut op = op.clone();
     match &mut op {
@@ -38,12 +39,19 @@ fn along_rows(op: &OperationIr) -> Option<OperationIr> {
         },
         OperationIr::BaseFloat(of) | OperationIr::BaseInt(of) | OperationIr::BaseBool(of) => {
             match of {
-                BaseOperationIr::RepeatDim(op) => {
+                RepeatDim(op) => {
                     let mut shape = op.tensor.shape.to_vec();
                     shape[op.dim] = 1;
                     op.tensor.shape = shape.clone().into();
                     shape[op.dim] = op.times;
                     op.out.shape = shape.into();
+                }
+                Scatter(op) => {
+                    for of in [&mut op.indices, &mut op.value] {
+                        let mut shape = of.shape.to_vec();
+                        shape[op.dim] = 1;
+                        of.shape = shape.into();
+                    }
                 }
                 other => return line::base_along_rows(other).then_some(op),
             }

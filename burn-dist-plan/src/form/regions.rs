@@ -27,7 +27,7 @@ form!(enum Instruction {
     "unary" => Unary(" " unary, " " of), "binary" => Binary(" " binary, " " left, " " right),
     "powi" => Powi(" " base, " " exponent),
     "select" => Select { " " mask, " " on_true, " " on_false },
-    "fold" => Fold(" " fold, " " of),
+    "fold" => Fold(" " fold, " " of), "add_at" => AddAt { " " to, " " index, " " value },
 });
 form!(enum Unary {
     "neg" => Neg, "abs" => Abs, "sign" => Sign, "exp" => Exp, "log1p" => Log1p, "log" => Log, "sqrt" => Sqrt,

@@ -168,6 +168,16 @@ pub enum Instruction {
     },
     /// The elements of each row, folded: one value for the row. A row of one element folds to that.
     Fold(Fold, Register),
+    /// The elements of each row, and one value added to one of them. An index outside of the row is an error of who
+    /// runs it.
+    AddAt {
+        /// The elements.
+        to: Register,
+        /// The place in the row, an integer: one value for the row.
+        index: Register,
+        /// What is added, of the type of the elements: one value for the row.
+        value: Register,
+    },
 }
 
 impl Instruction {
@@ -184,8 +194,14 @@ impl Instruction {
                 on_true,
                 on_false,
             } => [Some(mask), Some(on_true), Some(on_false)],
+            Self::AddAt { to, index, value } => [Some(to), Some(index), Some(value)],
         };
         reads.into_iter().flatten()
+    }
+
+    /// Returns whether it matters to it where rows end.
+    pub fn knows_rows(self) -> bool {
+        matches!(self, Self::Fold(..) | Self::AddAt { .. })
     }
 
     /// Returns it with other values in their place.
@@ -206,6 +222,15 @@ impl Instruction {
                 on_false: to(on_false),
             },
             Self::Fold(fold, of) => Self::Fold(fold, to(of)),
+            Self::AddAt {
+                to: elements,
+                index,
+                value,
+            } => Self::AddAt {
+                to: to(elements),
+                index: to(index),
+                value: to(value),
+            },
         }
     }
 }
@@ -343,10 +368,11 @@ impl Region {
         let mut extents: Vec<Extent> = self.spans.iter().map(of_operand).collect();
         for Typed { instruction, .. } in &self.formula.instructions {
             let is_of_elements = |read: Register| extents[read as usize] == Extent::Elements;
-            let folds = matches!(instruction, Instruction::Fold(..));
-            extents.push(match !folds && instruction.reads().any(is_of_elements) {
-                true => Extent::Elements,
-                false => Extent::Rows,
+            extents.push(match instruction {
+                Instruction::Fold(..) => Extent::Rows,
+                Instruction::AddAt { .. } => Extent::Elements,
+                _ if instruction.reads().any(is_of_elements) => Extent::Elements,
+                _ => Extent::Rows,
             });
         }
         extents
@@ -393,6 +419,7 @@ impl fmt::Display for Instruction {
                 on_false,
             } => write!(f, "select(v{mask}, v{on_true}, v{on_false})"),
             Self::Fold(fold, of) => write!(f, "fold {}(v{of})", name(fold)),
+            Self::AddAt { to, index, value } => write!(f, "add_at(v{to}, v{index}, v{value})"),
         }
     }
 }

@@ -102,6 +102,13 @@ pub(super) fn run_region(task: &RegionTask, inputs: &[Array]) -> Vec<Array> {
                 let folded = rows.flat_map(|row| vec![fold(f, row.iter().copied()); row_len]);
                 folded.collect()
             }
+            Instruction::AddAt { to, index, value } => each(&|at| {
+                let added = match of(index, at) == (at % row_len) as u64 {
+                    true => of(value, at),
+                    false => 0,
+                };
+                binary(Binary::Add, of(to, at), added)
+            }),
         };
         values.push(made);
     }

@@ -366,6 +366,67 @@ fn integers_by_zero_are_an_error_and_the_least_by_minus_one_wraps() {
     }
 }
 
+/// Rows of two columns too many for a chunk, of which each has one place.
+#[test]
+fn an_index_outside_of_its_row_is_an_error_that_names_it() {
+    for len in [3, 5000] {
+        let add_at = |to, index, value| Instruction::AddAt { to, index, value };
+        let region = Region {
+            space: vec![2, len],
+            spans: vec![vec![false, false], vec![true, false], vec![true, false]],
+            formula: Formula {
+                operands: vec![DType::I32; 3],
+                instructions: vec![typed(add_at(0, 1, 2), DType::I32)],
+                results: vec![3],
+            },
+            scalars: 0,
+            keeps: vec![Keep::Each(Extent::Elements)],
+        };
+        let last = len as i32 - 1;
+        let of = |array: Array, strides: &[isize]| Array {
+            strides: strides.to_vec(),
+            ..array
+        };
+        let found = |indices: [i32; 2]| {
+            let operands = [
+                of(integers(&[7]), &[0, 0]),
+                of(integers(&indices), &[1, 0]),
+                of(integers(&[2, 3]), &[1, 0]),
+            ];
+            run(&region, &operands, &[], Level::best())
+        };
+        let mut expected = vec![7; 2 * len];
+        expected[len - 1] += 2;
+        expected[len] += 3;
+        assert_eq!(found([last, 0]).unwrap(), [integers(&expected).bytes]);
+        for outside in [last + 1, -1] {
+            let (index, at) = (i64::from(outside), len);
+            let error = RegionError::IndexOutside { index, len: at };
+            assert_eq!(found([0, outside]), Err(error.clone()));
+            assert_eq!(found([outside, 1 << 20]), Err(error));
+        }
+    }
+    let mut region = of_operands(
+        &[DType::F32, DType::I32, DType::F32],
+        Instruction::AddAt {
+            to: 0,
+            index: 1,
+            value: 2,
+        },
+        DType::F32,
+        3,
+    );
+    let error = super::supports(&region).unwrap_err().to_string();
+    assert!(error.contains("are not one for each row"), "{error}");
+    region.spans[1..]
+        .iter_mut()
+        .for_each(|spans| spans[0] = false);
+    super::supports(&region).unwrap();
+    region.formula.operands[1] = DType::F32;
+    let error = super::supports(&region).unwrap_err().to_string();
+    assert!(error.contains("AddAt"), "{error}");
+}
+
 #[test]
 fn what_has_no_kernel_is_named() {
     let bool = DType::Bool(burn_dist_mesh::BoolStore::Native);

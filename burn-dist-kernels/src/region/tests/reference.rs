@@ -426,6 +426,13 @@ pub(super) fn run(region: &Region, operands: &[Array], scalars: &[Number]) -> Ve
                 };
                 (0..rows).flat_map(|row| vec![row_of(row); width]).collect()
             }
+            Instruction::AddAt { to, index, value } => each(&|at| match of(index, at) {
+                Int(index) if index == (at % width) as i128 => {
+                    binary(dtype, Binary::Add, of(to, at), of(value, at))
+                }
+                Int(_) => of(to, at),
+                other => unreachable!("{other:?}"),
+            }),
         };
         registers.push(made);
     }

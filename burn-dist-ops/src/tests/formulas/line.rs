@@ -50,9 +50,9 @@ pub(super) fn module_along_rows(op: &mut OperationIr) -> bool {
 pub(super) const WITHOUT: &str = "\
     base_bool: all any cat empty flip gather gather_nd permute scatter scatter_nd select \
         select_assign slice slice_assign swap_dims unfold\n\
-    base_float: all any cat empty flip gather gather_nd permute scatter scatter_nd select \
+    base_float: all any cat empty flip gather gather_nd permute scatter_nd select \
         select_assign slice slice_assign swap_dims unfold\n\
-    base_int: all any cat empty flip gather gather_nd permute scatter scatter_nd select \
+    base_int: all any cat empty flip gather gather_nd permute scatter_nd select \
         select_assign slice slice_assign swap_dims unfold\n\
     custom: custom\n\
     drop: drop\n\

@@ -21,9 +21,9 @@ pub(super) fn module_along_rows(_: &mut OperationIr) -> bool {
 pub(super) const WITHOUT: &str = "\
     base_bool: cat empty flip gather gather_nd permute scatter scatter_nd select \
         select_assign slice slice_assign swap_dims unfold\n\
-    base_float: cat empty flip gather gather_nd permute scatter scatter_nd select \
+    base_float: cat empty flip gather gather_nd permute scatter_nd select \
         select_assign slice slice_assign swap_dims unfold\n\
-    base_int: cat empty flip gather gather_nd permute scatter scatter_nd select \
+    base_int: cat empty flip gather gather_nd permute scatter_nd select \
         select_assign slice slice_assign swap_dims unfold\n\
     drop: drop\n\
     float: acosh asinh cross dequantize grid_sample_2d matmul quantize random\n\

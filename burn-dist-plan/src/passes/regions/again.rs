@@ -2,7 +2,6 @@
 
 use super::look::size;
 use super::walk::{Operand, Walk, What};
-use crate::ir::region::Instruction;
 use crate::ir::{Op, Slot};
 
 /// The most instructions that are run again in the place of a tensor that is kept: it would be written once and read
@@ -65,7 +64,7 @@ impl<O: Op> Walk<'_, O> {
                     tensors += 1;
                     there.push(value);
                 }
-                (What::Instruction(Instruction::Fold(..)), _) => return None,
+                (What::Instruction(instruction), _) if instruction.knows_rows() => return None,
                 (What::Instruction(instruction), _) => {
                     made.push(value);
                     next.extend(instruction.reads());

@@ -134,7 +134,7 @@ pub(super) fn refined(one: &[usize], other: &[usize]) -> Option<Vec<usize>> {
 pub(super) enum Folds {
     /// It does not: where a row ends is nothing to it.
     Nothing,
-    /// The elements of rows.
+    /// The elements of rows; or it does not, and where rows end matters.
     Rows,
     /// All rows, element by element.
     OverRows,
@@ -174,6 +174,8 @@ pub(super) struct Computes {
     pub folds: Folds,
     /// The space, with all dims that operands and results have.
     pub space: Vec<usize>,
+    /// The operand that its result is, but for one element of each row.
+    pub changes: Option<usize>,
 }
 
 impl Computes {
@@ -231,14 +233,24 @@ pub(super) fn see<O: Op>(op: &O, kernels: RegionKernels) -> Seen {
                 return Seen::Expand;
             }
             let space = space(op);
-            let is_fold = |typed: &Typed| matches!(typed.instruction, Instruction::Fold(..));
-            let folds = match formula.instructions.iter().any(is_fold) {
+            let mut instructions = formula.instructions.iter();
+            let folds = match instructions.any(|typed| typed.instruction.knows_rows()) {
                 // Where rows have one element, each operation knows its rows by their dim, and a region does not.
                 true if space.last() == Some(&1) => return Seen::Outside,
                 true => Folds::Rows,
                 false => Folds::Nothing,
             };
+            let changes = match formula.instructions[..] {
+                [
+                    Typed {
+                        instruction: Instruction::AddAt { to, .. },
+                        ..
+                    },
+                ] => Some(to as usize),
+                _ => None,
+            };
             let computes = Computes {
+                changes: changes.filter(|to| *to < formula.operands.len()),
                 formula,
                 scalars,
                 folds,
@@ -326,5 +338,6 @@ pub(super) fn sum(space: &[usize], dims: &[usize], dtype: DType) -> Option<Compu
         scalars: Vec::new(),
         folds,
         space: space.to_vec(),
+        changes: None,
     })
 }

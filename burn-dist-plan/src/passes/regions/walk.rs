@@ -274,7 +274,15 @@ impl<'a, O: Op> Walk<'a, O> {
         match (seen, out) {
             (Seen::Computes(computes), _) => {
                 let looks: Vec<Look> = op.inputs().map(|input| self.look(input)).collect();
-                self.join(at, op, path, &computes, looks);
+                match computes.changes {
+                    // The operation itself writes a few elements, and a region all of them.
+                    Some(operand) if self.joins && self.is_in_memory(&looks[operand]) => {
+                        self.outside(&tasks[at]);
+                    }
+                    _ => {
+                        self.join(at, op, path, &computes, looks);
+                    }
+                }
             }
             (Seen::Sum(dims), Some(out)) => self.sum(at, op, path, dims, out),
             (Seen::Constant(..), Some(out)) if self.joins => {
@@ -304,6 +312,19 @@ impl<'a, O: Op> Walk<'a, O> {
     fn shows(&mut self, at: usize, out: Tensor<'_>, look: Look) {
         self.looks.insert(out.id, (at, look));
         self.fates[at] = Fate::Shows { is_read: false };
+    }
+
+    /// Returns whether all elements that a look has are in memory: no region makes them that operations may join.
+    fn is_in_memory(&mut self, look: &Look) -> bool {
+        look.shape == look.full
+            && match look.base {
+                Base::Slot(..) => true,
+                Base::Node(node) => {
+                    let region = self.region_of(node);
+                    !self.regions[region as usize].open
+                }
+                Base::Constant(_) => false,
+            }
     }
 
     pub(super) fn look(&self, tensor: Tensor<'_>) -> Look {
