@@ -68,6 +68,8 @@ pub(crate) enum Kind {
         rows: Range<usize>,
         base: bool,
     },
+    /// Rows with a value added to an element of each: `(x, index, value)`, where indices count modulo the length of rows.
+    AddAt,
     /// One behind the other along a dim: each rank puts together what falls into its part.
     Concat(usize),
     Cast,
@@ -190,6 +192,7 @@ impl Op for Toy {
             Kind::Slice(..) => "slice",
             Kind::Lookup { .. } => "lookup",
             Kind::SumAt { .. } => "sum_at",
+            Kind::AddAt => "add_at",
             Kind::Concat(_) => "concat",
             Kind::Cast => "cast",
             Kind::Like => "like",
@@ -316,6 +319,9 @@ impl Op for Toy {
                 .joint_linear(&[0, 2])
                 .lowering(Lowering::Special)
                 .build(),
+            Kind::AddAt => RuleBuilder::notation(&shapes, "... -, ... -, ... - -> ... -")
+                .joint_linear(&[0, 2])
+                .build(),
             Kind::Float8(op) => op.rule(&shapes),
             Kind::Meet | Kind::Astray(_) => RuleBuilder::notation(&shapes, "q -, k - -> q -")
                 .along('k', 'q')
@@ -396,6 +402,7 @@ impl Op for Toy {
                 | Kind::MeetBack
                 | Kind::Astray(_)
                 | Kind::Lookup { .. }
+                | Kind::AddAt
                 | Kind::SumAt { .. } => FloatClass::Recorded,
             },
             work: match self.kind {
@@ -661,6 +668,7 @@ mod tests {
                 &[&[6, 4], &[5], &[5, 4]],
                 &[6, 4],
             ),
+            toy(Kind::AddAt, &[&[6, 4], &[6, 1], &[6, 1]], &[6, 4]),
         ] {
             let checked = check(&op).unwrap_or_else(|error| panic!("{error}"));
             assert!(checked > 10, "{op:?}: {checked}");

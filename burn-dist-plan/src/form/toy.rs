@@ -10,7 +10,7 @@ form!(enum Kind {
     "transpose" => Transpose, "sum_dim" => SumDim(" " dim), "sum" => Sum, "reshape" => Reshape, "expand" => Expand,
     "slice" => Slice(" dim " dim, " from " range), "linear" => Linear, "linear_x" => LinearX, "linear_w" => LinearW,
     "lookup" => Lookup { " of " size, " rows " rows },
-    "sum_at" => SumAt { " of " size, " rows " rows, " base" base or false },
+    "sum_at" => SumAt { " of " size, " rows " rows, " base" base or false }, "add_at" => AddAt,
     "concat" => Concat(" " dim), "cast" => Cast, "like" => Like,
     "float8" => Float8(" " op), "meet" => Meet, "meet_back" => MeetBack,
     "astray" => Astray(" " how), "random" => Random, "unary" => Unary(" " unary), "binary" => Binary(" " binary), "max_dim" => MaxDim(" " dim),

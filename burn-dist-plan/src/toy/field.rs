@@ -103,7 +103,7 @@ pub(super) fn run_region(task: &RegionTask, inputs: &[Array]) -> Vec<Array> {
                 folded.collect()
             }
             Instruction::AddAt { to, index, value } => each(&|at| {
-                let added = match of(index, at) == (at % row_len) as u64 {
+                let added = match of(index, at) % row_len as u64 == (at % row_len) as u64 {
                     true => of(value, at),
                     false => 0,
                 };

@@ -309,6 +309,16 @@ pub(super) fn run(op: &Toy, inputs: &[Array], stream: &mut u64) -> Array {
             }
             out
         }
+        (Kind::AddAt, [x, indices, values]) => {
+            let mut out = x.clone();
+            let width = shape.last().copied().unwrap_or(1);
+            let added = indices.data.iter().zip(&values.data);
+            for (row, (index, value)) in out.data.chunks_mut(width).zip(added) {
+                let to = &mut row[*index as usize % width];
+                *to = (*to + value) % PRIME;
+            }
+            out
+        }
         (Kind::Power(times), [a]) => a.map(|x| (0..*times).fold(x, |power, _| power * x % PRIME)),
         (Kind::Scale(slot), [a]) => a.map(|x| x * field::scalar(*slot)),
         (Kind::Cast | Kind::Mark(_), [a]) | (Kind::Like, [_, a]) => a.clone(),

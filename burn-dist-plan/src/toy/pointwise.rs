@@ -28,6 +28,11 @@ pub(super) fn pointwise(op: &Toy) -> Option<Pointwise> {
                 Instruction::Binary(Binary::Mul, 0, 1),
             ]
         }
+        Kind::AddAt => vec![Instruction::AddAt {
+            to: 0,
+            index: 1,
+            value: 2,
+        }],
         Kind::Cast => vec![Instruction::Cast(0)],
         Kind::Expand => Vec::new(),
         Kind::Full(number) => vec![Instruction::Constant(Number::Int(*number))],

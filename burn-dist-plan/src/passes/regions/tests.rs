@@ -224,6 +224,48 @@ fn a_gate_is_one_region_however_it_is_spelled() {
     insta::assert_snapshot!("gate", text);
 }
 
+/// The gradient of a cross entropy: zeros with a number at the target of each row, and what a log-softmax makes of it.
+#[test]
+fn zeros_with_a_value_in_each_row_are_no_tensor() {
+    let gradient = |to: fn(&mut Builder) -> TensorIndex| {
+        layer(move |b, [x, y]| {
+            let to = to(b);
+            let (target, value) = (b.data(&ROWS), b.sum_dim(y, 1));
+            let g = b.op(Kind::AddAt, &[to, target, value], &SHAPE);
+            let e = b.exp(x);
+            let sum = b.sum_dim(g, 1);
+            let sum = wide(b, sum);
+            let part = mul(b, e, sum);
+            vec![b.pair(Kind::Sub, g, part)]
+        })
+    };
+    let zeros = gradient(|b| b.op(Kind::Full(0), &[], &SHAPE));
+    let stretched = gradient(|b| {
+        let zero = b.op(Kind::Full(0), &[], &[1, 1]);
+        wide(b, zero)
+    });
+    let made = gradient(|b| {
+        let x = b.data(&SHAPE);
+        b.exp(x)
+    });
+    let text = check_spellings("its gradient", &[zeros, stretched, made], 1);
+    insta::assert_snapshot!("cross_entropy_backward", text);
+}
+
+/// What is in memory already has a few elements of it changed by the operation itself.
+#[test]
+fn a_value_in_each_row_of_a_tensor_is_added_by_an_operation() {
+    let b = layer(|b, [x, y]| {
+        let (target, value) = (b.data(&ROWS), b.sum_dim(y, 1));
+        let changed = one(b, Kind::AddAt, &[x, target, value]);
+        vec![b.exp(changed)]
+    });
+    check(&b, &in_regions(&b), "a tensor in memory");
+    let plan = plan(&b.window, &b.mesh, &in_regions(&b)).expect("a plan");
+    let is_add_at = |task: &Task<Toy>| matches!(task, Task::Op(op, _) if op.kind == Kind::AddAt);
+    assert!(plan.ranks[0].tasks.iter().any(is_add_at));
+}
+
 /// An update of a parameter with two moments, which `write` writes of parameter, gradient and moments.
 fn update(write: impl Fn(&mut Builder, [TensorIndex; 4]) -> [TensorIndex; 3]) -> Builder {
     let mut b = Builder::new("");
