@@ -47,7 +47,24 @@ fn at_index(device: &Device, layout: &str, what: &str, dim: usize, index: i32) -
         Tensor::<2, Int>::from_data(TensorData::new(indices, [8, 6]), device)
     };
     let ones = Tensor::<2>::ones([8, 6], device);
+    // One index for each row along the dim.
+    let each = || {
+        let mut shape = [8, 6];
+        let mut indices = vec![0; 48 / shape[dim]];
+        indices[4] = index;
+        shape[dim] = 1;
+        (
+            Tensor::<2, Int>::from_data(TensorData::new(indices, shape), device),
+            Tensor::<2>::ones(shape, device),
+        )
+    };
     let result = match what {
+        // A region adds the values to its own zeros, along the last dim.
+        "scatter into zeros" => {
+            let (indices, values) = each();
+            let zeros = Tensor::<2>::zeros([8, 6], device);
+            zeros.scatter(dim, indices, values, IndexingUpdateOp::Add) * x
+        }
         "select" => x.select(dim, line(0)),
         "gather" => x.gather(dim, grid()),
         "scatter" => x.scatter(dim, grid(), ones, IndexingUpdateOp::Add),
@@ -79,7 +96,13 @@ fn an_index_out_of_range_is_told_in_global_numbers() {
         ("dp=2,tp=2", "[{dp, tp}, -]"),
         ("dp=2,tp=2", "[{dp}, {tp}]"),
     ] {
-        for what in ["select", "gather", "scatter", "select_assign"] {
+        for what in [
+            "select",
+            "gather",
+            "scatter",
+            "scatter into zeros",
+            "select_assign",
+        ] {
             for (dim, size) in [(0, 8), (1, 6)] {
                 for index in [size, 99, -1] {
                     let mesh = mesh(text);
@@ -89,10 +112,11 @@ fn an_index_out_of_range_is_told_in_global_numbers() {
                          indices are 0 to {}",
                         size - 1
                     );
+                    let name = what.split(' ').next().expect("a name");
                     let place = format!("{what}, dim {dim} of {layout} on {text}");
                     assert!(error.contains(&expected), "{place}: {error}");
                     assert!(
-                        error.contains(&format!("failed in {what}(f32 [8, 6]")),
+                        error.contains(&format!("failed in {name}(f32 [8, 6]")),
                         "{place}: {error}"
                     );
                 }

@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 
-use burn_dist_plan::op::Op;
+use burn_dist_kernels::region::RegionError;
+use burn_dist_plan::op::{Indexed, Op};
 use burn_ir::{BackendIr, TensorIr};
 
 use super::Fault;
@@ -49,6 +50,30 @@ pub(super) fn failed<B: BackendIr>(
     }
 }
 
+/// Returns the fault of a region.
+pub(super) fn failed_region(
+    rank: Rank,
+    plan: &RankPlan,
+    task: &RegionTask,
+    error: &RegionError,
+) -> Fault {
+    let global = task.indexed.and_then(|slot| plan.indexed.get(&slot));
+    let (op, message) = match (error, global) {
+        (RegionError::IndexOutside { index, .. }, Some(global)) => {
+            let index = index.saturating_add(global.start as i64);
+            (global.op.clone(), outside(index, global))
+        }
+        _ => (region(task), error.to_string()),
+    };
+    let path = plan.paths.get(task.path as usize).cloned();
+    Fault::Op {
+        rank,
+        op,
+        path,
+        message,
+    }
+}
+
 /// Returns what a panic says.
 pub(super) fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     panic
@@ -74,15 +99,20 @@ fn out_of_range<B: BackendIr>(
         .iter::<i64>()
         .map(|index| index.saturating_add(start))
         .find(|index| !(0..size as i64).contains(index))?;
+    Some((global.op.clone(), outside(index, global)))
+}
+
+/// Returns what is wrong with an index, in global numbers.
+fn outside(index: i64, of: &Indexed) -> String {
+    let size = of.shape[of.dim];
     let range = match size {
         0 => "it has no elements".to_string(),
         _ => format!("its indices are 0 to {}", size - 1),
     };
-    let message = format!(
+    format!(
         "index {index} is out of range for dim {} (size {size}) of the tensor of shape {:?}: {range}",
-        global.dim, global.shape
-    );
-    Some((global.op.clone(), message))
+        of.dim, of.shape
+    )
 }
 
 /// Returns the functions of a region, each once, and the shape that they are computed over.

@@ -8,7 +8,7 @@ use burn_backend::{Shape, TensorData};
 use burn_ir::BackendIr;
 
 use super::bridge::{self, Started, Transfer};
-use super::describe::{failed, panic_message};
+use super::describe::{failed, failed_region, panic_message};
 use super::fault_cell::FaultCell;
 use super::job::Run;
 use super::observer::TaskPart;
@@ -306,7 +306,7 @@ impl<B: BackendIr> Worker<B> {
         let operands = inputs.map(|input| self.tensors.take(input.slot, input.take));
         let operands = operands.collect::<Result<Vec<_>, _>>()?;
         let made = (self.regions).run::<B>(task, operands, &run.args.scalars, &self.tensors.device);
-        let made = made.map_err(|error| self.failed(run, error.to_string()))?;
+        let made = made.map_err(|error| failed_region(self.rank, &run.plan, task, &error))?;
         for (out, handle) in task.outputs.iter().zip(made) {
             self.tensors.put(out.id, &out.shape, out.dtype, handle);
         }

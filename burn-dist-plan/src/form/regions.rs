@@ -7,7 +7,7 @@ use crate::ir::region::{
 use crate::ir::{NewTensor, RegionInput, RegionTask};
 
 form!(struct RegionTask {
-    "" outputs, " of " inputs, " scalars " scalars or Vec::new(), " operations " operations, " in " path, " room " room or 0,
+    "" outputs, " of " inputs, " scalars " scalars or Vec::new(), " operations " operations, " indexed " indexed or None, " in " path, " room " room or 0,
     " " region,
 });
 form!(struct NewTensor { "s" id, " " dtype, " " shape });

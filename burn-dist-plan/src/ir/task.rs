@@ -131,6 +131,9 @@ pub struct RegionTask {
     pub path: u32,
     /// The number of operations that it stands for.
     pub operations: u32,
+    /// The result of the one of them that writes at indices, by which [`RankPlan::indexed`] says what that does globally;
+    /// `None` if none does, or several do.
+    pub indexed: Option<Slot>,
     /// Bytes of freed memory that the rank may keep, from here to the next region, without holding more
     /// than at its peak.
     pub room: u64,

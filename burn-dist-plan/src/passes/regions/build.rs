@@ -175,6 +175,10 @@ impl Builder<'_> {
             scalars,
             path: making.path,
             operations: making.operations,
+            indexed: match making.indexed[..] {
+                [slot] => Some(slot),
+                _ => None,
+            },
             room: 0,
         })
     }

@@ -141,6 +141,9 @@ impl<'a, O: Op> Walk<'a, O> {
         let making = &mut self.regions[region as usize];
         making.last = at;
         making.operations += 1;
+        if computes.changes.is_some() {
+            making.indexed.extend(op.outputs().map(|out| out.id));
+        }
         let is_narrower = |out: Tensor<'_>| out.numel() < size(&making.core);
         making.has_rows |= computes.folds != Folds::Nothing || op.outputs().any(is_narrower);
         making.open = self.joins;
@@ -250,6 +253,7 @@ impl<'a, O: Op> Walk<'a, O> {
                 last: at,
                 path,
                 operations: 0,
+                indexed: Vec::new(),
                 bytes_apart: 0,
                 tensors: 0,
                 instructions: 0,
@@ -261,9 +265,11 @@ impl<'a, O: Op> Walk<'a, O> {
             of.parent = first;
             let (has_rows, operations, bytes_apart) = (of.has_rows, of.operations, of.bytes_apart);
             let (tensors, instructions) = (of.tensors, of.instructions);
+            let indexed = std::mem::take(&mut of.indexed);
             let into = &mut self.regions[first as usize];
             into.has_rows |= has_rows;
             into.operations += operations;
+            into.indexed.extend(indexed);
             into.bytes_apart += bytes_apart;
             into.tensors += tensors;
             into.instructions += instructions;

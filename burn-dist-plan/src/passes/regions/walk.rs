@@ -88,6 +88,8 @@ pub(super) struct Making {
     pub last: usize,
     pub path: u32,
     pub operations: u32,
+    /// The results of those that write at indices.
+    pub indexed: Vec<Slot>,
     /// Bytes that its operations would read and write one by one.
     pub bytes_apart: u64,
     pub tensors: usize,
