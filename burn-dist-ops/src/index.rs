@@ -160,7 +160,7 @@ impl Operation for Index<'_> {
         FloatClass::Move
     }
 
-    /// Of a write that adds one number to each row.
+    /// A formula for writes that add one number to each row.
     fn pointwise(&self) -> Option<Pointwise> {
         match self {
             Self::Scatter(op) if adds_to_rows(op) => {

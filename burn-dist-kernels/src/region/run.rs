@@ -91,7 +91,7 @@ pub(super) struct Runner<'r, 'm> {
     pub rows: usize,
     pub column: usize,
     pub len: usize,
-    /// What it has found that is no number.
+    /// The first error of operands that it has found.
     pub wrong: Option<RegionError>,
 }
 

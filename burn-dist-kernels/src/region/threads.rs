@@ -300,7 +300,7 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Runs it, and returns what it has found that is no number.
+    /// Runs it, and returns the first error of operands that it has found.
     fn run(
         self,
         program: &Program,

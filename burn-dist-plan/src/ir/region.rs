@@ -173,9 +173,9 @@ pub enum Instruction {
     AddAt {
         /// The elements.
         to: Register,
-        /// The place in the row, an integer: one value for the row.
+        /// The place in the row, an integer: one for the row.
         index: Register,
-        /// What is added, of the type of the elements: one value for the row.
+        /// The number to add, of the type of the elements: one for the row.
         value: Register,
     },
 }

@@ -252,7 +252,7 @@ fn zeros_with_a_value_in_each_row_are_no_tensor() {
     insta::assert_snapshot!("cross_entropy_backward", text);
 }
 
-/// What is in memory already has a few elements of it changed by the operation itself.
+/// The operation itself changes a few elements of a tensor in memory.
 #[test]
 fn a_value_in_each_row_of_a_tensor_is_added_by_an_operation() {
     let b = layer(|b, [x, y]| {
