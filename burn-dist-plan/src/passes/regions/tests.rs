@@ -266,6 +266,35 @@ fn a_value_in_each_row_of_a_tensor_is_added_by_an_operation() {
     assert!(plan.ranks[0].tasks.iter().any(is_add_at));
 }
 
+/// Operations that know rows are not among the rows of a region, nor in one with rows of another length.
+#[test]
+fn an_index_is_one_of_a_row_of_its_own_operation() {
+    let mut b = Builder::new("");
+    let x = weight(&mut b, &[6, 4, 3]);
+    let sum = b.sum_dim(x, 2);
+    let sum = b.op(Kind::Reshape, &[sum], &SHAPE);
+    let [target, value] = [(); 2].map(|()| b.data(&ROWS));
+    let changed = one(&mut b, Kind::AddAt, &[sum, target, value]);
+    let changed = b.op(Kind::Reshape, &[changed], &[6, 4, 1]);
+    let of_rows = mul(&mut b, x, changed);
+    // A backward that knows no rows makes nothing again that does.
+    let w = weight(&mut b, &[4, 4]);
+    let zeros = b.op(Kind::Full(0), &[], &SHAPE);
+    let added = one(&mut b, Kind::AddAt, &[zeros, target, value]);
+    let x = b.data(&SHAPE);
+    let y = mul(&mut b, added, x);
+    let g = b.linear(y, w);
+    let g = mul(&mut b, g, added);
+    let g = b.op(Kind::Reshape, &[g], &[12, 2]);
+    let z = b.data(&[12, 2]);
+    let of_no_rows = mul(&mut b, g, z);
+    let later = mul(&mut b, target, value);
+    for made in [of_rows, of_no_rows, later] {
+        b.survive(made);
+    }
+    check(&b, &in_regions(&b), "indices of rows");
+}
+
 /// An update of a parameter with two moments, which `write` writes of parameter, gradient and moments.
 fn update(write: impl Fn(&mut Builder, [TensorIndex; 4]) -> [TensorIndex; 3]) -> Builder {
     let mut b = Builder::new("");
