@@ -181,6 +181,14 @@ pub trait CustomOp: Clone + Debug + PartialEq + Hash + Send + Sync + 'static {
         Work::Other
     }
 
+    /// Returns the input that an output lies as in memory, where ranks compute on Flex: elements of its last dim lie next
+    /// to each other, and its other dims follow in the order of those of the input, which has as many. So what is made
+    /// of heads that a linear layer has left between each other goes to the next layer as it is. By default outputs lie
+    /// in the order of their dims; memory is accounted by this.
+    fn lies_as(&self, _output: usize) -> Option<usize> {
+        None
+    }
+
     /// Returns which input is in f32 also where a unit asks for 16 bits: a sum or a maximum over many elements that
     /// another operation has found.
     fn statistic_input(&self) -> Option<usize> {
@@ -330,6 +338,10 @@ impl<O: CustomOp> Operation for O {
 
     fn remade_flops(&self, shapes: &Shapes<'_>) -> f64 {
         CustomOp::remade_flops(self, shapes)
+    }
+
+    fn lies_as(&self, result: usize) -> Option<usize> {
+        CustomOp::lies_as(self, result)
     }
 }
 

@@ -76,12 +76,18 @@ pub(super) trait Operation {
         None
     }
 
-    /// Returns where burn-flex 0.21 puts its first result, of `shape`; further ones are in buffers of their own.
+    /// Returns where burn-flex puts its first result, of `shape`, if that [lies as](Self::lies_as) no input; further ones
+    /// are in buffers of their own.
     ///
     /// A tensor of burn-flex is a shared buffer with strides and an offset. A kernel overwrites an operand that nobody
     /// else holds and that lies in its buffer from the start, in order.
     fn place(&self, _: Kind, _: &[Operand<'_>], shape: &[usize]) -> Place {
         Place::New(Strided::contiguous(shape))
+    }
+
+    /// See [`CustomOp::lies_as`](super::custom::CustomOp::lies_as).
+    fn lies_as(&self, _result: usize) -> Option<usize> {
+        None
     }
 
     /// Returns whether its results are never in the buffers of its operands: products, reductions, whole modules.

@@ -406,16 +406,18 @@ impl Op for Recorded {
         family.operation().remade_flops(&self.shapes())
     }
 
-    fn place(&self, backend: Storage, inputs: &[Operand<'_>]) -> Place {
+    fn place(&self, backend: Storage, result: usize, inputs: &[Operand<'_>]) -> Place {
         let shape = self
             .makes()
-            .next()
+            .nth(result)
             .map_or(&[][..], |out| out.shape.as_slice());
         let (kind, family) = self.family_of();
         let op = family.operation();
-        match backend {
-            Storage::Opaque if op.is_view() => Place::Shares(0, Strided::contiguous(shape)),
-            Storage::Buffers if !inputs.is_empty() => op.place(kind, inputs, shape),
+        let other = op.lies_as(result).and_then(|input| inputs.get(input));
+        match (backend, result, other) {
+            (Storage::Opaque, 0, _) if op.is_view() => Place::Shares(0, Strided::contiguous(shape)),
+            (Storage::Buffers, _, Some(other)) => Place::New(Strided::in_order_of(shape, other.at)),
+            (Storage::Buffers, 0, _) if !inputs.is_empty() => op.place(kind, inputs, shape),
             _ => Place::New(Strided::contiguous(shape)),
         }
     }

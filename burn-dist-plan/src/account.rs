@@ -398,11 +398,7 @@ impl<'a, O: Op> Walk<'a, O> {
         for (index, out) in op.outputs().enumerate() {
             let slot = out.id;
             let elem = out.dtype.size();
-            let place = match index {
-                0 => self.place_of(op),
-                _ => Place::New(Strided::contiguous(out.shape)),
-            };
-            let (key, bytes, at) = match place {
+            let (key, bytes, at) = match self.place_of(op, index) {
                 Place::Shares(input, at) => {
                     let key = op
                         .inputs()
@@ -426,8 +422,8 @@ impl<'a, O: Op> Walk<'a, O> {
         }
     }
 
-    /// Returns where the first result of an operation is.
-    fn place_of(&self, op: &O) -> Place {
+    /// Returns where a result of an operation is.
+    fn place_of(&self, op: &O, result: usize) -> Place {
         let nothing = Content::default();
         let operands = op.inputs().map(|input| {
             let content = self.slots.get(&input.id).unwrap_or(&nothing);
@@ -439,7 +435,7 @@ impl<'a, O: Op> Walk<'a, O> {
                     && !self.ledger.is_lent(content.key),
             }
         });
-        op.place(self.plan.storage, &operands.collect::<Vec<_>>())
+        op.place(self.plan.storage, result, &operands.collect::<Vec<_>>())
     }
 
     /// A region overwrites operands that die in it and lie alone in their buffers, in order; not those of a device.

@@ -40,6 +40,34 @@ impl Strided {
         }
     }
 
+    /// Returns how a tensor lies that is alone in its buffer, with its dims in the order of those of `other`: the one with
+    /// the largest stride first. The last dim comes last all the same, so that its elements lie next to each other.
+    ///
+    /// ```
+    /// # use burn_dist_plan::storage::Strided;
+    /// // Heads of queries between each other, as a linear layer makes them.
+    /// let queries = Strided::contiguous(&[2, 64, 8, 32]).permuted([0, 2, 1, 3].into_iter());
+    /// let values = Strided::in_order_of(&[2, 8, 64, 16], &queries);
+    /// assert_eq!(values, Strided::contiguous(&[2, 64, 8, 16]).permuted([0, 2, 1, 3].into_iter()));
+    /// ```
+    pub fn in_order_of(shape: &[usize], other: &Self) -> Self {
+        let mut order: Vec<usize> = (0..shape.len()).collect();
+        if let Some((_, rows)) = order.split_last_mut() {
+            rows.sort_by_key(|dim| std::cmp::Reverse(other.strides[*dim].unsigned_abs()));
+        }
+        let mut strides = vec![1; shape.len()];
+        let mut apart = 1;
+        for dim in order.into_iter().rev() {
+            strides[dim] = apart as isize;
+            apart *= shape[dim];
+        }
+        Self {
+            shape: shape.to_vec(),
+            strides,
+            offset: 0,
+        }
+    }
+
     /// Returns whether its elements follow each other in order.
     pub fn is_contiguous(&self) -> bool {
         self.strides == Self::contiguous(&self.shape).strides

@@ -495,9 +495,11 @@ impl Op for Toy {
         is_product.then_some((2 * terms * elements) as f64)
     }
 
-    fn place(&self, _: Storage, inputs: &[Operand<'_>]) -> Place {
-        let new = Place::New(Strided::contiguous(&self.out.shape));
+    fn place(&self, _: Storage, result: usize, inputs: &[Operand<'_>]) -> Place {
+        let out = self.made().nth(result).unwrap_or(&self.out);
+        let new = Place::New(Strided::contiguous(&out.shape));
         match (&self.kind, inputs.first()) {
+            _ if result > 0 => new,
             (Kind::Reshape, Some(input)) if input.at.is_plain() => {
                 Place::Shares(0, Strided::contiguous(&self.out.shape))
             }

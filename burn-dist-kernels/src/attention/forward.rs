@@ -4,8 +4,8 @@ use rayon::prelude::*;
 
 use super::block::{Places, filled, next, product};
 use super::dropout::times_each;
-use super::view::Matrix;
-use super::{Inputs, Real};
+use super::view::{Matrix, Unwritten};
+use super::{Array, Inputs, Real, View};
 
 /// Queries of a block.
 pub(super) const QUERIES: usize = 64;
@@ -15,8 +15,8 @@ pub(super) const KEYS: usize = 256;
 /// The result of the forward, and what the backward needs of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Forward<T> {
-    /// The result, `[batch, heads, group, queries, value_width]`.
-    pub out: Vec<T>,
+    /// The result, `[batch, heads, group, queries, value_width]`: its dims lie in the order of those of the queries.
+    pub out: Array<T, 5>,
     /// The logarithm of the sum of `exp(score)` over the keys that a query sees, `[batch, heads, group, queries]`;
     /// -infinity if it sees none.
     pub log_sum_exp: Vec<T>,
@@ -26,7 +26,7 @@ pub struct Forward<T> {
 #[derive(Clone, Copy, Debug)]
 pub struct Made<'a, T> {
     /// The result, `[batch, heads, group, queries, value_width]`.
-    pub out: &'a [T],
+    pub out: View<'a, T, 5>,
     /// The log-sum-exp, `[batch, heads, group, queries]`.
     pub log_sum_exp: &'a [T],
 }
@@ -35,7 +35,7 @@ impl<T> Forward<T> {
     /// Returns it as the backward reads it.
     pub fn made(&self) -> Made<'_, T> {
         Made {
-            out: &self.out,
+            out: self.out.view(),
             log_sum_exp: &self.log_sum_exp,
         }
     }
@@ -43,53 +43,56 @@ impl<T> Forward<T> {
 
 /// Scores of a block of queries and keys, and what belongs to its queries.
 struct Scratch<T> {
+    out: Vec<T>,
     scores: Vec<T>,
     factors: [T; KEYS],
     largest: [T; QUERIES],
     sums: [T; QUERIES],
 }
 
-/// Attends.
-///
-/// # Panics
-/// If a shape is not that of the sizes.
-pub fn forward<T: Real>(inputs: &Inputs<'_, T>) -> Forward<T> {
+/// See [`Attend::forward`](super::Attend::forward).
+pub(super) fn forward<T: Real>(inputs: &Inputs<'_, T>) -> Forward<T> {
     inputs.check();
     let sizes = inputs.sizes;
     let [queries, width] = [sizes.queries, sizes.value_width];
     let num_heads = sizes.batch * sizes.heads * sizes.group;
-    let (of_out, of_sums) = (num_heads * queries * width, num_heads * queries);
-    let (mut out, mut log_sum_exp) = (Vec::with_capacity(of_out), Vec::with_capacity(of_sums));
+    let of_sums = num_heads * queries;
+    let mut log_sum_exp = Vec::with_capacity(of_sums);
+    let shape = [sizes.batch, sizes.heads, sizes.group, queries, width];
+    let out = Unwritten::new(shape, inputs.q.strides());
     let blocks = queries.div_ceil(QUERIES);
-    // Slices of one block of queries of one head each.
-    let mut jobs: Vec<(usize, usize, Places<'_, T>, Places<'_, T>)> =
-        Vec::with_capacity(num_heads * blocks);
-    let mut places = &mut out.spare_capacity_mut()[..of_out];
+    // One block of queries of one head each.
+    let mut jobs: Vec<(usize, usize, Places<'_, T>)> = Vec::with_capacity(num_heads * blocks);
     let mut sums = &mut log_sum_exp.spare_capacity_mut()[..of_sums];
     for head in 0..num_heads {
         for block in 0..blocks {
             let rows = QUERIES.min(queries - block * QUERIES);
-            let (out, log_sum_exp) = (next(&mut places, rows * width), next(&mut sums, rows));
-            jobs.push((head, block * QUERIES, out, log_sum_exp));
+            jobs.push((head, block * QUERIES, next(&mut sums, rows)));
         }
     }
     let scratch = || Scratch {
+        out: vec![T::ZERO; QUERIES.min(queries) * width],
         scores: vec![T::ZERO; QUERIES * KEYS.min(sizes.keys)],
         factors: [T::ONE; KEYS],
         largest: [T::HIDDEN; QUERIES],
         sums: [T::ZERO; QUERIES],
     };
     jobs.into_par_iter()
-        .for_each_init(scratch, |scratch, (head, first, out, log_sum_exp)| {
-            let (out, log_sum_exp) = (filled(out, T::ZERO), filled(log_sum_exp, T::HIDDEN));
-            inputs.block(head, first, out, log_sum_exp, scratch);
+        .for_each_init(scratch, |scratch, (head, first, log_sum_exp)| {
+            let log_sum_exp = filled(log_sum_exp, T::HIDDEN);
+            inputs.block(head, first, log_sum_exp, scratch);
+            let rows = &scratch.out[..log_sum_exp.len() * width];
+            // SAFETY: no other job has these queries of this head.
+            unsafe { out.write(&inputs.index(head), first, rows) };
         });
-    // SAFETY: the jobs have all places, and have written them.
+    // SAFETY: the jobs have all queries of all heads, and have written them.
     unsafe {
-        out.set_len(of_out);
         log_sum_exp.set_len(of_sums);
+        Forward {
+            out: out.written(),
+            log_sum_exp,
+        }
     }
-    Forward { out, log_sum_exp }
 }
 
 impl<T: Real> Inputs<'_, T> {
@@ -99,17 +102,12 @@ impl<T: Real> Inputs<'_, T> {
         [head / group / heads, head / group % heads, head % group]
     }
 
-    /// Attends with queries from `first` on, as many as `log_sum_exp` has places for.
-    fn block(
-        &self,
-        head: usize,
-        first: usize,
-        out: &mut [T],
-        log_sum_exp: &mut [T],
-        scratch: &mut Scratch<T>,
-    ) {
+    /// Attends with queries from `first` on, as many as `log_sum_exp` has places for, into the scratch memory's `out`.
+    fn block(&self, head: usize, first: usize, log_sum_exp: &mut [T], scratch: &mut Scratch<T>) {
         let rows = log_sum_exp.len();
         let (width, num_keys) = (self.sizes.value_width, self.sizes.keys);
+        let out = &mut scratch.out[..rows * width];
+        out.fill(T::ZERO);
         let index = self.index(head);
         let [batch, group, _] = index;
         let queries = first..first + rows;

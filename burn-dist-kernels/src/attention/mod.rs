@@ -14,6 +14,7 @@
 //! Dao, "FlashAttention-2" (arXiv:2307.08691), sections 3.1 and 3.2; Ainslie et al., "GQA" (arXiv:2305.13245) for groups
 //! of query heads that share a head of keys and values.
 
+mod attend;
 mod backward;
 mod block;
 mod dropout;
@@ -22,13 +23,14 @@ mod inputs;
 mod rows;
 mod view;
 
-pub use backward::{Gradients, backward};
+pub use attend::Attend;
+pub use backward::Gradients;
 pub use block::Real;
 pub use dropout::{Dropout, Origin, Places};
-pub use forward::{Forward, Made, forward};
+pub use forward::{Forward, Made};
 pub use inputs::{Inputs, Sizes, Visible};
 pub use rows::Rows;
-pub use view::View;
+pub use view::{Array, View};
 
 #[cfg(test)]
 mod tests;

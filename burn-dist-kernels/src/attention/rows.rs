@@ -18,6 +18,9 @@ pub trait Rows: Sized {
     /// Puts `exp(x - shift)` in the place of each element and returns their sum.
     fn exp_sum(row: &mut [Self], shift: Self) -> Self;
 
+    /// Returns the sum of the products of two rows.
+    fn dot(left: &[Self], right: &[Self]) -> Self;
+
     /// Puts `exp(x - shift)` in the place of each element.
     fn exp_each(row: &mut [Self], shift: Self);
 
@@ -26,6 +29,20 @@ pub trait Rows: Sized {
 
     /// Puts `weight * (gradient - mean)` in the place of each gradient: the backward of softmax.
     fn softmax_backward(gradients: &mut [Self], weights: &[Self], mean: Self);
+}
+
+/// The sum of lanes: those 8 apart first, then 4, 2 and 1.
+macro_rules! total {
+    ($lanes:ident) => {{
+        let mut width = LANES / 2;
+        while width > 0 {
+            for lane in 0..width {
+                $lanes[lane] += $lanes[lane + width];
+            }
+            width /= 2;
+        }
+        $lanes[0]
+    }};
 }
 
 macro_rules! rows {
@@ -72,17 +89,34 @@ macro_rules! rows {
                             *x = $exp(*x - self.1);
                             *lane += *x;
                         }
-                        let mut width = LANES / 2;
-                        while width > 0 {
-                            for lane in 0..width {
-                                lanes[lane] += lanes[lane + width];
-                            }
-                            width /= 2;
-                        }
-                        lanes[0]
+                        total!(lanes)
                     }
                 }
                 Level::best().run_fused(ExpSum(row, shift))
+            }
+
+            fn dot(left: &[Self], right: &[Self]) -> Self {
+                struct Dot<'a>(&'a [$type], &'a [$type]);
+                impl NullaryFnOnce for Dot<'_> {
+                    type Output = $type;
+                    #[inline(always)]
+                    fn call(self) -> $type {
+                        let mut lanes = [0.0; LANES];
+                        let (left, left_rest) = self.0.as_chunks::<LANES>();
+                        let (right, right_rest) = self.1.as_chunks::<LANES>();
+                        for (left, right) in left.iter().zip(right) {
+                            for lane in 0..LANES {
+                                lanes[lane] += left[lane] * right[lane];
+                            }
+                        }
+                        let rest = left_rest.iter().zip(right_rest);
+                        for (lane, (left, right)) in lanes.iter_mut().zip(rest) {
+                            *lane += left * right;
+                        }
+                        total!(lanes)
+                    }
+                }
+                Level::best().run(Dot(left, right))
             }
 
             fn exp_each(row: &mut [Self], shift: Self) {
@@ -159,6 +193,10 @@ mod tests {
             let mut made = narrow.clone();
             let found = f32::exp_sum(&mut made, 0.5);
             assert!((f64::from(found) - sum).abs() <= 1e-6 * sum);
+            let squares: f64 = row.iter().map(|x| x * x).sum();
+            assert!((f64::dot(&row, &row) - squares).abs() <= 1e-14 * squares);
+            let found = f64::from(f32::dot(&narrow, &narrow));
+            assert!((found - squares).abs() <= 1e-6 * squares);
             let mut again = narrow;
             f32::exp_each(&mut again, 0.5);
             assert_eq!(made, again);

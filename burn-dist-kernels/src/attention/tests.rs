@@ -3,11 +3,14 @@
 use super::*;
 use proptest::prelude::*;
 
-/// Attention and its gradients by the definition, whole matrices at a time.
+/// Attention and its gradients by the definition, whole matrices at a time, in the order of their shapes.
 struct Reference {
     out: Vec<f64>,
     log_sum_exp: Vec<f64>,
-    gradients: Gradients<f64>,
+    q: Vec<f64>,
+    k: Vec<f64>,
+    v: Vec<f64>,
+    bias: Vec<f64>,
 }
 
 /// The values of a case, in the order of their views' shapes.
@@ -102,12 +105,10 @@ impl Case {
         let mut made = Reference {
             out: vec![0.0; heads * s.queries * s.value_width],
             log_sum_exp: vec![f64::NEG_INFINITY; heads * s.queries],
-            gradients: Gradients {
-                q: vec![0.0; self.q.len()],
-                k: vec![0.0; self.k.len()],
-                v: vec![0.0; self.v.len()],
-                bias: vec![0.0; heads * s.queries * s.keys],
-            },
+            q: vec![0.0; self.q.len()],
+            k: vec![0.0; self.k.len()],
+            v: vec![0.0; self.v.len()],
+            bias: vec![0.0; heads * s.queries * s.keys],
         };
         for head in 0..heads {
             let shared = head / s.group;
@@ -167,17 +168,16 @@ impl Case {
                 let mean: f64 = weights.iter().zip(&to_weights).map(|(w, g)| w * g).sum();
                 for key in 0..s.keys {
                     let to_score = weights[key] * (to_weights[key] - mean);
-                    made.gradients.bias[row * s.keys + key] = to_score;
+                    made.bias[row * s.keys + key] = to_score;
                     for (column, gradient) in gradient.iter().enumerate() {
                         made.out[row * s.value_width + column] +=
                             weights[key] * factors[key] * self.v[value_at(key) + column];
-                        made.gradients.v[value_at(key) + column] +=
-                            weights[key] * factors[key] * gradient;
+                        made.v[value_at(key) + column] += weights[key] * factors[key] * gradient;
                     }
                     for (column, q) in q.iter().enumerate() {
-                        made.gradients.q[row * s.width + column] +=
+                        made.q[row * s.width + column] +=
                             to_score * self.scale * self.k[key_at(key) + column];
-                        made.gradients.k[key_at(key) + column] += to_score * self.scale * q;
+                        made.k[key_at(key) + column] += to_score * self.scale * q;
                     }
                 }
             }
@@ -185,7 +185,7 @@ impl Case {
         made
     }
 
-    fn run<T: Real>(&self, cast: impl Fn(f64) -> T) -> (Forward<T>, Gradients<T>) {
+    fn run<T: Attend>(&self, cast: impl Fn(f64) -> T) -> (Forward<T>, Gradients<T>) {
         let s = self.sizes;
         let cast = |values: &[f64]| values.iter().map(|x| cast(*x)).collect::<Vec<T>>();
         let (q, k, v, gradient) = (
@@ -211,8 +211,8 @@ impl Case {
             visible: self.visible,
             dropout: self.dropout,
         };
-        let made = forward(&inputs);
-        let gradients = backward(
+        let made = Attend::forward(&inputs);
+        let gradients = Attend::backward(
             &inputs,
             made.made(),
             View::contiguous(&gradient, self.out_shape()),
@@ -244,29 +244,29 @@ fn check(case: &Case) {
     // Scores are as large as scale * width, and so is their error in units of f32's.
     let tolerance = 1e-6 * (4.0 + case.sizes.width as f64);
     let of_sums = tolerance * (1 + case.sizes.group * case.sizes.queries) as f64;
-    close("out", &made.out, &expected.out, tolerance);
+    close("out", &made.out.data, &expected.out, tolerance);
     close(
         "log-sum-exp",
         &made.log_sum_exp,
         &expected.log_sum_exp,
         tolerance,
     );
-    close("q", &gradients.q, &expected.gradients.q, tolerance * 4.0);
-    close("k", &gradients.k, &expected.gradients.k, of_sums);
-    close("v", &gradients.v, &expected.gradients.v, of_sums);
-    close("bias", &gradients.bias, &expected.gradients.bias, tolerance);
+    close("q", &gradients.q.data, &expected.q, tolerance * 4.0);
+    close("k", &gradients.k.data, &expected.k, of_sums);
+    close("v", &gradients.v.data, &expected.v, of_sums);
+    close("bias", &gradients.bias, &expected.bias, tolerance);
     let (made, gradients) = case.run(|x| x);
     let tolerance = 1e-13 * (4 + case.sizes.width + case.sizes.group * case.sizes.queries) as f64;
-    close("out in f64", &made.out, &expected.out, tolerance);
+    close("out in f64", &made.out.data, &expected.out, tolerance);
     close(
         "log-sum-exp in f64",
         &made.log_sum_exp,
         &expected.log_sum_exp,
         tolerance,
     );
-    close("q in f64", &gradients.q, &expected.gradients.q, tolerance);
-    close("k in f64", &gradients.k, &expected.gradients.k, tolerance);
-    close("v in f64", &gradients.v, &expected.gradients.v, tolerance);
+    close("q in f64", &gradients.q.data, &expected.q, tolerance);
+    close("k in f64", &gradients.k.data, &expected.k, tolerance);
+    close("v in f64", &gradients.v.data, &expected.v, tolerance);
 }
 
 proptest! {
@@ -376,10 +376,10 @@ fn a_split_of_the_batch_changes_no_bit() {
             ..whole.clone()
         };
         let (one, of_one) = one.run(|x| x as f32);
-        let len = one.out.len();
-        assert_eq!(one.out, made.out[index * len..][..len]);
-        let len = of_one.k.len();
-        assert_eq!(of_one.k, gradients.k[index * len..][..len]);
+        let len = one.out.data.len();
+        assert_eq!(one.out.data, made.out.data[index * len..][..len]);
+        let len = of_one.k.data.len();
+        assert_eq!(of_one.k.data, gradients.k.data[index * len..][..len]);
     }
 }
 
@@ -396,43 +396,93 @@ fn threads_change_no_bit() {
     assert_eq!(run(1), run(3));
 }
 
-/// Heads that lie between each other, as a linear layer makes them.
+/// Returns the elements of an array in the order of its shape.
+fn in_order<const N: usize>(shape: [usize; N], strides: [usize; N], data: &[f64]) -> Vec<f64> {
+    let elements = (0..shape.iter().product()).map(|mut index| {
+        let mut at = 0;
+        for dim in (0..N).rev() {
+            at += index % shape[dim] * strides[dim];
+            index /= shape[dim];
+        }
+        data[at]
+    });
+    elements.collect()
+}
+
+/// Returns an array whose dims lie in an order, the outermost first.
+fn lying<const N: usize>(shape: [usize; N], order: [usize; N], data: &[f64]) -> Array<f64, N> {
+    let mut strides = [0; N];
+    let mut apart = 1;
+    for dim in order.into_iter().rev() {
+        strides[dim] = apart;
+        apart *= shape[dim];
+    }
+    let mut made = vec![0.0; data.len()];
+    let places: Vec<f64> = (0..data.len()).map(|place| place as f64).collect();
+    for (place, x) in in_order(shape, strides, &places).into_iter().zip(data) {
+        made[place as usize] = *x;
+    }
+    let data = made;
+    Array {
+        data,
+        shape,
+        strides,
+    }
+}
+
+/// Heads that lie between each other, as a linear layer makes them, and any other order: results lie as what they are
+/// of, but for their last dim.
 #[test]
-fn any_order_in_memory_is_read() {
+fn any_order_in_memory_is_read_and_kept() {
     let case = causal(2);
     let s = case.sizes;
-    let (made, _) = case.run(|x| x);
-    // [batch, queries, heads, group, width]
-    let mut q = vec![0.0; case.q.len()];
-    let dims = case.q_shape();
-    let strides = [
-        s.queries * s.heads * s.group * s.width,
-        s.group * s.width,
-        s.width,
-        s.heads * s.group * s.width,
-        1,
-    ];
-    for (index, x) in case.q.iter().enumerate() {
-        let mut rest = index;
-        let mut at = 0;
-        for dim in (0..5).rev() {
-            at += rest % dims[dim] * strides[dim];
-            rest /= dims[dim];
+    let (made, gradients) = case.run(|x| x);
+    let of_k = [s.batch, s.heads, s.keys, s.width];
+    let of_v = [s.batch, s.heads, s.keys, s.value_width];
+    for (q_order, k_order, v_order) in [
+        ([0, 3, 1, 2, 4], [0, 2, 1, 3], [0, 2, 1, 3]),
+        ([3, 2, 0, 1, 4], [2, 0, 1, 3], [1, 0, 2, 3]),
+        ([0, 4, 1, 3, 2], [3, 0, 1, 2], [0, 1, 3, 2]),
+    ] {
+        let q = lying(case.q_shape(), q_order, &case.q);
+        let k = lying(of_k, k_order, &case.k);
+        let v = lying(of_v, v_order, &case.v);
+        let gradient = lying(case.out_shape(), [4, 1, 0, 2, 3], &case.gradient);
+        let inputs = Inputs {
+            sizes: s,
+            q: q.view(),
+            k: k.view(),
+            v: v.view(),
+            mask: None,
+            bias: None,
+            scale: case.scale,
+            visible: case.visible,
+            dropout: None,
+        };
+        let found = Attend::forward(&inputs);
+        let back = Attend::backward(&inputs, found.made(), gradient.view(), true);
+        fn check<const N: usize>(
+            found: &Array<f64, N>,
+            expected: &Array<f64, N>,
+            order: [usize; N],
+        ) {
+            let elements = in_order(found.shape, found.strides, &found.data);
+            close("elements", &elements, &expected.data, 1e-13);
+            let last_is_last = order.into_iter().filter(|dim| dim + 1 != N).chain([N - 1]);
+            let mut order = [0; N];
+            order
+                .iter_mut()
+                .zip(last_is_last)
+                .for_each(|(to, dim)| *to = dim);
+            assert!(*found == lying(found.shape, order, &elements), "{order:?}");
         }
-        q[at] = *x;
+        check(&found.out, &made.out, q_order);
+        check(&back.q, &gradients.q, q_order);
+        check(&back.k, &gradients.k, k_order);
+        check(&back.v, &gradients.v, v_order);
+        close("log-sum-exp", &found.log_sum_exp, &made.log_sum_exp, 1e-13);
+        close("bias", &back.bias, &gradients.bias, 1e-13);
     }
-    let inputs = Inputs {
-        sizes: s,
-        q: View::new(&q, dims, strides),
-        k: View::contiguous(&case.k, [s.batch, s.heads, s.keys, s.width]),
-        v: View::contiguous(&case.v, [s.batch, s.heads, s.keys, s.value_width]),
-        mask: None,
-        bias: None,
-        scale: case.scale,
-        visible: case.visible,
-        dropout: None,
-    };
-    assert_eq!(forward(&inputs).out, made.out);
 }
 
 #[test]
@@ -442,11 +492,15 @@ fn nan_reaches_its_own_rows() {
     // A query of the first head.
     case.q[5 * s.width] = f64::NAN;
     let (made, gradients) = case.run(|x| x as f32);
-    for (row, out) in made.out.chunks(s.value_width).enumerate() {
+    for (row, out) in made.out.data.chunks(s.value_width).enumerate() {
         assert_eq!(out.iter().any(|x| x.is_nan()), row == 5, "row {row}");
     }
-    assert!(gradients.k[..s.width].iter().any(|x| x.is_nan()));
-    assert!(gradients.q[..5 * s.width].iter().all(|x| x.is_finite()));
+    assert!(gradients.k.data[..s.width].iter().any(|x| x.is_nan()));
+    assert!(
+        gradients.q.data[..5 * s.width]
+            .iter()
+            .all(|x| x.is_finite())
+    );
 }
 
 #[test]

@@ -101,8 +101,8 @@ pub trait Op: Clone + Debug + PartialEq + Hash + Send + Sync + 'static {
     /// Returns whether it is a product whose operands are in 8 bits, however the backend stores them.
     fn multiplies_float8(&self) -> bool;
 
-    /// Returns where the backend puts its first result; further ones are in buffers of their own.
-    fn place(&self, backend: Storage, inputs: &[Operand<'_>]) -> Place;
+    /// Returns where the backend puts a result.
+    fn place(&self, backend: Storage, result: usize, inputs: &[Operand<'_>]) -> Place;
 
     /// Makes zeros.
     fn zeros(out: NewTensor) -> Self;

@@ -66,7 +66,7 @@ fn compare(op: &OperationIr, permuted: Option<usize>) -> Option<String> {
         .collect();
     let mut last = op.clone();
     crate::visit_mut(&mut last, &mut LastUse);
-    let predicted = Recorded::from(op.clone()).place(Storage::Buffers, &operands);
+    let predicted = Recorded::from(op.clone()).place(Storage::Buffers, 0, &operands);
     execute::<Flex, _>(&last, &mut env).unwrap();
     let out = op.outputs().next()?;
     let made = tensor_of(&env.handles[&out.id]);

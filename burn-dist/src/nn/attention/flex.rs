@@ -2,8 +2,8 @@
 
 use burn_backend::ops::{BoolTensorOps, FloatTensorOps};
 use burn_backend::{Element, Shape, TensorData};
-use burn_dist_kernels::attention::{self as kernels, Dropout, Inputs, Made, Real, Sizes, View};
-use burn_flex::{Flex, FlexTensor};
+use burn_dist_kernels::attention::{Array, Attend, Dropout, Inputs, Made, Sizes, View};
+use burn_flex::{Flex, FlexTensor, Layout};
 use burn_std::{DType, FloatDType};
 
 use super::types::{AttentionGradients, AttentionInputs, AttentionMade, Scores};
@@ -17,7 +17,7 @@ pub(super) fn attend(inputs: AttentionInputs<Flex>, scores: Scores) -> Attention
         _ => {
             let made = forward::<f32>(&cast(inputs, FloatDType::F32), scores, |x| x as f32);
             AttentionMade {
-                out: Flex::float_cast(made.out, dtype.into()),
+                out: cast_as_it_lies(made.out, dtype.into()),
                 ..made
             }
         }
@@ -37,7 +37,7 @@ pub(super) fn backpropagate(
         DType::F64 => backward::<f64>(&inputs, &made, gradient, scores, with_bias, |x| x),
         DType::F32 => backward::<f32>(&inputs, &made, gradient, scores, with_bias, |x| x as f32),
         _ => {
-            let wide = |tensor| Flex::float_cast(tensor, FloatDType::F32);
+            let wide = |tensor| cast_as_it_lies(tensor, FloatDType::F32);
             let made = AttentionMade {
                 out: wide(made.out),
                 ..made
@@ -45,7 +45,7 @@ pub(super) fn backpropagate(
             let (inputs, gradient) = (cast(inputs, FloatDType::F32), wide(gradient));
             let gradients =
                 backward::<f32>(&inputs, &made, gradient, scores, with_bias, |x| x as f32);
-            let narrow = |tensor| Flex::float_cast(tensor, dtype.into());
+            let narrow = |tensor| cast_as_it_lies(tensor, dtype.into());
             AttentionGradients {
                 q: narrow(gradients.q),
                 k: narrow(gradients.k),
@@ -56,8 +56,20 @@ pub(super) fn backpropagate(
     }
 }
 
+/// Casts a tensor, whose dims stay in their order in memory.
+fn cast_as_it_lies(tensor: FlexTensor, dtype: FloatDType) -> FlexTensor {
+    let strides = tensor.layout().strides();
+    let mut order: Vec<usize> = (0..strides.len()).collect();
+    order.sort_by_key(|dim| std::cmp::Reverse(strides[*dim].unsigned_abs()));
+    let mut back = vec![0; order.len()];
+    for (place, dim) in order.iter().enumerate() {
+        back[*dim] = place;
+    }
+    Flex::float_cast(tensor.permute(&order), dtype).permute(&back)
+}
+
 fn cast(inputs: AttentionInputs<Flex>, dtype: FloatDType) -> AttentionInputs<Flex> {
-    let cast = |tensor| Flex::float_cast(tensor, dtype);
+    let cast = |tensor| cast_as_it_lies(tensor, dtype);
     AttentionInputs {
         q: cast(inputs.q),
         k: cast(inputs.k),
@@ -135,7 +147,11 @@ impl Readable {
         }
     }
 
-    fn inputs<T: Real + Element + bytemuck::Pod>(&self, scores: Scores, scale: T) -> Inputs<'_, T> {
+    fn inputs<T: Attend + Element + bytemuck::Pod>(
+        &self,
+        scores: Scores,
+        scale: T,
+    ) -> Inputs<'_, T> {
         Inputs {
             sizes: self.sizes,
             q: view(&self.q),
@@ -158,22 +174,29 @@ fn tensor<T: Element>(values: Vec<T>, shape: &[usize]) -> FlexTensor {
     FlexTensor::from_data(TensorData::new(values, shape.to_vec()))
 }
 
-fn forward<T: Real + Element + bytemuck::Pod>(
+/// Returns a result, in the order in which it lies.
+fn lying<T: Element, const N: usize>(array: Array<T, N>) -> FlexTensor {
+    let strides = array.strides.map(|stride| stride as isize).to_vec();
+    let (bytes, shape, dtype) = TensorData::new(array.data, array.shape).into_parts();
+    FlexTensor::new(bytes, Layout::new(shape, strides, 0), dtype)
+}
+
+fn forward<T: Attend + Element + bytemuck::Pod>(
     inputs: &AttentionInputs<Flex>,
     scores: Scores,
     of: fn(f64) -> T,
 ) -> AttentionMade<Flex> {
     let inputs = Readable::new(inputs);
-    let made = kernels::forward(&inputs.inputs::<T>(scores, of(scores.scale)));
+    let made = T::forward(&inputs.inputs::<T>(scores, of(scores.scale)));
     let s = inputs.sizes;
-    let rows = [s.batch, s.heads, s.group, s.queries, s.value_width];
+    let rows = [s.batch, s.heads, s.group, s.queries];
     AttentionMade {
-        out: tensor(made.out, &rows),
-        log_sum_exp: tensor(made.log_sum_exp, &rows[..4]),
+        out: lying(made.out),
+        log_sum_exp: tensor(made.log_sum_exp, &rows),
     }
 }
 
-fn backward<T: Real + Element + bytemuck::Pod>(
+fn backward<T: Attend + Element + bytemuck::Pod>(
     inputs: &AttentionInputs<Flex>,
     made: &AttentionMade<Flex>,
     gradient: FlexTensor,
@@ -182,27 +205,25 @@ fn backward<T: Real + Element + bytemuck::Pod>(
     of: fn(f64) -> T,
 ) -> AttentionGradients<Flex> {
     let inputs = Readable::new(inputs);
-    let (out, log_sum_exp) = (made.out.to_contiguous(), made.log_sum_exp.to_contiguous());
+    let (out, log_sum_exp) = (readable(&made.out), made.log_sum_exp.to_contiguous());
     let gradient = readable(&gradient);
     let made = Made {
-        out: out.storage(),
+        out: view(&out),
         log_sum_exp: log_sum_exp.storage(),
     };
     let s = inputs.sizes;
     let of_scale = of(scores.scale);
-    let gradients = kernels::backward(
+    let gradients = T::backward(
         &inputs.inputs(scores, of_scale),
         made,
         view(&gradient),
         with_bias,
     );
-    let heads = [s.batch, s.heads];
-    let of_keys = |width: usize| [&heads[..], &[s.keys, width]].concat();
-    let of_queries = |width: usize| [&heads[..], &[s.group, s.queries, width]].concat();
+    let pairs = [s.batch, s.heads, s.group, s.queries, s.keys];
     AttentionGradients {
-        q: tensor(gradients.q, &of_queries(s.width)),
-        k: tensor(gradients.k, &of_keys(s.width)),
-        v: tensor(gradients.v, &of_keys(s.value_width)),
-        bias: with_bias.then(|| tensor(gradients.bias, &of_queries(s.keys))),
+        q: lying(gradients.q),
+        k: lying(gradients.k),
+        v: lying(gradients.v),
+        bias: with_bias.then(|| tensor(gradients.bias, &pairs)),
     }
 }

@@ -71,6 +71,11 @@ impl CustomOp for Attention {
     fn statistic_output(&self) -> Option<usize> {
         Some(1)
     }
+
+    /// The result as the queries.
+    fn lies_as(&self, output: usize) -> Option<usize> {
+        (output == 0 && self.block.is_none()).then_some(0)
+    }
 }
 
 impl CustomOp for AttentionBackward {
@@ -134,6 +139,11 @@ impl CustomOp for AttentionBackward {
 
     fn statistic_input(&self) -> Option<usize> {
         Some(self.forward.num_inputs() + 1)
+    }
+
+    /// Gradients as what they are of, but for that of the bias.
+    fn lies_as(&self, output: usize) -> Option<usize> {
+        (output < 3 && self.forward.block.is_none() && !self.adds).then_some(output)
     }
 }
 

@@ -329,6 +329,87 @@ fn made(op: &Attention, inputs: Vec<TensorData>) -> Vec<TensorData> {
         .collect()
 }
 
+/// Plans account memory by it.
+#[test]
+fn results_lie_as_their_inputs_in_every_type() {
+    use burn_backend::ops::FloatTensorOps;
+    use burn_dist_plan::storage::Strided;
+    use burn_flex::FlexTensor;
+    use burn_std::FloatDType::{BF16, F16, F32, F64};
+
+    use crate::ops::custom::CustomOp;
+
+    let strided = |tensor: &FlexTensor| Strided {
+        shape: tensor.layout().shape().to_vec(),
+        strides: tensor.layout().strides().to_vec(),
+        offset: tensor.layout().start_offset(),
+    };
+    // As linear layers leave them, `[batch, positions, heads, ..]`, and one behind the other.
+    let orders: [[&[usize]; 2]; 2] = [
+        [&[0, 2, 3, 1, 4], &[0, 2, 1, 3]],
+        [&[0, 1, 2, 3, 4], &[0, 1, 2, 3]],
+    ];
+    for dtype in [F32, F64, BF16, F16] {
+        for [of_queries, of_keys] in orders {
+            let lying = |shape: &[usize], order: &[usize], seed| {
+                let mut stored = vec![0; shape.len()];
+                order
+                    .iter()
+                    .zip(shape)
+                    .for_each(|(dim, size)| stored[*dim] = *size);
+                let tensor = Flex::float_from_data(numbers(&stored, seed), &FlexDevice);
+                Flex::float_cast(tensor, dtype).permute(order)
+            };
+            let op = Attention {
+                scores: Scores {
+                    scale: 0.3,
+                    causal: true,
+                    window: None,
+                    offset: 0,
+                    step: 1,
+                    dropout: None,
+                },
+                has_mask: false,
+                has_bias: false,
+                block: None,
+            };
+            let q = lying(&[2, 3, 2, 70, 4], of_queries, 1);
+            let k = lying(&[2, 3, 70, 4], of_keys, 2);
+            let v = lying(&[2, 3, 70, 6], of_keys, 3);
+            let mut inputs = vec![q, k, v];
+            fn check<O: CustomOp + Execute<Flex>>(
+                op: &O,
+                inputs: &[FlexTensor],
+                strided: impl Fn(&FlexTensor) -> Strided,
+            ) -> Vec<FlexTensor> {
+                let given = inputs.iter().cloned().map(CustomTensor::Float);
+                let made = op.execute(given.collect(), &FlexDevice);
+                let made: Vec<FlexTensor> =
+                    made.into_iter().map(CustomTensor::into_float).collect();
+                for (output, tensor) in made.iter().enumerate() {
+                    let shape = tensor.layout().shape().to_vec();
+                    let expected = match op.lies_as(output) {
+                        Some(input) => Strided::in_order_of(&shape, &strided(&inputs[input])),
+                        None => Strided::contiguous(&shape),
+                    };
+                    assert_eq!(strided(tensor), expected, "{op:?}, {output}");
+                }
+                made
+            }
+            let made = check(&op, &inputs, strided);
+            let gradient = made[0].clone();
+            inputs.extend(made);
+            inputs.push(gradient);
+            let backward = AttentionBackward {
+                forward: op,
+                with_bias: true,
+                adds: false,
+            };
+            check(&backward, &inputs, strided);
+        }
+    }
+}
+
 #[test]
 fn a_query_that_sees_nothing_gives_zeros() {
     let device = Device::flex().autodiff();
