@@ -41,6 +41,16 @@ pub(super) fn this_thread() -> u64 {
     })
 }
 
+/// Whether a thread that ends a window takes an operation.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Share {
+    Stays,
+    /// Another thread has recorded it, and what is taken is made of it.
+    Needed,
+    /// The thread has recorded it.
+    Own,
+}
+
 struct Ids<F: FnMut(TensorId)>(F);
 
 impl<F: FnMut(TensorId)> OpReader<'_> for Ids<F> {
@@ -116,10 +126,9 @@ impl Log {
         if count >= self.ops.len() {
             return self.take_all();
         }
-        let mut index = 0;
-        self.take_where(|_| {
-            index += 1;
-            index <= count
+        self.take_where(|index| match index < count {
+            true => Share::Own,
+            false => Share::Stays,
         })
     }
 
@@ -133,42 +142,28 @@ impl Log {
         if self.stretches.iter().all(|(_, other)| *other == thread) {
             return self.take_all();
         }
-        let mut owners = vec![thread; self.ops.len()];
-        for (at, (start, owner)) in self.stretches.iter().enumerate() {
-            let end = self
-                .stretches
-                .get(at + 1)
-                .map_or(self.ops.len(), |next| next.0);
-            owners[*start..end].fill(*owner);
-        }
+        let num = self.ops.len();
+        let mut share = vec![Share::Stays; num];
         let mut needed: FxHashSet<TensorId> = reads.iter().map(|tensor| tensor.id).collect();
-        let mut taken = vec![false; self.ops.len()];
-        for (index, op) in self.ops.iter().enumerate().rev() {
-            if owners[index] == thread || op.makes().any(|out| needed.contains(&out.id)) {
-                taken[index] = true;
-                needed.extend(op.reads().map(|input| input.id));
+        let mut end = num;
+        for (start, owner) in self.stretches.iter().rev() {
+            let is_own = *owner == thread;
+            for index in (*start..end).rev() {
+                let op = &self.ops[index];
+                if is_own || op.makes().any(|out| needed.contains(&out.id)) {
+                    share[index] = if is_own { Share::Own } else { Share::Needed };
+                    needed.extend(op.reads().map(|input| input.id));
+                }
             }
+            end = *start;
         }
-        let mut index = 0;
-        let mut part = self.take_where(|_| {
-            index += 1;
-            taken[index - 1]
-        });
         // In whatever order the threads came, those that only made what this one uses come first.
-        let own: Vec<bool> = owners
-            .iter()
-            .zip(&taken)
-            .filter(|(_, taken)| **taken)
-            .map(|(owner, _)| *owner == thread)
-            .collect();
-        if is_free_of(&part.ops, &own) {
-            let mut own = own.into_iter();
-            let (mine, mut ops): (Vec<_>, Vec<_>) =
-                part.ops.into_iter().partition(|_| own.next() == Some(true));
-            ops.extend(mine);
-            part.ops = ops;
-        }
-        part
+        let is_free = is_free_of(&self.ops, &share);
+        self.take_where(|index| match share[index] {
+            Share::Needed if is_free => Share::Needed,
+            Share::Needed => Share::Own,
+            other => other,
+        })
     }
 
     /// Tells the holds where operations are now: `place` says it for each, and for the end of the log.
@@ -180,15 +175,21 @@ impl Log {
         self.holds.retain(|(start, end)| *end != Some(*start));
     }
 
-    fn take_where(&mut self, mut is_taken: impl FnMut(&Recorded) -> bool) -> Taken {
+    /// Takes the operations that are needed, and those of its own behind them, by their numbers.
+    fn take_where(&mut self, share: impl Fn(usize) -> Share) -> Taken {
+        let num = self.ops.len();
+        let count = |of: Share| (0..num).filter(|index| share(*index) == of).count();
+        let (num_needed, num_own) = (count(Share::Needed), count(Share::Own));
         let mut taken = Taken {
+            ops: Vec::with_capacity(num_needed + num_own),
             dropped: std::mem::take(&mut self.dropped),
-            ..Taken::default()
+            held: FxHashSet::default(),
         };
+        let mut own = Vec::with_capacity(if num_needed > 0 { num_own } else { 0 });
         let mut stretches = Vec::new();
-        let mut rest = Vec::new();
+        let mut rest = Vec::with_capacity(num);
         let mut at = 0;
-        let mut places = Vec::with_capacity(self.ops.len() + 1);
+        let mut places = Vec::with_capacity(num + 1);
         for (index, op) in std::mem::take(&mut self.ops).into_iter().enumerate() {
             places.push(rest.len());
             while self
@@ -198,9 +199,16 @@ impl Log {
             {
                 at += 1;
             }
-            if is_taken(&op) {
-                taken.ops.push(op);
-                continue;
+            match share(index) {
+                Share::Own if num_needed > 0 => {
+                    own.push(op);
+                    continue;
+                }
+                Share::Needed | Share::Own => {
+                    taken.ops.push(op);
+                    continue;
+                }
+                Share::Stays => {}
             }
             visit_ref(
                 &op,
@@ -214,6 +222,7 @@ impl Log {
             }
             rest.push(op);
         }
+        taken.ops.append(&mut own);
         places.push(rest.len());
         self.move_holds(|at| places[at]);
         self.ops = rest;
@@ -222,15 +231,16 @@ impl Log {
     }
 }
 
-/// Returns whether no operation that is not `own` reads what an own one makes.
-fn is_free_of(ops: &[Recorded], own: &[bool]) -> bool {
+/// Returns whether no operation that is needed reads what an own one makes.
+fn is_free_of(ops: &[Recorded], share: &[Share]) -> bool {
     let mut made: FxHashSet<TensorId> = FxHashSet::default();
-    ops.iter().zip(own).all(|(op, own)| match own {
-        true => {
+    ops.iter().zip(share).all(|(op, share)| match share {
+        Share::Own => {
             made.extend(op.makes().map(|out| out.id));
             true
         }
-        false => !op.reads().any(|input| made.contains(&input.id)),
+        Share::Needed => !op.reads().any(|input| made.contains(&input.id)),
+        Share::Stays => true,
     })
 }
 
