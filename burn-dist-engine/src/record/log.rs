@@ -41,7 +41,7 @@ pub(super) fn this_thread() -> u64 {
     })
 }
 
-/// Whether a thread that ends a window takes an operation.
+/// The lot of an operation when a thread ends a window.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Share {
     Stays,
