@@ -4,7 +4,7 @@ use burn_backend::ops::{BoolTensorOps, FloatTensorOps};
 use burn_backend::{Element, Shape, TensorData};
 use burn_dist_kernels::attention::{Array, Attend, Dropout, Inputs, Made, Sizes, View};
 use burn_flex::{Flex, FlexTensor, Layout};
-use burn_std::{DType, FloatDType};
+use burn_std::{Bytes, DType, FloatDType};
 
 use super::types::{AttentionGradients, AttentionInputs, AttentionMade, Scores};
 
@@ -177,8 +177,8 @@ fn tensor<T: Element>(values: Vec<T>, shape: &[usize]) -> FlexTensor {
 /// Returns a result, in the order in which it lies.
 fn lying<T: Element, const N: usize>(array: Array<T, N>) -> FlexTensor {
     let strides = array.strides.map(|stride| stride as isize).to_vec();
-    let (bytes, shape, dtype) = TensorData::new(array.data, array.shape).into_parts();
-    FlexTensor::new(bytes, Layout::new(shape, strides, 0), dtype)
+    let layout = Layout::new(Shape::new(array.shape), strides, 0);
+    FlexTensor::new(Bytes::from_elems(array.data), layout, T::dtype())
 }
 
 fn forward<T: Attend + Element + bytemuck::Pod>(
