@@ -51,10 +51,9 @@ impl Strided {
     /// assert_eq!(values, Strided::contiguous(&[2, 64, 8, 16]).permuted([0, 2, 1, 3].into_iter()));
     /// ```
     pub fn in_order_of(shape: &[usize], other: &Self) -> Self {
-        let mut order: Vec<usize> = (0..shape.len()).collect();
-        if let Some((_, rows)) = order.split_last_mut() {
-            rows.sort_by_key(|dim| std::cmp::Reverse(other.strides[*dim].unsigned_abs()));
-        }
+        let mut order = other.order();
+        order.retain(|dim| dim + 1 != shape.len());
+        order.extend(shape.len().checked_sub(1));
         let mut strides = vec![1; shape.len()];
         let mut apart = 1;
         for dim in order.into_iter().rev() {
@@ -66,6 +65,15 @@ impl Strided {
             strides,
             offset: 0,
         }
+    }
+
+    /// Returns its dims, the one with the largest stride first. Of equal strides, in an order in which elements follow
+    /// each other, a dim of size one is the inner one.
+    pub fn order(&self) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..self.shape.len()).collect();
+        let stride = |dim: usize| std::cmp::Reverse(self.strides[dim].unsigned_abs());
+        order.sort_by_key(|dim| (stride(*dim), self.shape[*dim] == 1));
+        order
     }
 
     /// Returns whether its elements follow each other in order.
@@ -147,4 +155,22 @@ pub enum Place {
     Shares(usize, Strided),
     /// In a buffer of its own.
     New(Strided),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Strided;
+
+    /// So a result goes back to the order of what it was made of without a copy.
+    #[test]
+    fn what_lies_as_a_permuted_tensor_is_in_order_where_that_was() {
+        let back = [0, 3, 1, 2, 4];
+        for sizes in 0..32 {
+            let size = |dim: usize| [1, 3][sizes >> dim & 1];
+            let stored: Vec<usize> = (0..5).map(size).collect();
+            let seen = Strided::contiguous(&stored).permuted([0, 2, 3, 1, 4].into_iter());
+            let made = Strided::in_order_of(&seen.shape, &seen);
+            assert!(made.permuted(back.into_iter()).is_contiguous(), "{made:?}");
+        }
+    }
 }

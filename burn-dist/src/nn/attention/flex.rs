@@ -3,6 +3,7 @@
 use burn_backend::ops::{BoolTensorOps, FloatTensorOps};
 use burn_backend::{Element, Shape, TensorData};
 use burn_dist_kernels::attention::{Array, Attend, Dropout, Inputs, Made, Sizes, View};
+use burn_dist_plan::storage::Strided;
 use burn_flex::{Flex, FlexTensor, Layout};
 use burn_std::{Bytes, DType, FloatDType};
 
@@ -58,9 +59,13 @@ pub(super) fn backpropagate(
 
 /// Casts a tensor, whose dims stay in their order in memory.
 fn cast_as_it_lies(tensor: FlexTensor, dtype: FloatDType) -> FlexTensor {
-    let strides = tensor.layout().strides();
-    let mut order: Vec<usize> = (0..strides.len()).collect();
-    order.sort_by_key(|dim| std::cmp::Reverse(strides[*dim].unsigned_abs()));
+    let layout = tensor.layout();
+    let at = Strided {
+        shape: layout.shape().to_vec(),
+        strides: layout.strides().to_vec(),
+        offset: layout.start_offset(),
+    };
+    let order = at.order();
     let mut back = vec![0; order.len()];
     for (place, dim) in order.iter().enumerate() {
         back[*dim] = place;

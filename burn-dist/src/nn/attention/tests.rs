@@ -373,10 +373,11 @@ fn results_lie_as_their_inputs_in_every_type() {
                 has_bias: false,
                 block: None,
             };
-            let q = lying(&[2, 3, 2, 70, 4], of_queries, 1);
-            let k = lying(&[2, 3, 70, 4], of_keys, 2);
-            let v = lying(&[2, 3, 70, 6], of_keys, 3);
-            let mut inputs = vec![q, k, v];
+            let mut inputs = vec![
+                lying(&[2, 3, 2, 70, 4], of_queries, 1),
+                lying(&[2, 3, 70, 4], of_keys, 2),
+                lying(&[2, 3, 70, 6], of_keys, 3),
+            ];
             fn check<O: CustomOp + Execute<Flex>>(
                 op: &O,
                 inputs: &[FlexTensor],
