@@ -175,17 +175,11 @@ impl Log {
         self.holds.retain(|(start, end)| *end != Some(*start));
     }
 
-    /// Takes the operations that are needed, and those of its own behind them, by their numbers.
+    /// Takes operations by their numbers: those that are needed, and the thread's own behind them.
     fn take_where(&mut self, share: impl Fn(usize) -> Share) -> Taken {
         let num = self.ops.len();
-        let count = |of: Share| (0..num).filter(|index| share(*index) == of).count();
-        let (num_needed, num_own) = (count(Share::Needed), count(Share::Own));
-        let mut taken = Taken {
-            ops: Vec::with_capacity(num_needed + num_own),
-            dropped: std::mem::take(&mut self.dropped),
-            held: FxHashSet::default(),
-        };
-        let mut own = Vec::with_capacity(if num_needed > 0 { num_own } else { 0 });
+        let (mut needed, mut own) = (Vec::with_capacity(num), Vec::with_capacity(num));
+        let mut held: FxHashSet<TensorId> = FxHashSet::default();
         let mut stretches = Vec::new();
         let mut rest = Vec::with_capacity(num);
         let mut at = 0;
@@ -200,34 +194,39 @@ impl Log {
                 at += 1;
             }
             match share(index) {
-                Share::Own if num_needed > 0 => {
-                    own.push(op);
-                    continue;
+                Share::Needed => needed.push(op),
+                Share::Own => own.push(op),
+                Share::Stays => {
+                    visit_ref(
+                        &op,
+                        &mut Ids(|id| {
+                            held.insert(id);
+                        }),
+                    );
+                    let thread = self.stretches[at].1;
+                    if stretches.last().is_none_or(|(_, last)| *last != thread) {
+                        stretches.push((rest.len(), thread));
+                    }
+                    rest.push(op);
                 }
-                Share::Needed | Share::Own => {
-                    taken.ops.push(op);
-                    continue;
-                }
-                Share::Stays => {}
             }
-            visit_ref(
-                &op,
-                &mut Ids(|id| {
-                    taken.held.insert(id);
-                }),
-            );
-            let thread = self.stretches[at].1;
-            if stretches.last().is_none_or(|(_, last)| *last != thread) {
-                stretches.push((rest.len(), thread));
-            }
-            rest.push(op);
         }
-        taken.ops.append(&mut own);
         places.push(rest.len());
         self.move_holds(|at| places[at]);
         self.ops = rest;
         self.stretches = stretches;
-        taken
+        let ops = match needed.is_empty() {
+            true => own,
+            false => {
+                needed.append(&mut own);
+                needed
+            }
+        };
+        Taken {
+            ops,
+            dropped: std::mem::take(&mut self.dropped),
+            held,
+        }
     }
 }
 

@@ -24,7 +24,6 @@ pub struct Array<T, const N: usize> {
 /// A result that several threads write, each its own rows.
 pub(super) struct Unwritten<T, const N: usize> {
     data: Vec<T>,
-    len: usize,
     start: *mut T,
     shape: [usize; N],
     strides: [usize; N],
@@ -46,12 +45,10 @@ impl<T: Copy, const N: usize> Unwritten<T, N> {
         for (stride, of) in strides.iter_mut().zip(at.strides) {
             *stride = of as usize;
         }
-        let len = shape.iter().product();
-        let mut data = Vec::with_capacity(len);
+        let mut data = Vec::with_capacity(shape.iter().product());
         Self {
             start: data.as_mut_ptr(),
             data,
-            len,
             shape,
             strides,
         }
@@ -79,7 +76,7 @@ impl<T: Copy, const N: usize> Unwritten<T, N> {
         let matrix: usize = steps.map(|(at, stride)| at * stride).sum();
         for (row, from) in (first..).zip(rows.chunks_exact(width)) {
             let to = matrix + row * self.strides[N - 2];
-            // SAFETY: strides are those of an array of `len` elements, and the index is inside: so is the row, of
+            // SAFETY: strides are those of an array that `data` has room for, and the index is inside: so is the row, of
             // which elements lie next to each other. Nobody else writes it.
             unsafe {
                 let to = self.start.add(to);
@@ -94,7 +91,7 @@ impl<T: Copy, const N: usize> Unwritten<T, N> {
     /// All rows are written.
     pub(super) unsafe fn written(mut self) -> Array<T, N> {
         // SAFETY: as the caller says; `data` has room for as many.
-        unsafe { self.data.set_len(self.len) };
+        unsafe { self.data.set_len(self.shape.iter().product()) };
         Array {
             data: self.data,
             shape: self.shape,

@@ -20,6 +20,9 @@
 //! A value that only other regions read is made again by them where it takes few instructions over what is there
 //! anyway: so a backward keeps less of its forward. Sums along one dim after the other are one.
 //!
+//! An operation that adds to one element of each row joins where the elements are constants or values of an open region.
+//! Of a tensor in memory it stays an operation, which writes a few elements where a region writes all.
+//!
 //! A value in another shape is the same value: the space is then one whose dims both shapes are products of, and where
 //! rows matter to someone, they end where they did.
 //!

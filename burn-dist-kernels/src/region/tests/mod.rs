@@ -366,7 +366,7 @@ fn integers_by_zero_are_an_error_and_the_least_by_minus_one_wraps() {
     }
 }
 
-/// Rows of two columns too many for a chunk, of which each has one place.
+/// Rows that are short, and rows that are longer than a chunk.
 #[test]
 fn an_index_outside_of_its_row_is_an_error_that_names_it() {
     for len in [3, 5000] {
