@@ -13,8 +13,8 @@ use crate::data::*;
 use crate::lock::{Lock, Locked};
 use crate::{Inner, Mesh, MeshDevice, Origin, Queue, Recorder, Ticket};
 
-/// Holds the lock of a mesh while a call is recorded. Its end is where a program waits that records faster than the
-/// ranks run.
+/// Holds the lock of a mesh while a call is recorded. At its end windows are planned, and a program waits that records
+/// faster than the ranks run.
 pub struct Recording<E: Inner> {
     guard: Option<Locked<'static, RefCell<E::Recorder>>>,
     client: MeshClient<E>,
@@ -32,7 +32,7 @@ impl<E: Inner> Drop for Recording<E> {
     #[inline]
     fn drop(&mut self) {
         drop(self.guard.take());
-        self.client.wait_for_room();
+        self.client.serve_queue();
     }
 }
 
@@ -100,6 +100,13 @@ impl<E: Inner> MeshClient<E> {
 
     /// Calls `f` with the recorder, under its lock.
     pub fn with<T>(&self, f: impl FnOnce(&mut E::Recorder) -> T) -> T {
+        let result = self.locked(f);
+        self.serve_queue();
+        result
+    }
+
+    /// Calls `f` with the recorder, under its lock, and neither plans nor waits afterwards.
+    fn locked<T>(&self, f: impl FnOnce(&mut E::Recorder) -> T) -> T {
         f(&mut self.shared.recorder.lock().borrow_mut())
     }
 
@@ -109,19 +116,19 @@ impl<E: Inner> MeshClient<E> {
         Recording::new(self.clone(), &self.shared.recorder)
     }
 
-    /// Waits if the program is too far ahead of the ranks, unless this thread still holds the lock: then the outer call
-    /// waits when it ends.
+    /// Plans windows that have ended, and waits if the program is too far ahead of the ranks; unless this thread still
+    /// holds the lock: then the outer call does both when it ends.
     #[inline]
-    pub(crate) fn wait_for_room(&self) {
-        if self.shared.queue.is_full() {
-            self.wait_in_queue();
+    fn serve_queue(&self) {
+        if self.shared.queue.is_due() {
+            self.serve_queue_unlocked();
         }
     }
 
     #[cold]
-    fn wait_in_queue(&self) {
+    fn serve_queue_unlocked(&self) {
         if !self.shared.recorder.is_owned_by_current_thread() && !std::thread::panicking() {
-            self.shared.queue.wait();
+            self.shared.queue.serve();
         }
     }
 
@@ -165,7 +172,6 @@ impl<E: Inner> MeshClient<E> {
         let id = self.next_id();
         let (shape, dtype) = (data.shape().clone(), data.dtype());
         self.with(|recorder| recorder.enter(id, data, origin));
-        self.wait_for_room();
         RouterTensor::new(id, shape, dtype, self.clone())
     }
 
@@ -173,13 +179,10 @@ impl<E: Inner> MeshClient<E> {
     pub(crate) fn record(&self, op: OperationIr) {
         match op {
             // May come from anywhere, under locks of Burn: it neither closes a window nor waits.
-            OperationIr::Drop(tensor) => self.with(|recorder| recorder.drop_tensor(tensor.id)),
+            OperationIr::Drop(tensor) => self.locked(|recorder| recorder.drop_tensor(tensor.id)),
             // Data announces itself by `register_tensor_data`.
             OperationIr::Init(_) => {}
-            op => {
-                self.shared.recorder.lock().borrow_mut().record(op);
-                self.wait_for_room();
-            }
+            op => self.with(|recorder| recorder.record(op)),
         }
     }
 

@@ -1,21 +1,30 @@
-//! How far a program may be ahead of the ranks.
+//! What is between a program and the ranks: windows to be planned, and how far the program may be ahead.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
+
+/// Plans windows.
+type Plans = Box<dyn Fn() + Send + Sync>;
 
 /// The windows that ranks were handed and have not finished, bounded by the bytes that they keep on the host.
 ///
 /// A program that never reads would otherwise keep the data of all its steps. A full queue blocks the thread that
-/// records, outside the recorder's lock.
+/// records, outside the recorder's lock. There it also plans the windows that have ended: others record meanwhile.
 pub struct Queue {
     bytes_max: u64,
     timeout: Duration,
     load: Mutex<Load>,
     room: Condvar,
-    /// True if `load` is over the limit, to be looked at without the lock.
-    full: AtomicBool,
+    /// What there is to do for a thread once it has no lock: [`FULL`] and [`ENDED`].
+    due: AtomicU8,
+    plans: OnceLock<Plans>,
 }
+
+/// Set while `load` is over the limit.
+const FULL: u8 = 1;
+/// Set when a window has ended, until a thread goes to plan it.
+const ENDED: u8 = 2;
 
 #[derive(Clone, Copy, Default)]
 struct Load {
@@ -49,8 +58,23 @@ impl Queue {
             timeout,
             load: Mutex::default(),
             room: Condvar::new(),
-            full: AtomicBool::new(false),
+            due: AtomicU8::new(0),
+            plans: OnceLock::new(),
         })
+    }
+
+    /// Says what plans windows that have ended.
+    ///
+    /// # Panics
+    /// If something does already.
+    pub fn set_plans(&self, plans: impl Fn() + Send + Sync + 'static) {
+        let is_first = self.plans.set(Box::new(plans)).is_ok();
+        assert!(is_first, "a mesh has one planner");
+    }
+
+    /// Notes that a window has ended, to be planned once the thread that ended it has left the recorder's lock.
+    pub fn window_ended(&self) {
+        self.due.fetch_or(ENDED, Ordering::Relaxed);
     }
 
     /// Adds a window that keeps `bytes` on the host.
@@ -58,23 +82,47 @@ impl Queue {
         let mut load = self.lock();
         load.windows += 1;
         load.bytes += bytes;
-        self.full
-            .store(load.is_over(self.bytes_max), Ordering::Relaxed);
+        self.note(&load);
         Arc::new(InFlight {
             queue: self.clone(),
             bytes,
         })
     }
 
-    /// Returns whether recording should wait.
+    fn note(&self, load: &Load) {
+        match load.is_over(self.bytes_max) {
+            true => self.due.fetch_or(FULL, Ordering::Relaxed),
+            false => self.due.fetch_and(!FULL, Ordering::Relaxed),
+        };
+    }
+
+    /// Returns whether there is something to [do](Self::serve) for a thread that has no lock.
     #[inline]
-    pub fn is_full(&self) -> bool {
-        self.full.load(Ordering::Relaxed)
+    pub fn is_due(&self) -> bool {
+        self.due.load(Ordering::Relaxed) != 0
+    }
+
+    /// Plans windows that have ended, then waits for room if the queue is full.
+    pub fn serve(&self) {
+        let due = self.due.fetch_and(!ENDED, Ordering::Relaxed);
+        if due & ENDED != 0
+            && let Some(plans) = self.plans.get()
+        {
+            plans();
+        }
+        if self.is_full() {
+            self.wait();
+        }
+    }
+
+    /// Returns whether recording should wait.
+    fn is_full(&self) -> bool {
+        self.due.load(Ordering::Relaxed) & FULL != 0
     }
 
     /// Waits until there is room, or nothing has moved for as long as a rank waits for the others: then ranks are stuck
     /// or very slow. Their own time-out names the first case; in the second one the program goes on, with more memory.
-    pub fn wait(&self) {
+    fn wait(&self) {
         let mut load = self.lock();
         while load.is_over(self.bytes_max) {
             let finished = load.finished;
@@ -106,9 +154,7 @@ impl Drop for InFlight {
         load.windows -= 1;
         load.bytes -= self.bytes;
         load.finished += 1;
-        queue
-            .full
-            .store(load.is_over(queue.bytes_max), Ordering::Relaxed);
+        queue.note(&load);
         drop(load);
         queue.room.notify_all();
     }
@@ -148,6 +194,23 @@ mod tests {
         });
         assert!(!queue.is_full());
         drop(second);
+    }
+
+    #[test]
+    fn a_window_that_has_ended_is_planned_once() {
+        let queue = queue(100, 1);
+        let planned = Arc::new(AtomicU8::new(0));
+        let count = planned.clone();
+        queue.set_plans(move || {
+            count.fetch_add(1, Ordering::Relaxed);
+        });
+        assert!(!queue.is_due());
+        queue.window_ended();
+        assert!(queue.is_due());
+        queue.serve();
+        queue.serve();
+        assert!(!queue.is_due());
+        assert_eq!(planned.load(Ordering::Relaxed), 1);
     }
 
     #[test]

@@ -54,7 +54,7 @@ pub trait Recorder: Send + 'static {
     fn path_of(&self, tensor: &TensorIr) -> Option<String>;
     /// Returns what has stopped the mesh, if something has.
     fn stopped(&self) -> Option<String>;
-    /// Returns what bounds how far the program may be ahead of the ranks.
+    /// Returns what plans the windows that have ended, and bounds how far the program may be ahead of the ranks.
     fn queue(&self) -> Arc<Queue>;
     /// Ends the mesh. What it returns is dropped without the lock, and may wait for what still runs.
     fn close(&mut self) -> Box<dyn Any + Send>;

@@ -16,7 +16,7 @@ use burn_router::get_client;
 
 use super::hold_note::HoldNote;
 use super::parts::{PendingPart, Placement, TensorParts, Uploaded, upload};
-use super::recorder::RecorderStats;
+use super::planner::RecorderStats;
 use super::{Ranks, Recorder};
 use crate::burn::data::*;
 use crate::comm::{Block, LocalHub};

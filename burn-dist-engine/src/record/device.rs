@@ -16,7 +16,7 @@ use super::Recorder;
 use super::any::Erased;
 use super::details::{Details, details, device_of, local_ranks};
 use super::missing::{FindMissing, missing};
-use super::recorder::batch_layout;
+use super::on_host::batch_layout;
 use crate::burn::{NAMES_BACKEND, settings as settings_of};
 use crate::clock::Hardware;
 use crate::comm::{Chaos, World};

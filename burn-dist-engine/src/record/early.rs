@@ -16,6 +16,8 @@
 //! which the last one ended.
 
 use std::hash::BuildHasher;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use burn_ir::TensorIr;
 use rustc_hash::FxBuildHasher;
@@ -53,8 +55,24 @@ pub(super) struct Early {
     length: usize,
     /// Bytes that they make.
     bytes: u64,
-    /// Windows that ended early since, and whose plans were not known.
-    unknown: u32,
+    /// Windows that ended early since.
+    ended: u32,
+    plans: Arc<EarlyPlans>,
+}
+
+/// Of how many windows that ended early the plans were known. Others plan them while the program records.
+#[derive(Default)]
+pub(super) struct EarlyPlans {
+    known: AtomicU32,
+    unknown: AtomicU32,
+}
+
+impl EarlyPlans {
+    /// Counts one whose plan was known, or not.
+    pub(super) fn count(&self, is_known: bool) {
+        let counter = if is_known { &self.known } else { &self.unknown };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 impl Default for Early {
@@ -67,13 +85,14 @@ impl Default for Early {
             since_end: 0,
             length: OPS,
             bytes: 0,
-            unknown: 0,
+            ended: 0,
+            plans: Arc::default(),
         }
     }
 }
 
 impl Early {
-    /// Notes an operation that a thread records; returns whether the window ends after it.
+    /// Notes an operation that a thread records; returns whether the window may end after it.
     pub(super) fn records(&mut self, op: &Recorded, thread: u64) -> bool {
         if *self.thread.get_or_insert(thread) != thread {
             return false;
@@ -97,12 +116,22 @@ impl Early {
         self.length = period.map_or(OPS, |period| LOOP_OPS / period * period);
         let bytes_max = std::mem::take(&mut self.since_end) as u64 * OP_BYTES_MAX;
         let is_short = std::mem::take(&mut self.bytes) <= bytes_max;
-        is_short && self.unknown < UNKNOWN_MAX
+        is_short
     }
 
-    /// Notes that the window ended, without a known plan.
-    pub(super) fn was_unknown(&mut self) {
-        self.unknown += 1;
+    /// Notes that the window ends here; returns where its plan is to be counted, or `None` if it is not to end: too many
+    /// have without a known plan. Where that depends on windows that are not planned yet, `plan_all` plans them: the
+    /// answer is no matter of time.
+    pub(super) fn ends(&mut self, plan_all: impl FnOnce()) -> Option<Arc<EarlyPlans>> {
+        let unknown = || self.plans.unknown.load(Ordering::Relaxed);
+        let may_be_unknown = self.ended - self.plans.known.load(Ordering::Relaxed);
+        if unknown() < UNKNOWN_MAX && may_be_unknown >= UNKNOWN_MAX {
+            plan_all();
+        }
+        (unknown() < UNKNOWN_MAX).then(|| {
+            self.ended += 1;
+            self.plans.clone()
+        })
     }
 
     /// Returns how many operations were recorded since the program waited.

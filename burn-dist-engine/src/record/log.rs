@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use burn_ir::{TensorId, TensorIr};
 use rustc_hash::FxHashSet;
 
+use super::on_host::OnHost;
 use crate::ops::{OpReader, Recorded, visit_ref};
 
 /// Operations in the order in which they were recorded, by whatever thread, and tensors that were dropped meanwhile.
@@ -15,6 +16,8 @@ pub(super) struct Log {
     /// Where each stretch of operations of one thread starts.
     stretches: Vec<(usize, u64)>,
     dropped: Vec<TensorId>,
+    /// Data that operations use.
+    entered: Vec<(TensorId, OnHost)>,
     /// Stretches that are held together: where each starts, and where it ends if it has.
     holds: Vec<(usize, Option<usize>)>,
 }
@@ -23,9 +26,11 @@ pub(super) struct Log {
 #[derive(Default)]
 pub(super) struct Taken {
     pub ops: Vec<Recorded>,
-    /// Tensors that were dropped since the last window.
+    /// Tensors that were dropped since the last window, but for those that are `held`.
     pub dropped: Vec<TensorId>,
-    /// Tensors that operations use or make which stay in the log: they live on, whatever `ops` and `dropped` say.
+    /// Data that operations use, here or in the log.
+    pub entered: Vec<(TensorId, OnHost)>,
+    /// Tensors that operations use or make which stay in the log: they live on, whatever `ops` say.
     pub held: FxHashSet<TensorId>,
 }
 
@@ -81,6 +86,16 @@ impl Log {
         self.dropped.push(id);
     }
 
+    /// Notes that an operation uses data, or will.
+    pub(super) fn enter(&mut self, id: TensorId, on_host: OnHost) {
+        self.entered.push((id, on_host));
+    }
+
+    /// Returns the tensors that were data on the host before operations of the log.
+    pub(super) fn entered(&self) -> FxHashSet<TensorId> {
+        self.entered.iter().map(|(id, _)| *id).collect()
+    }
+
     /// Starts a stretch in which no window ends unless it has to.
     pub(super) fn hold(&mut self) {
         self.holds.push((self.ops.len(), None));
@@ -117,6 +132,7 @@ impl Log {
         Taken {
             ops: std::mem::replace(&mut self.ops, Vec::with_capacity(capacity)),
             dropped: std::mem::take(&mut self.dropped),
+            entered: std::mem::take(&mut self.entered),
             held: FxHashSet::default(),
         }
     }
@@ -222,9 +238,17 @@ impl Log {
                 needed
             }
         };
+        let (later, dropped) = std::mem::take(&mut self.dropped)
+            .into_iter()
+            .partition(|id| held.contains(id));
+        self.dropped = later;
+        let entered = std::mem::take(&mut self.entered);
+        let is_used_later = |(id, _): &&(TensorId, OnHost)| held.contains(id);
+        self.entered = entered.iter().filter(is_used_later).cloned().collect();
         Taken {
             ops,
-            dropped: std::mem::take(&mut self.dropped),
+            dropped,
+            entered,
             held,
         }
     }

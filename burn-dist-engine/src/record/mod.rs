@@ -3,6 +3,7 @@
 mod annotate;
 mod any;
 mod canonical;
+mod closed;
 mod custom;
 mod details;
 mod device;
@@ -14,7 +15,9 @@ mod log;
 mod loose;
 mod missing;
 mod noted;
+mod on_host;
 pub mod parts;
+mod planner;
 #[cfg_attr(burn_021, path = "program_021.rs")]
 mod program;
 mod ranks;
@@ -24,6 +27,7 @@ mod report;
 mod taken;
 #[cfg(test)]
 mod tests;
+mod windows;
 
 pub use annotate::{from_local, from_process_local, layout_of, local_of, redistribute};
 pub use any::OnRanks;

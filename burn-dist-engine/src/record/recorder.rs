@@ -1,152 +1,73 @@
-//! The recorder of one mesh: collects operations into windows, plans them, and hands the plans to the workers.
+//! The recorder of one mesh: collects operations into windows, which are [planned](super::windows) outside of its lock.
 //!
 //! Recording never blocks on a rank: only reads and syncs wait, outside the lock.
 
+mod flush;
 mod items;
-mod waiting;
-mod windows;
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use burn_backend::{BackendTypes, DType};
 use burn_ir::{BackendIr, TensorId, TensorIr, TensorStatus};
-use rustc_hash::{FxHashMap, FxHashSet};
 
-use self::waiting::Items;
+use self::items::Items;
 use super::MeshDevice;
+use super::closed::End;
 use super::details::{details, device_of, local_ranks};
 use super::early::Early;
 use super::hold_note::HoldNote;
 use super::log::{Log, this_thread};
-use super::loose::Loose;
+use super::on_host::{OnHost, Part, batch_layout};
 use super::parts::Placement;
+use super::planner::{Planner, RecorderStats};
 use super::repeat::Repeats;
+use super::windows::Windows;
 use crate::burn::bool_type;
 use crate::burn::data::*;
 use crate::comm::LocalHub;
-use crate::layout::{Layout, Rows, of_batch};
+use crate::layout::{Layout, Rows};
 use crate::mesh::{BoolStore, MeshShape, Rank, Topology};
 use crate::ops::custom::CheckedFormulas;
 use crate::ops::dtype::{bool_store, of_burn, of_float};
 use crate::ops::{self, Recorded};
 use crate::options::{InputPolicy, MeshOptions};
 use crate::plan::explain::{Ask, Explanation};
-use crate::plan::{CacheStats, PlanCache};
-use crate::plan::{Float, PlanOptions, Redundancy, fuzz};
-use crate::plan::{Origin, PlanError, ValueIndex};
+use crate::plan::{Float, Origin, PlanError, PlanOptions};
 use crate::run::{
     Fault, LocalTicket, ReadTicket, Runtime, RuntimeParts, StatsTicket, SyncTicket, Trace,
 };
 use burn_dist_door::Queue;
+use burn_dist_plan::Role;
 use burn_dist_plan::float8::Float8Store;
 use burn_dist_plan::op::{Mark, Op};
-use burn_dist_plan::{Role, Stage};
 
 /// A dry run plans for every rank of a mesh of at most this size, and for the first one of larger ones, or of each
 /// pipeline stage: they differ in little.
 const DRY_RANKS_MAX: usize = 16;
 
-/// A tensor that lives between windows.
-enum Live {
-    /// On the host: no operation has used it yet.
-    Host {
-        data: Arc<TensorData>,
-        origin: Origin,
-        part: Option<Part>,
-    },
-    /// On the ranks.
-    Placed {
-        layout: Arc<Layout>,
-        /// Its role in training.
-        role: Role,
-        /// The kind of values it is computed from, if its layout is not decided.
-        origin: Option<Origin>,
-        /// The stage whose ranks have it; `None` if all do.
-        stage: Option<Stage>,
-        name: ValueName,
-    },
-}
-
-/// The rows of a batch that are this process's data, and the layout of the whole.
-struct Part {
-    rows: Rows,
-    layout: Arc<Layout>,
-}
-
-/// Names a value, whatever its id: the same in all processes that run the same program.
-#[derive(Clone, Copy, Debug, Hash)]
-enum ValueName {
-    /// A value of a window.
-    In(u64, ValueIndex),
-    /// Put on the ranks part by part, as the tensor of this number.
-    Put(u64),
-}
-
-/// The work of a recorder so far.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct RecorderStats {
-    /// Windows, and how often their plan was known.
-    pub cache: CacheStats,
-    /// Time spent bringing windows into canonical form, looking plans up and making them.
-    pub plan_time: Duration,
-    /// Operations recorded.
-    pub ops: u64,
-    /// Work that ranks repeat, of all windows that were run.
-    pub redundancy: Redundancy,
-}
-
 /// Records the program of a mesh whose ranks compute on `B`.
 pub struct Recorder<B: BackendIr> {
     mesh: MeshShape,
     options: Arc<MeshOptions>,
-    plan_options: PlanOptions,
     inner_device: B::Device,
-    runtime: Option<Runtime<B>>,
-    /// Why nothing runs any more.
-    ended: Option<Fault>,
     log: Log,
     repeats: Repeats,
     /// Where windows end early; `None` if none does.
     early: Option<Early>,
     /// Bytes of data that entered since the last window.
     entered: u64,
-    queue: Arc<Queue>,
     items: Items,
-    live: FxHashMap<TensorId, Live>,
-    cache: PlanCache,
-    /// Windows that differ by where they slice; `None` on one rank, where starts are slots of all.
-    loose: Option<Loose>,
+    /// What was recorded and has ended.
+    windows: Arc<Windows<B>>,
     /// Custom operations whose formulas were checked.
     pub(super) formulas: CheckedFormulas,
-    seed: u64,
-    streams: u64,
-    /// Tensors put on the ranks part by part.
-    put: u64,
-    /// Windows run, and the hashes of those that other processes know.
-    windows: u64,
-    known: FxHashSet<u64>,
-    stats: RecorderStats,
-    /// Set once the user was warned that ranks repeat work.
-    warned: bool,
     /// The callers that hold the window open.
     holds: Vec<Arc<HoldNote>>,
     /// Set once the user was warned that a window ended all the same.
     warned_of_hold: bool,
-    /// Set once the user was warned that nothing computes in float8 though units ask for it.
-    warned_of_float8: bool,
-    explanation: Option<Explanation>,
-    /// Figures that are asked for beside it.
-    asked: Ask,
-}
-
-/// Returns the layout in which a batch enters.
-pub(super) fn batch_layout(mesh: &MeshShape, input: InputPolicy, shape: &[usize]) -> Layout {
-    match input {
-        InputPolicy::Batch => of_batch(mesh, shape),
-        InputPolicy::Replicate => Layout::replicated(shape),
-    }
+    /// Set while plans are explained.
+    is_explaining: bool,
 }
 
 impl<B: BackendIr> Recorder<B> {
@@ -225,34 +146,20 @@ impl<B: BackendIr> Recorder<B> {
                 },
             )
         });
+        let planner = Planner::new(mesh.clone(), options.clone(), plan_options, runtime, ended);
         Self {
-            loose: (mesh.num_ranks() > 1).then(Loose::default),
             early: (mesh.num_ranks() == 1 && !options.dry_run).then(Early::default),
             mesh,
-            plan_options,
             inner_device,
-            runtime,
-            ended,
             log: Log::default(),
             repeats: Repeats::default(),
             entered: 0,
-            queue,
             items: Items::default(),
-            live: FxHashMap::default(),
-            cache: PlanCache::new(options.plan_cache_bytes_max),
+            windows: Windows::new(planner, queue, options.queue_bytes_max),
             formulas: CheckedFormulas::default(),
-            seed: 0,
-            streams: 0,
-            put: 0,
-            windows: 0,
-            known: FxHashSet::default(),
-            stats: RecorderStats::default(),
-            warned: false,
             holds: Vec::new(),
             warned_of_hold: false,
-            warned_of_float8: false,
-            explanation: None,
-            asked: Ask::default(),
+            is_explaining: false,
             options,
         }
     }
@@ -267,29 +174,40 @@ impl<B: BackendIr> Recorder<B> {
 
     /// Ends the mesh; returns the workers, to be dropped outside the lock.
     pub(crate) fn close(&mut self) -> Option<Runtime<B>> {
-        let fault = self.fault().unwrap_or(Fault::Ended {
+        let mut planner = self.windows.planner();
+        let fault = planner.fault().unwrap_or(Fault::Ended {
             mesh: self.mesh.to_string(),
         });
-        self.end(fault);
-        self.runtime.take()
+        planner.end(fault);
+        let runtime = planner.runtime.take();
+        drop(planner);
+        self.forget();
+        runtime
     }
 
-    fn end(&mut self, fault: Fault) {
-        if self.ended.is_none() {
-            self.ended = Some(fault);
+    /// Returns whether nothing runs any more; then nothing is kept.
+    #[inline]
+    fn is_over(&mut self) -> bool {
+        let is_over = self.windows.is_over();
+        if is_over {
+            self.forget();
         }
-        // burn-router keeps this recorder for the life of the process: nothing of size may stay in it.
+        is_over
+    }
+
+    /// burn-router keeps this recorder for the life of the process: nothing of size may stay in it, nor what keeps the
+    /// engine of the processes alive.
+    #[cold]
+    fn forget(&mut self) {
         self.log = Log::default();
         self.items = Items::default();
-        self.live = FxHashMap::default();
-        self.cache.clear();
-        self.loose = self.loose.take().map(|_| Loose::default());
-        // Nor may it keep the engine of the processes alive.
-        Arc::make_mut(&mut self.options).world = None;
+        if self.options.world.is_some() {
+            Arc::make_mut(&mut self.options).world = None;
+        }
     }
 
     pub(crate) fn record(&mut self, op: Recorded) {
-        if self.ended.is_some() {
+        if self.is_over() {
             return;
         }
         let Some(op) = self.record_items(ops::on_bytes::on_bytes(op)) else {
@@ -307,7 +225,7 @@ impl<B: BackendIr> Recorder<B> {
         }
     }
 
-    /// Returns whether the window ends early after an operation.
+    /// Returns whether the window may end early after an operation.
     fn ends_early(&mut self, op: &Recorded) -> bool {
         if matches!(op, Recorded::Mark(_)) {
             self.early = None;
@@ -315,18 +233,16 @@ impl<B: BackendIr> Recorder<B> {
         let early = self.early.as_mut();
         early.is_some_and(|early| early.records(op, this_thread()))
             && self.holds.is_empty()
-            && self.explanation.is_none()
+            && !self.is_explaining
     }
 
     /// Closes the window, for the rank to begin with it.
     fn close_early(&mut self) {
-        let misses = self.cache.stats().misses;
-        let taken = self.log.take_for(&[]);
-        self.flush(taken, Vec::new());
-        if let Some(early) = &mut self.early
-            && self.cache.stats().misses > misses
-        {
-            early.was_unknown();
+        let plan_all = || drop(self.windows.planner());
+        let plans = self.early.as_mut().and_then(|early| early.ends(plan_all));
+        if let Some(plans) = plans {
+            let taken = self.log.take_for(&[]);
+            self.flush(taken, Vec::new(), End::Early(plans));
         }
     }
 
@@ -339,8 +255,8 @@ impl<B: BackendIr> Recorder<B> {
 
     /// Closes the window of a program that does not read where the program repeats.
     fn close_repeated(&mut self) {
-        let live = &self.live;
-        let is_host = |id| matches!(live.get(&id), Some(Live::Host { .. }));
+        let entered = self.log.entered();
+        let is_host = |id| entered.contains(&id);
         let (ops, dropped) = (self.log.ops(), self.log.dropped());
         let may_end = |count| self.log.may_end(count);
         let cut = self
@@ -348,7 +264,7 @@ impl<B: BackendIr> Recorder<B> {
             .cut(ops, dropped, self.entered, is_host, may_end);
         if let Some(count) = cut {
             let taken = self.log.take_first(count);
-            self.flush(taken, Vec::new());
+            self.flush(taken, Vec::new(), End::Full);
         }
     }
 
@@ -364,7 +280,7 @@ impl<B: BackendIr> Recorder<B> {
         }
         let taken = self.log.take_all();
         self.repeats.closed(taken.ops.len());
-        self.flush(taken, Vec::new());
+        self.flush(taken, Vec::new(), End::Full);
     }
 
     /// Keeps the window open until it is released.
@@ -385,20 +301,18 @@ impl<B: BackendIr> Recorder<B> {
 
     /// Returns the bound on how far the program is ahead of the ranks.
     pub(crate) fn queue(&self) -> &Arc<Queue> {
-        &self.queue
+        self.windows.queue()
     }
 
     pub(crate) fn drop_tensor(&mut self, id: TensorId) {
-        if self.ended.is_none() && !self.drop_item(id) {
+        if !self.is_over() && !self.drop_item(id) {
             self.log.drop_tensor(id);
         }
     }
 
     pub(crate) fn seed(&mut self, seed: u64) {
         // Operations recorded so far draw from the old seed.
-        self.flush_all();
-        self.seed = seed;
-        self.streams = 0;
+        self.set_random_state((seed, 0));
     }
 
     /// Takes data of the host; where its layout decides nothing else, it enters as what it is made of does.
@@ -409,24 +323,16 @@ impl<B: BackendIr> Recorder<B> {
 
     /// Keeps data that has entered, or was made of data that has.
     fn keep_data(&mut self, id: TensorId, data: TensorData, origin: Origin) {
-        if self.ended.is_some() {
+        if self.is_over() {
             return;
         }
         let origin = match data.dtype() {
             DType::QFloat(_) => Origin::Constants,
             _ => origin,
         };
-        if self.keeps_items() {
-            self.items.unused.insert(id);
-        }
-        self.live.insert(
-            id,
-            Live::Host {
-                data: Arc::new(data),
-                origin,
-                part: None,
-            },
-        );
+        let data = Arc::new(data);
+        let part = None;
+        self.items.add(id, OnHost { data, origin, part });
     }
 
     /// Takes this process's rows of a tensor of `shape`, whose dim 0 is the batch.
@@ -445,8 +351,8 @@ impl<B: BackendIr> Recorder<B> {
         if data.shape().first() != Some(&rows.len()) {
             return Err(rows);
         }
-        if self.ended.is_none() {
-            let live = Live::Host {
+        if !self.is_over() {
+            let on_host = OnHost {
                 data: Arc::new(data),
                 origin: Origin::Data,
                 part: Some(Part {
@@ -454,30 +360,9 @@ impl<B: BackendIr> Recorder<B> {
                     layout: Arc::new(layout),
                 }),
             };
-            self.live.insert(id, live);
+            self.items.add(id, on_host);
         }
         Ok(())
-    }
-
-    /// Returns the layout in which data enters if nothing else decides; quantized data is whole everywhere.
-    fn entry_layout(&self, data: &TensorData, origin: Origin) -> Layout {
-        let shape = data.shape().to_vec();
-        if matches!(data.dtype(), DType::QFloat(_)) {
-            return Layout::replicated(&shape);
-        }
-        if let Some(seed) = self.options.fuzz_layouts {
-            return fuzz::layout_of_data(
-                &self.mesh,
-                &shape,
-                of_burn(data.dtype()),
-                data.bytes(),
-                seed,
-            );
-        }
-        match origin {
-            Origin::Data => batch_layout(&self.mesh, self.options.input, &shape),
-            Origin::Constants => Layout::replicated(&shape),
-        }
     }
 
     /// Asks for the content of tensors: in one window, but for those that are on the host.
@@ -492,7 +377,7 @@ impl<B: BackendIr> Recorder<B> {
                 false => self.read_host(&tensor),
             };
             if ticket.is_none() {
-                self.use_item(tensor.id);
+                self.use_item(&tensor);
                 on_ranks.push(tensor);
             }
             tickets.push(ticket);
@@ -502,9 +387,11 @@ impl<B: BackendIr> Recorder<B> {
             false => self.flush_for(on_ranks),
         }
         .into_iter();
-        let ended = || match &self.ended {
-            Some(fault) => ReadTicket::failed(fault.clone()),
-            None => ReadTicket::failed(Fault::bug("a read closed no window")),
+        let ended = || {
+            ReadTicket::failed(
+                self.fault()
+                    .unwrap_or(Fault::bug("a read closed no window")),
+            )
         };
         tickets
             .into_iter()
@@ -514,13 +401,7 @@ impl<B: BackendIr> Recorder<B> {
 
     /// Returns the content of a tensor that is on the host.
     fn read_host(&mut self, tensor: &TensorIr) -> Option<ReadTicket> {
-        let Live::Host {
-            data, part: None, ..
-        } = self.live.get(&tensor.id)?
-        else {
-            return None;
-        };
-        let data = data.clone();
+        let data = self.host_data(tensor.id)?;
         if tensor.status == TensorStatus::ReadWrite {
             self.drop_tensor(tensor.id);
         }
@@ -529,20 +410,17 @@ impl<B: BackendIr> Recorder<B> {
 
     pub(crate) fn sync(&mut self) -> SyncTicket {
         self.flush_all();
-        match (&self.ended, &self.runtime) {
-            (None, Some(runtime)) => runtime.sync(),
-            (Some(fault), _) => SyncTicket::failed(fault.clone()),
-            (None, None) => SyncTicket::failed(Fault::bug("a mesh without workers")),
-        }
+        let planner = self.windows.planner();
+        planner
+            .running()
+            .map_or_else(SyncTicket::failed, Runtime::sync)
     }
 
     /// Returns a rank's part of a placed tensor.
     pub(crate) fn local(&mut self, id: TensorId, rank: Rank) -> LocalTicket<B> {
-        match (&self.ended, &self.runtime) {
-            (Some(fault), _) => LocalTicket::failed(fault.clone()),
-            (None, Some(runtime)) => runtime.local(id, rank),
-            (None, None) => LocalTicket::failed(Fault::bug("a mesh without workers")),
-        }
+        let planner = self.windows.planner();
+        let local = planner.running().map(|runtime| runtime.local(id, rank));
+        local.unwrap_or_else(LocalTicket::failed)
     }
 
     /// Hands the parts of a tensor to the ranks: `None` to those of other stages.
@@ -553,33 +431,10 @@ impl<B: BackendIr> Recorder<B> {
         placement: Placement,
         dtype: DType,
     ) -> Result<(), Fault> {
-        if let Some(fault) = &self.ended {
-            return Err(fault.clone());
-        }
-        let Some(runtime) = &self.runtime else {
-            return Err(Fault::bug("a mesh without workers"));
-        };
-        runtime.put(id, parts, &placement.layout, dtype);
-        self.put += 1;
-        let Placement {
-            layout,
-            stage,
-            role,
-        } = placement;
-        if role.parameter().is_some() {
+        if placement.role.parameter().is_some() {
             self.early = None;
         }
-        self.live.insert(
-            id,
-            Live::Placed {
-                layout,
-                role,
-                origin: None,
-                stage,
-                name: ValueName::Put(self.put),
-            },
-        );
-        Ok(())
+        self.windows.planner().put(id, parts, placement, dtype)
     }
 
     /// Returns where a tensor is. What makes it is run if it is still recorded; data of the host stays there, and is
@@ -587,87 +442,78 @@ impl<B: BackendIr> Recorder<B> {
     pub(crate) fn settle(&mut self, tensor: &TensorIr) -> Result<Placement, Fault> {
         let mut tensor = tensor.clone();
         tensor.status = TensorStatus::ReadOnly;
-        if !self.live.contains_key(&tensor.id) {
-            self.use_item(tensor.id);
-            self.flush_needed(&tensor);
+        let host = self.items.data(tensor.id);
+        match host.map(|on_host| on_host.part.is_some()) {
+            Some(false) => {}
+            Some(true) => drop(self.place(&tensor)?),
+            None if self.windows.planner().placement(tensor.id).is_some() => {}
+            None => {
+                self.use_item(&tensor);
+                self.flush_needed(&tensor);
+            }
         }
         if let Some(fault) = self.fault() {
             return Err(fault);
         }
-        match self.live.get(&tensor.id) {
-            Some(Live::Host { part: None, .. }) => Ok(Placement {
+        if self.items.data(tensor.id).is_some() {
+            return Ok(Placement {
                 layout: Arc::new(Layout::replicated(&tensor.shape)),
                 stage: None,
                 role: Role::Input,
-            }),
-            Some(Live::Host { part: Some(_), .. }) => {
-                self.place(&tensor)?;
-                self.settle(&tensor)
-            }
-            Some(Live::Placed {
-                layout,
-                role,
-                stage,
-                ..
-            }) => Ok(Placement {
-                layout: layout.clone(),
-                stage: stage.clone(),
-                role: role.clone(),
-            }),
-            None => Err(Fault::unknown_tensor(tensor.id)),
+            });
         }
+        let placement = self.windows.planner().placement(tensor.id);
+        placement.ok_or(Fault::unknown_tensor(tensor.id))
     }
 
-    /// Returns the content of a tensor that is on the host.
+    /// Returns the content of a tensor that is on the host, whole.
     pub(crate) fn host_data(&self, id: TensorId) -> Option<Arc<TensorData>> {
-        match self.live.get(&id) {
-            Some(Live::Host {
+        match self.items.data(id)? {
+            OnHost {
                 data, part: None, ..
-            }) => Some(data.clone()),
-            _ => None,
+            } => Some(data.clone()),
+            OnHost { part: Some(_), .. } => None,
         }
     }
 
     /// Returns what random numbers follow from: the seed, and how many streams were drawn from it.
     pub(crate) fn random_state(&mut self) -> (u64, u64) {
         self.flush_all();
-        (self.seed, self.streams)
+        self.windows.planner().random_state()
     }
 
     /// Returns what the ranks of this process share, while they run.
     pub(crate) fn hub(&self) -> Option<Arc<LocalHub>> {
-        self.runtime
-            .as_ref()
-            .map(|runtime| Arc::clone(runtime.hub()))
+        let planner = self.windows.planner();
+        let runtime = planner.runtime.as_ref();
+        runtime.map(|runtime| Arc::clone(runtime.hub()))
     }
 
     /// Goes on with the random numbers of another run.
-    pub(crate) fn set_random_state(&mut self, (seed, streams): (u64, u64)) {
+    pub(crate) fn set_random_state(&mut self, state: (u64, u64)) {
         self.flush_all();
-        (self.seed, self.streams) = (seed, streams);
+        self.windows.planner().set_random_state(state);
     }
 
     /// Returns the layout that `tensor` has on the ranks, closing the window and placing it if need be.
     pub(crate) fn place(&mut self, tensor: &TensorIr) -> Result<Arc<Layout>, Fault> {
         let mut tensor = tensor.clone();
         tensor.status = TensorStatus::ReadOnly;
-        self.use_item(tensor.id);
+        self.use_item(&tensor);
         // A read places data that no operation has used; what it would answer is not needed.
         drop(self.flush_for(vec![tensor.clone()]));
-        if let Some(fault) = self.runtime.as_ref().and_then(Runtime::fault) {
+        if let Some(fault) = self.fault() {
             return Err(fault);
         }
-        match (&self.ended, self.live.get(&tensor.id)) {
-            (Some(fault), _) => Err(fault.clone()),
-            (None, Some(Live::Placed { layout, .. })) => Ok(layout.clone()),
-            (None, _) => Err(Fault::unknown_tensor(tensor.id)),
-        }
+        let placement = self.windows.planner().placement(tensor.id);
+        let placement = placement.ok_or(Fault::unknown_tensor(tensor.id))?;
+        Ok(placement.layout)
     }
 
     /// Returns the path of the parameter that a tensor is, if it was placed as one.
     pub(crate) fn path_of(&self, tensor: &TensorIr) -> Option<String> {
-        if let Some(Live::Placed { role, .. }) = self.live.get(&tensor.id) {
-            return role.parameter().map(|spec| spec.path.clone());
+        if let Some(placement) = self.windows.planner().placement(tensor.id) {
+            return placement.role.parameter().map(|spec| spec.path.clone());
         }
         let placed = |op: &&Recorded| op.makes().any(|out| out.id == tensor.id);
         match self.log.ops().iter().find(placed)?.mark()? {
@@ -677,46 +523,38 @@ impl<B: BackendIr> Recorder<B> {
     }
 
     pub(crate) fn stats(&mut self) -> RecorderStats {
-        RecorderStats {
-            cache: self.cache.stats(),
-            ..self.stats.clone()
-        }
+        self.windows.planner().stats()
     }
 
     pub(crate) fn runtime_stats(&mut self) -> Option<StatsTicket> {
         self.flush_all();
-        self.runtime.as_ref().map(Runtime::stats)
+        let planner = self.windows.planner();
+        planner.runtime.as_ref().map(Runtime::stats)
     }
 
     /// Returns what has stopped the mesh, if anything has.
     pub(crate) fn fault(&self) -> Option<Fault> {
-        let of_ranks = self.runtime.as_ref().and_then(Runtime::fault);
-        of_ranks.or_else(|| self.ended.clone())
+        self.windows.planner().fault()
     }
 
     /// Returns what ranks noted of the windows that have ended, if they do.
     pub(crate) fn trace(&self) -> Option<Trace> {
-        self.runtime.as_ref().and_then(Runtime::trace)
+        let planner = self.windows.planner();
+        planner.runtime.as_ref().and_then(Runtime::trace)
     }
 
     /// Starts collecting what the plans of the following windows do, and what is asked beside that.
     pub(crate) fn explain(&mut self, ask: Ask) {
         self.flush_all();
-        self.asked = ask;
-        let explanation = Explanation::new(self.mesh.to_string());
-        let explanation = explanation.with_links(&self.options.links);
-        let explanation = explanation.with_float8_by(ops::float8::runs_by::<B>(&self.inner_device));
-        let explanation = explanation.with_topology(&self.plan_options.topology);
-        let (asked, regions) = (self.options.regions, self.plan_options.regions);
-        self.explanation = Some(match asked.filter(|asked| *asked != regions) {
-            Some(asked) => explanation.without_regions(asked),
-            None => explanation,
-        });
+        let float8_by = ops::float8::runs_by::<B>(&self.inner_device);
+        self.windows.planner().explain(ask, float8_by);
+        self.is_explaining = true;
     }
 
     /// Returns what was collected since [`Self::explain`].
     pub(crate) fn explained(&mut self) -> Option<Explanation> {
         self.flush_all();
-        self.explanation.take()
+        self.is_explaining = false;
+        self.windows.planner().explained()
     }
 }

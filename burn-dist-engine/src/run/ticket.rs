@@ -20,6 +20,8 @@ pub(crate) struct ReadTicket(Inner);
 
 enum Inner {
     Done(Result<TensorData, Fault>),
+    /// The ticket that there is once the window is planned.
+    ToCome(Receiver<ReadTicket>),
     Pending {
         parts: Receiver<(Rank, Result<TensorData, Fault>)>,
         plan: ReadPlan,
@@ -35,6 +37,11 @@ impl ReadTicket {
 
     pub(crate) fn failed(fault: Fault) -> Self {
         Self(Inner::Done(Err(fault)))
+    }
+
+    /// A ticket that its window is still to be planned for.
+    pub(crate) fn to_come(ticket: Receiver<ReadTicket>) -> Self {
+        Self(Inner::ToCome(ticket))
     }
 
     pub(crate) fn pending(
@@ -55,6 +62,10 @@ impl ReadTicket {
     pub(crate) fn wait(self) -> Result<TensorData, Fault> {
         match self.0 {
             Inner::Done(result) => result,
+            Inner::ToCome(ticket) => match ticket.recv() {
+                Ok(ticket) => ticket.wait(),
+                Err(_) => Err(Fault::bug("the planner ended without an answer")),
+            },
             Inner::Pending {
                 parts,
                 plan,

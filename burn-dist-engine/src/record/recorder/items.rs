@@ -18,68 +18,121 @@ use burn_ir::{
     SliceAssignOpIr, TensorId, TensorIr, TensorStatus,
 };
 use burn_std::Shape;
+use rustc_hash::FxHashMap;
 
-use super::waiting::Waiting;
-use super::{Live, Recorder};
+use super::Recorder;
 use crate::burn::data::*;
 use crate::ops::Recorded;
 use crate::plan::Origin;
+use crate::record::on_host::OnHost;
 
 /// So many tensors are joined on the host; fewer are as well joined by the ranks.
 const ITEMS_MIN: usize = 8;
 /// Tables of one number wait if they have no more elements.
 const TABLE_ELEMENTS_MAX: usize = 1 << 20;
 
-impl<B: BackendIr> Recorder<B> {
-    /// Returns whether operations may wait here: not under fuzzed layouts.
-    pub(super) fn keeps_items(&self) -> bool {
-        self.options.fuzz_layouts.is_none()
+/// Tensors that are known without running anything.
+#[derive(Default)]
+pub(super) struct Items(FxHashMap<TensorId, Item>);
+
+enum Item {
+    Data {
+        on_host: OnHost,
+        /// Set once a recorded operation uses it.
+        is_used: bool,
+    },
+    /// Data in another shape: `input`, which the data is of, as `out`, at the last use of `input`.
+    Reshaped {
+        on_host: OnHost,
+        /// Set if a recorded operation uses `input`.
+        is_used: bool,
+        input: TensorIr,
+        out: TensorIr,
+        kind: fn(BaseOperationIr) -> OperationIr,
+    },
+    /// One number everywhere, and the operations that would make it.
+    Full { value: i64, ops: Vec<OperationIr> },
+}
+
+impl Items {
+    /// Adds data that no operation uses yet.
+    pub(super) fn add(&mut self, id: TensorId, on_host: OnHost) {
+        let is_used = false;
+        self.0.insert(id, Item::Data { on_host, is_used });
     }
 
+    /// Returns data.
+    pub(super) fn data(&self, id: TensorId) -> Option<&OnHost> {
+        match self.0.get(&id)? {
+            Item::Data { on_host, .. } => Some(on_host),
+            Item::Reshaped { .. } | Item::Full { .. } => None,
+        }
+    }
+
+    /// Forgets data that is on its way to the ranks.
+    pub(super) fn forget(&mut self, id: TensorId) {
+        self.0.remove(&id);
+    }
+}
+
+impl<B: BackendIr> Recorder<B> {
     /// Returns `op` if it has to be recorded, after having recorded what it uses of what waits.
     pub(super) fn record_items(&mut self, op: Recorded) -> Option<Recorded> {
-        if !self.keeps_items() {
-            return Some(op);
-        }
-        if let Recorded::Burn(op) = &op
+        if self.options.fuzz_layouts.is_none()
+            && let Recorded::Burn(op) = &op
             && (self.waits(op) || self.runs_here(op))
         {
             return None;
         }
-        if !self.items.is_empty() {
-            op.reads().for_each(|input| self.use_item(input.id));
+        if !self.items.0.is_empty() {
+            op.reads().for_each(|input| self.use_item(input));
         }
         Some(op)
     }
 
     /// Records what makes a tensor, if that waits: an operation or a read is about to use it.
-    pub(super) fn use_item(&mut self, id: TensorId) {
-        self.items.unused.remove(&id);
-        match self.items.waiting.remove(&id) {
-            Some(Waiting::Reshaped { input, out, kind }) => {
-                self.items.unused.remove(&input.id);
-                self.log
-                    .push(kind(BaseOperationIr::Reshape(ShapeOpIr { input, out })));
+    pub(super) fn use_item(&mut self, tensor: &TensorIr) {
+        let Some(item) = self.items.0.get_mut(&tensor.id) else {
+            return;
+        };
+        if let Item::Data { on_host, is_used } = item {
+            if !std::mem::replace(is_used, true) {
+                self.log.enter(tensor.id, on_host.clone());
             }
-            Some(Waiting::Full { ops, .. }) => ops.into_iter().for_each(|op| self.log.push(op)),
-            None => {}
+            return;
+        }
+        match self.items.0.remove(&tensor.id) {
+            Some(Item::Reshaped {
+                on_host,
+                is_used,
+                input,
+                out,
+                kind,
+            }) => {
+                if !is_used {
+                    self.log.enter(input.id, on_host);
+                }
+                let reshape = BaseOperationIr::Reshape(ShapeOpIr { input, out });
+                self.log.push(kind(reshape));
+            }
+            Some(Item::Full { ops, .. }) => ops.into_iter().for_each(|op| self.log.push(op)),
+            Some(Item::Data { .. }) | None => {}
         }
     }
 
-    /// Forgets a tensor that no recorded operation makes or uses; returns whether it is one.
+    /// Forgets a tensor that is here; returns whether no recorded operation makes or uses it.
     pub(super) fn drop_item(&mut self, id: TensorId) -> bool {
-        match self.items.waiting.remove(&id) {
-            Some(Waiting::Reshaped { input, .. }) => self.drop_tensor(input.id),
-            Some(Waiting::Full { .. }) => {}
-            None => {
-                let is_unused = self.items.unused.remove(&id);
-                if is_unused {
-                    self.live.remove(&id);
+        match self.items.0.remove(&id) {
+            Some(Item::Data { is_used, .. }) => !is_used,
+            Some(Item::Reshaped { is_used, input, .. }) => {
+                if is_used {
+                    self.log.drop_tensor(input.id);
                 }
-                return is_unused;
+                true
             }
+            Some(Item::Full { .. }) => true,
+            None => false,
         }
-        true
     }
 
     /// Returns whether `op` is known without running it, and keeps it if so.
@@ -99,27 +152,27 @@ impl<B: BackendIr> Recorder<B> {
                 if desc.out.shape.num_elements() <= TABLE_ELEMENTS_MAX =>
             {
                 let ops = vec![op.clone()];
-                (&desc.out, Waiting::Full { value: 0, ops })
+                (&desc.out, Item::Full { value: 0, ops })
             }
             OperationIr::NumericInt(dtype, NumericOperationIr::AddScalar(desc))
                 if desc.lhs.status == TensorStatus::ReadWrite =>
             {
-                let Some(Waiting::Full { value, .. }) = self.items.waiting.get(&desc.lhs.id) else {
+                let Some(Item::Full { value, .. }) = self.items.0.get(&desc.lhs.id) else {
                     return false;
                 };
                 let Some(value) = sum(*value, &desc.rhs, *dtype) else {
                     return false;
                 };
-                let mut ops = match self.items.waiting.remove(&desc.lhs.id) {
-                    Some(Waiting::Full { ops, .. }) => ops,
+                let mut ops = match self.items.0.remove(&desc.lhs.id) {
+                    Some(Item::Full { ops, .. }) => ops,
                     _ => Vec::new(),
                 };
                 ops.push(op.clone());
-                (&desc.out, Waiting::Full { value, ops })
+                (&desc.out, Item::Full { value, ops })
             }
             _ => return false,
         };
-        self.items.waiting.insert(out.id, waiting);
+        self.items.0.insert(out.id, waiting);
         true
     }
 
@@ -128,16 +181,27 @@ impl<B: BackendIr> Recorder<B> {
         if desc.input.status != TensorStatus::ReadWrite {
             return false;
         }
-        let input = match self.items.waiting.get(&desc.input.id) {
-            Some(Waiting::Reshaped { input, .. }) => input.clone(),
-            None if self.data(desc.input.id).is_some() => desc.input.clone(),
-            Some(Waiting::Full { .. }) | None => return false,
+        if self.item(&desc.input).is_none() {
+            return false;
+        }
+        let (on_host, is_used, input) = match self.items.0.remove(&desc.input.id) {
+            Some(Item::Data { on_host, is_used }) => (on_host, is_used, desc.input.clone()),
+            Some(Item::Reshaped {
+                on_host,
+                is_used,
+                input,
+                ..
+            }) => (on_host, is_used, input),
+            Some(Item::Full { .. }) | None => return false,
         };
-        self.items.waiting.remove(&desc.input.id);
-        let out = desc.out.clone();
-        self.items
-            .waiting
-            .insert(desc.out.id, Waiting::Reshaped { input, out, kind });
+        let reshaped = Item::Reshaped {
+            on_host,
+            is_used,
+            input,
+            out: desc.out.clone(),
+            kind,
+        };
+        self.items.0.insert(desc.out.id, reshaped);
         true
     }
 
@@ -153,28 +217,18 @@ impl<B: BackendIr> Recorder<B> {
         }
     }
 
-    /// Data, if a tensor is that, whole and in plain numbers, and what it is made of.
-    fn data(&self, id: TensorId) -> Option<(&Arc<TensorData>, Origin)> {
-        match self.live.get(&id)? {
-            Live::Host {
-                data,
-                origin,
-                part: None,
-            } if !matches!(data.dtype(), DType::QFloat(_)) => Some((data, *origin)),
-            _ => None,
-        }
-    }
-
-    /// The data of an item, and what it is made of.
-    fn item(&self, tensor: &TensorIr) -> Option<(&Arc<TensorData>, Origin)> {
-        let id = match self.items.waiting.get(&tensor.id) {
-            Some(Waiting::Reshaped { input, .. }) => input.id,
-            Some(Waiting::Full { .. }) => return None,
-            None => tensor.id,
+    /// Returns the data of an item, if that is whole and plain numbers.
+    fn item(&self, tensor: &TensorIr) -> Option<&OnHost> {
+        let (Item::Data { on_host, .. } | Item::Reshaped { on_host, .. }) =
+            self.items.0.get(&tensor.id)?
+        else {
+            return None;
         };
-        self.data(id).filter(|(data, _)| {
-            data.dtype() == tensor.dtype && data.num_elements() == tensor.shape.num_elements()
-        })
+        let OnHost { data, part, .. } = on_host;
+        let is_plain = part.is_none() && !matches!(data.dtype(), DType::QFloat(_));
+        let is_whole =
+            data.dtype() == tensor.dtype && data.num_elements() == tensor.shape.num_elements();
+        (is_plain && is_whole).then_some(on_host)
     }
 
     /// After the last use of an item: nothing waits for it any more.
@@ -195,9 +249,11 @@ impl<B: BackendIr> Recorder<B> {
         let mut origin = Origin::Constants;
         for tensor in &desc.tensors {
             match self.item(tensor) {
-                Some((data, of)) if data.dtype() == desc.out.dtype => {
+                Some(OnHost {
+                    data, origin: of, ..
+                }) if data.dtype() == desc.out.dtype => {
                     bytes.extend_from_slice(data.bytes());
-                    origin = origin.max(of);
+                    origin = origin.max(*of);
                 }
                 _ => return false,
             }
@@ -213,21 +269,27 @@ impl<B: BackendIr> Recorder<B> {
         if table.status != TensorStatus::ReadWrite || table.dtype != value.dtype {
             return false;
         }
-        let (Some(slice), Some((item, of_item))) = (Slice::new(desc), self.item(value)) else {
+        let (Some(slice), Some(item)) = (Slice::new(desc), self.item(value)) else {
             return false;
         };
-        let item = item.clone();
-        let (whole, of_table) = match self.items.waiting.get(&table.id) {
-            Some(Waiting::Full { value, .. }) => {
-                (full(*value, &table.shape, table.dtype), Origin::Constants)
-            }
-            None if self.items.unused.contains(&table.id) => match self.live.remove(&table.id) {
-                Some(Live::Host { data, origin, .. }) => (Arc::unwrap_or_clone(data), origin),
-                _ => return false,
-            },
-            _ => return false,
+        let (item, of_item) = (item.data.clone(), item.origin);
+        let is_item = match self.items.0.get(&table.id) {
+            Some(Item::Full { .. }) => true,
+            Some(Item::Data { is_used, .. }) => !is_used && self.item(table).is_some(),
+            Some(Item::Reshaped { .. }) | None => false,
         };
-        self.drop_item(table.id);
+        if !is_item {
+            return false;
+        }
+        let (whole, of_table) = match self.items.0.remove(&table.id) {
+            Some(Item::Data { on_host, .. }) => {
+                (Arc::unwrap_or_clone(on_host.data), on_host.origin)
+            }
+            Some(Item::Full { value, .. }) => {
+                (full(value, &table.shape, table.dtype), Origin::Constants)
+            }
+            Some(Item::Reshaped { .. }) | None => return false,
+        };
         let (mut bytes, shape, dtype) = whole.into_parts();
         slice.copy(item.bytes(), &mut bytes, table.dtype.size());
         drop(item);

@@ -1,0 +1,31 @@
+//! A window that has ended.
+
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+use burn_ir::TensorIr;
+
+use super::early::EarlyPlans;
+use super::log::Taken;
+use crate::run::ReadTicket;
+
+/// A window that has ended and is not planned yet.
+pub(super) struct Closed {
+    pub taken: Taken,
+    /// What the host wants, and who gets the ticket for each.
+    pub reads: Vec<TensorIr>,
+    pub answers: Vec<Sender<ReadTicket>>,
+    pub end: End,
+    /// Bytes of data that have entered for it.
+    pub bytes: u64,
+}
+
+/// Why a window has ended.
+pub(super) enum End {
+    /// The program waits for its values.
+    Awaited,
+    /// It is as long as windows may be, or the program repeats.
+    Full,
+    /// The rank begins with it while the program records.
+    Early(Arc<EarlyPlans>),
+}
