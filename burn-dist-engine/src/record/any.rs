@@ -90,9 +90,10 @@ impl<B: BackendIr> AnyRecorder for Recorder<B> {
 
     fn part(&mut self, tensor: TensorId, dtype: DType, rank: Rank, layout: &Layout) -> PendingPart {
         let shape = layout.local_shape(Self::mesh(self), rank);
-        let (data, ticket) = (self.host_data(tensor), self.local(tensor, rank));
-        Box::new(move || match data {
-            Some(data) => Ok(Block::from(Arc::new(data.bytes().clone()))),
+        let bytes = self.host_data(tensor).map(|data| data.bytes().clone());
+        let ticket = self.local(tensor, rank);
+        Box::new(move || match bytes {
+            Some(bytes) => Ok(Block::from(Arc::new(bytes))),
             None => block_of::<B>(ticket.wait()?, rank, &shape, dtype),
         })
     }

@@ -18,7 +18,7 @@ use super::details::{details, device_of, local_ranks};
 use super::early::Early;
 use super::hold_note::HoldNote;
 use super::log::{Log, this_thread};
-use super::on_host::{OnHost, Part, batch_layout};
+use super::on_host::{Part, batch_layout};
 use super::parts::Placement;
 use super::planner::{Planner, RecorderStats};
 use super::repeat::Repeats;
@@ -330,9 +330,7 @@ impl<B: BackendIr> Recorder<B> {
             DType::QFloat(_) => Origin::Constants,
             _ => origin,
         };
-        let data = Arc::new(data);
-        let part = None;
-        self.items.add(id, OnHost { data, origin, part });
+        self.items.add(id, data, origin, None);
     }
 
     /// Takes this process's rows of a tensor of `shape`, whose dim 0 is the batch.
@@ -352,15 +350,9 @@ impl<B: BackendIr> Recorder<B> {
             return Err(rows);
         }
         if !self.is_over() {
-            let on_host = OnHost {
-                data: Arc::new(data),
-                origin: Origin::Data,
-                part: Some(Part {
-                    rows,
-                    layout: Arc::new(layout),
-                }),
-            };
-            self.items.add(id, on_host);
+            let layout = Arc::new(layout);
+            let part = Some(Part { rows, layout });
+            self.items.add(id, data, Origin::Data, part);
         }
         Ok(())
     }
@@ -401,11 +393,16 @@ impl<B: BackendIr> Recorder<B> {
 
     /// Returns the content of a tensor that is on the host.
     fn read_host(&mut self, tensor: &TensorIr) -> Option<ReadTicket> {
-        let data = self.host_data(tensor.id)?;
+        if tensor.status == TensorStatus::ReadWrite
+            && let Some(data) = self.items.take(tensor.id)
+        {
+            return Some(ReadTicket::ready(data));
+        }
+        let data = self.host_data(tensor.id)?.clone();
         if tensor.status == TensorStatus::ReadWrite {
             self.drop_tensor(tensor.id);
         }
-        Some(ReadTicket::ready(Arc::unwrap_or_clone(data)))
+        Some(ReadTicket::ready(data))
     }
 
     pub(crate) fn sync(&mut self) -> SyncTicket {
@@ -442,8 +439,8 @@ impl<B: BackendIr> Recorder<B> {
     pub(crate) fn settle(&mut self, tensor: &TensorIr) -> Result<Placement, Fault> {
         let mut tensor = tensor.clone();
         tensor.status = TensorStatus::ReadOnly;
-        let host = self.items.data(tensor.id);
-        match host.map(|on_host| on_host.part.is_some()) {
+        let on_host = self.items.data(tensor.id);
+        match on_host.map(|(_, part)| part.is_some()) {
             Some(false) => {}
             Some(true) => drop(self.place(&tensor)?),
             None if self.windows.planner().placement(tensor.id).is_some() => {}
@@ -467,13 +464,9 @@ impl<B: BackendIr> Recorder<B> {
     }
 
     /// Returns the content of a tensor that is on the host, whole.
-    pub(crate) fn host_data(&self, id: TensorId) -> Option<Arc<TensorData>> {
-        match self.items.data(id)? {
-            OnHost {
-                data, part: None, ..
-            } => Some(data.clone()),
-            OnHost { part: Some(_), .. } => None,
-        }
+    pub(crate) fn host_data(&self, id: TensorId) -> Option<&TensorData> {
+        let (data, part) = self.items.data(id)?;
+        part.is_none().then_some(data)
     }
 
     /// Returns what random numbers follow from: the seed, and how many streams were drawn from it.

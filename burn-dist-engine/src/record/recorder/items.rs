@@ -24,7 +24,7 @@ use super::Recorder;
 use crate::burn::data::*;
 use crate::ops::Recorded;
 use crate::plan::Origin;
-use crate::record::on_host::OnHost;
+use crate::record::on_host::{OnHost, Part};
 
 /// So many tensors are joined on the host; fewer are as well joined by the ranks.
 const ITEMS_MIN: usize = 8;
@@ -36,36 +36,73 @@ const TABLE_ELEMENTS_MAX: usize = 1 << 20;
 pub(super) struct Items(FxHashMap<TensorId, Item>);
 
 enum Item {
+    /// Data that no recorded operation uses.
     Data {
-        on_host: OnHost,
-        /// Set once a recorded operation uses it.
-        is_used: bool,
+        data: TensorData,
+        origin: Origin,
+        part: Option<Part>,
+        /// Set if the tensor has another shape than the data.
+        reshaped: Option<Reshaped>,
     },
-    /// Data in another shape: `input`, which the data is of, as `out`, at the last use of `input`.
-    Reshaped {
-        on_host: OnHost,
-        /// Set if a recorded operation uses `input`.
-        is_used: bool,
-        input: TensorIr,
-        out: TensorIr,
-        kind: fn(BaseOperationIr) -> OperationIr,
-    },
+    /// Data that recorded operations use.
+    Used(OnHost),
     /// One number everywhere, and the operations that would make it.
     Full { value: i64, ops: Vec<OperationIr> },
 }
 
+/// A reshape at the last use of data.
+struct Reshaped {
+    /// The tensor that the data entered as.
+    input: TensorId,
+    out: Shape,
+    kind: fn(BaseOperationIr) -> OperationIr,
+}
+
 impl Items {
     /// Adds data that no operation uses yet.
-    pub(super) fn add(&mut self, id: TensorId, on_host: OnHost) {
-        let is_used = false;
-        self.0.insert(id, Item::Data { on_host, is_used });
+    pub(super) fn add(
+        &mut self,
+        id: TensorId,
+        data: TensorData,
+        origin: Origin,
+        part: Option<Part>,
+    ) {
+        let item = Item::Data {
+            data,
+            origin,
+            part,
+            reshaped: None,
+        };
+        self.0.insert(id, item);
     }
 
-    /// Returns data.
-    pub(super) fn data(&self, id: TensorId) -> Option<&OnHost> {
+    /// Returns data, and the part that it is if this process has not all.
+    pub(super) fn data(&self, id: TensorId) -> Option<(&TensorData, Option<&Part>)> {
         match self.0.get(&id)? {
-            Item::Data { on_host, .. } => Some(on_host),
-            Item::Reshaped { .. } | Item::Full { .. } => None,
+            Item::Data {
+                data,
+                part,
+                reshaped: None,
+                ..
+            } => Some((data, part.as_ref())),
+            Item::Used(OnHost { data, part, .. }) => Some((data, part.as_ref())),
+            Item::Data { .. } | Item::Full { .. } => None,
+        }
+    }
+
+    /// Takes data that is whole and that no operation uses.
+    pub(super) fn take(&mut self, id: TensorId) -> Option<TensorData> {
+        let Some(Item::Data {
+            part: None,
+            reshaped: None,
+            ..
+        }) = self.0.get(&id)
+        else {
+            return None;
+        };
+        match self.0.remove(&id) {
+            Some(Item::Data { data, .. }) => Some(data),
+            _ => None,
         }
     }
 
@@ -92,47 +129,54 @@ impl<B: BackendIr> Recorder<B> {
 
     /// Records what makes a tensor, if that waits: an operation or a read is about to use it.
     pub(super) fn use_item(&mut self, tensor: &TensorIr) {
-        let Some(item) = self.items.0.get_mut(&tensor.id) else {
-            return;
-        };
-        if let Item::Data { on_host, is_used } = item {
-            if !std::mem::replace(is_used, true) {
-                self.log.enter(tensor.id, on_host.clone());
-            }
-            return;
-        }
         match self.items.0.remove(&tensor.id) {
-            Some(Item::Reshaped {
-                on_host,
-                is_used,
-                input,
-                out,
-                kind,
+            Some(Item::Data {
+                data,
+                origin,
+                part,
+                reshaped: None,
             }) => {
-                if !is_used {
-                    self.log.enter(input.id, on_host);
-                }
-                let reshape = BaseOperationIr::Reshape(ShapeOpIr { input, out });
-                self.log.push(kind(reshape));
+                let data = Arc::new(data);
+                let on_host = OnHost { data, origin, part };
+                self.log.enter(tensor.id, on_host.clone());
+                self.items.0.insert(tensor.id, Item::Used(on_host));
+            }
+            Some(Item::Data {
+                data,
+                origin,
+                part,
+                reshaped: Some(Reshaped { input, out, kind }),
+            }) => {
+                let data = Arc::new(data);
+                let reshape = ShapeOpIr {
+                    input: TensorIr {
+                        id: input,
+                        shape: data.shape().clone(),
+                        status: TensorStatus::ReadWrite,
+                        dtype: data.dtype(),
+                    },
+                    out: TensorIr {
+                        id: tensor.id,
+                        shape: out,
+                        status: TensorStatus::NotInit,
+                        dtype: data.dtype(),
+                    },
+                };
+                self.log.enter(input, OnHost { data, origin, part });
+                self.log.push(kind(BaseOperationIr::Reshape(reshape)));
             }
             Some(Item::Full { ops, .. }) => ops.into_iter().for_each(|op| self.log.push(op)),
-            Some(Item::Data { .. }) | None => {}
+            Some(used @ Item::Used(_)) => {
+                self.items.0.insert(tensor.id, used);
+            }
+            None => {}
         }
     }
 
     /// Forgets a tensor that is here; returns whether no recorded operation makes or uses it.
     pub(super) fn drop_item(&mut self, id: TensorId) -> bool {
-        match self.items.0.remove(&id) {
-            Some(Item::Data { is_used, .. }) => !is_used,
-            Some(Item::Reshaped { is_used, input, .. }) => {
-                if is_used {
-                    self.log.drop_tensor(input.id);
-                }
-                true
-            }
-            Some(Item::Full { .. }) => true,
-            None => false,
-        }
+        let item = self.items.0.remove(&id);
+        matches!(item, Some(Item::Data { .. } | Item::Full { .. }))
     }
 
     /// Returns whether `op` is known without running it, and keeps it if so.
@@ -184,24 +228,25 @@ impl<B: BackendIr> Recorder<B> {
         if self.item(&desc.input).is_none() {
             return false;
         }
-        let (on_host, is_used, input) = match self.items.0.remove(&desc.input.id) {
-            Some(Item::Data { on_host, is_used }) => (on_host, is_used, desc.input.clone()),
-            Some(Item::Reshaped {
-                on_host,
-                is_used,
-                input,
-                ..
-            }) => (on_host, is_used, input),
-            Some(Item::Full { .. }) | None => return false,
+        let item = self.items.0.remove(&desc.input.id);
+        let Some(Item::Data {
+            data,
+            origin,
+            part,
+            reshaped,
+        }) = item
+        else {
+            return false;
         };
-        let reshaped = Item::Reshaped {
-            on_host,
-            is_used,
-            input,
-            out: desc.out.clone(),
-            kind,
+        let input = reshaped.map_or(desc.input.id, |reshaped| reshaped.input);
+        let out = desc.out.shape.clone();
+        let item = Item::Data {
+            data,
+            origin,
+            part,
+            reshaped: Some(Reshaped { input, out, kind }),
         };
-        self.items.0.insert(desc.out.id, reshaped);
+        self.items.0.insert(desc.out.id, item);
         true
     }
 
@@ -217,18 +262,21 @@ impl<B: BackendIr> Recorder<B> {
         }
     }
 
-    /// Returns the data of an item, if that is whole and plain numbers.
-    fn item(&self, tensor: &TensorIr) -> Option<&OnHost> {
-        let (Item::Data { on_host, .. } | Item::Reshaped { on_host, .. }) =
-            self.items.0.get(&tensor.id)?
+    /// Returns the data of a tensor that no recorded operation uses, if it is whole and plain numbers, and what it is
+    /// made of.
+    fn item(&self, tensor: &TensorIr) -> Option<(&TensorData, Origin)> {
+        let Some(Item::Data {
+            data,
+            origin,
+            part: None,
+            ..
+        }) = self.items.0.get(&tensor.id)
         else {
             return None;
         };
-        let OnHost { data, part, .. } = on_host;
-        let is_plain = part.is_none() && !matches!(data.dtype(), DType::QFloat(_));
-        let is_whole =
-            data.dtype() == tensor.dtype && data.num_elements() == tensor.shape.num_elements();
-        (is_plain && is_whole).then_some(on_host)
+        let is_plain = !matches!(data.dtype(), DType::QFloat(_)) && data.dtype() == tensor.dtype;
+        let is_whole = data.num_elements() == tensor.shape.num_elements();
+        (is_plain && is_whole).then_some((data, *origin))
     }
 
     /// After the last use of an item: nothing waits for it any more.
@@ -249,11 +297,9 @@ impl<B: BackendIr> Recorder<B> {
         let mut origin = Origin::Constants;
         for tensor in &desc.tensors {
             match self.item(tensor) {
-                Some(OnHost {
-                    data, origin: of, ..
-                }) if data.dtype() == desc.out.dtype => {
+                Some((data, of)) if data.dtype() == desc.out.dtype => {
                     bytes.extend_from_slice(data.bytes());
-                    origin = origin.max(*of);
+                    origin = origin.max(of);
                 }
                 _ => return false,
             }
@@ -269,30 +315,28 @@ impl<B: BackendIr> Recorder<B> {
         if table.status != TensorStatus::ReadWrite || table.dtype != value.dtype {
             return false;
         }
-        let (Some(slice), Some(item)) = (Slice::new(desc), self.item(value)) else {
+        let (Some(slice), Some((_, of_item))) = (Slice::new(desc), self.item(value)) else {
             return false;
         };
-        let (item, of_item) = (item.data.clone(), item.origin);
-        let is_item = match self.items.0.get(&table.id) {
+        let is_table = match self.items.0.get(&table.id) {
             Some(Item::Full { .. }) => true,
-            Some(Item::Data { is_used, .. }) => !is_used && self.item(table).is_some(),
-            Some(Item::Reshaped { .. }) | None => false,
+            Some(Item::Data { reshaped, .. }) => reshaped.is_none() && self.item(table).is_some(),
+            Some(Item::Used(_)) | None => false,
         };
-        if !is_item {
+        if !is_table {
             return false;
         }
         let (whole, of_table) = match self.items.0.remove(&table.id) {
-            Some(Item::Data { on_host, .. }) => {
-                (Arc::unwrap_or_clone(on_host.data), on_host.origin)
-            }
+            Some(Item::Data { data, origin, .. }) => (data, origin),
             Some(Item::Full { value, .. }) => {
                 (full(value, &table.shape, table.dtype), Origin::Constants)
             }
-            Some(Item::Reshaped { .. }) | None => return false,
+            Some(Item::Used(_)) | None => return false,
         };
         let (mut bytes, shape, dtype) = whole.into_parts();
-        slice.copy(item.bytes(), &mut bytes, table.dtype.size());
-        drop(item);
+        if let Some((item, _)) = self.item(value) {
+            slice.copy(item.bytes(), &mut bytes, table.dtype.size());
+        }
         let whole = TensorData::from_bytes(bytes, shape, dtype);
         self.used(value);
         self.keep_data(desc.out.id, whole, of_table.max(of_item));
