@@ -182,7 +182,11 @@ impl<E: Inner> MeshClient<E> {
             OperationIr::Drop(tensor) => self.locked(|recorder| recorder.drop_tensor(tensor.id)),
             // Data announces itself by `register_tensor_data`.
             OperationIr::Init(_) => {}
-            op => self.with(|recorder| recorder.record(op)),
+            op => {
+                // An operation is large: it is moved as few times as can be.
+                self.shared.recorder.lock().borrow_mut().record(op);
+                self.serve_queue();
+            }
         }
     }
 

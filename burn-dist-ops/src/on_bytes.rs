@@ -11,24 +11,25 @@ use super::recorded::{Marked, Recorded};
 use super::visit::{OpReader, kind_name, visit_ref};
 
 /// Returns a tensor of such a type as its bytes, and others as they are.
-fn as_bytes(tensor: TensorIr) -> TensorIr {
+fn as_bytes(tensor: &TensorIr) -> TensorIr {
     match is_packed(tensor.dtype) {
         true => TensorIr {
+            id: tensor.id,
             shape: packed_shape(tensor.shape.as_slice()).into(),
+            status: tensor.status,
             dtype: DType::U8,
-            ..tensor
         },
-        false => tensor,
+        false => tensor.clone(),
     }
 }
 
-/// Returns an operation as it is recorded: those on tensors that rest in 8 bits are on bytes.
-pub fn on_bytes(op: Recorded) -> Recorded {
+/// Returns what is recorded in the place of an operation on tensors that rest in 8 bits: one on bytes.
+pub fn on_bytes(op: &Recorded) -> Option<Recorded> {
     let (op, input, out) = match op {
         Recorded::Burn(OperationIr::BaseFloat(BaseOperationIr::Cast(cast)))
             if is_packed(cast.out.dtype) && cast.input.dtype.is_float() =>
         {
-            (Int8Op::Pack, cast.input, cast.out)
+            (Int8Op::Pack, &cast.input, &cast.out)
         }
         Recorded::Burn(OperationIr::Float(_, FloatOperationIr::Dequantize(op)))
             if is_packed(op.input.dtype) =>
@@ -40,23 +41,22 @@ pub fn on_bytes(op: Recorded) -> Recorded {
             } else {
                 Int8Op::Unpack
             };
-            (unpack, op.input, op.out)
+            (unpack, &op.input, &op.out)
         }
         Recorded::Mark(marked) if is_packed(marked.input.dtype) => {
-            let Marked { mark, input, out } = *marked;
-            let (input, out) = (as_bytes(input), as_bytes(out));
-            let mark = match mark {
-                Mark::Param(spec) => Mark::Param(ParamSpec::of_cast(&spec, out.shape.as_slice())),
+            let (input, out) = (as_bytes(&marked.input), as_bytes(&marked.out));
+            let mark = match &marked.mark {
+                Mark::Param(spec) => Mark::Param(ParamSpec::of_cast(spec, out.shape.as_slice())),
                 Mark::Redistribute(layout) => {
                     Mark::Redistribute(layout.along_first_dims(out.shape.as_slice()).into())
                 }
             };
-            return Recorded::Mark(Box::new(Marked { mark, input, out }));
+            return Some(Recorded::Mark(Box::new(Marked { mark, input, out })));
         }
-        op => return op,
+        _ => return None,
     };
     let (input, out) = (as_bytes(input), as_bytes(out));
-    Recorded::Int8(Box::new(Int8 { op, input, out }))
+    Some(Recorded::Int8(Box::new(Int8 { op, input, out })))
 }
 
 /// Checks that nothing but what makes and unpacks tensors that rest in 8 bits takes them, and that the ranks' backend

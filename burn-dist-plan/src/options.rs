@@ -51,6 +51,8 @@ pub struct PlanOptions {
     pub regions: Regions,
     /// The kernels that regions run by.
     pub region_kernels: RegionKernels,
+    /// Whether plans are to be explained: they then also tell how much memory their regions save.
+    pub is_explained: bool,
 }
 
 /// The formulas that the kernels of a rank compute: operations with other formulas are left to the inner backend.

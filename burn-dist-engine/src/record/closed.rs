@@ -29,3 +29,10 @@ pub(super) enum End {
     /// The rank begins with it while the program records.
     Early(Arc<EarlyPlans>),
 }
+
+impl End {
+    /// Returns whether a thread waits for the values of the window.
+    pub(super) fn is_awaited(&self) -> bool {
+        matches!(self, Self::Awaited)
+    }
+}

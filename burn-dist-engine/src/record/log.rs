@@ -69,6 +69,7 @@ impl<F: FnMut(TensorId)> OpReader<'_> for Ids<F> {
 }
 
 impl Log {
+    #[inline]
     pub(super) fn push(&mut self, op: impl Into<Recorded>) {
         let thread = this_thread();
         if self

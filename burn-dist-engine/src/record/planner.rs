@@ -109,14 +109,6 @@ struct Bound {
     end: End,
 }
 
-/// How far a window has come.
-pub(super) enum Planned {
-    /// The ranks have its plan.
-    Done,
-    /// Its plan is not known, and nobody waits for it: [`Planner::go_on`] makes it.
-    Paused,
-}
-
 /// Plans the windows of a mesh whose ranks compute on `B`, and hands the plans to them.
 pub(super) struct Planner<B: BackendIr> {
     mesh: MeshShape,
@@ -284,6 +276,9 @@ impl<B: BackendIr> Planner<B> {
     /// Starts collecting what the plans of the following windows do, and what is asked beside that.
     pub(super) fn explain(&mut self, ask: Ask, float8_by: String) {
         self.asked = ask;
+        // Plans that were made before do not tell all.
+        self.plan_options.is_explained = true;
+        self.cache.clear();
         let explanation = Explanation::new(self.mesh.to_string());
         let explanation = explanation.with_links(&self.options.links);
         let explanation = explanation.with_float8_by(float8_by);
@@ -297,6 +292,7 @@ impl<B: BackendIr> Planner<B> {
 
     /// Returns what was collected since [`Self::explain`].
     pub(super) fn explained(&mut self) -> Option<Explanation> {
+        self.plan_options.is_explained = false;
         self.explanation.take()
     }
 
@@ -394,18 +390,15 @@ impl<B: BackendIr> Planner<B> {
         }
     }
 
-    /// Plans a window and starts it, unless its plan is not known and nobody waits for it.
-    pub(super) fn plan_known(&mut self, closed: Closed) -> Planned {
-        let Some(bound) = self.bound(closed) else {
-            return Planned::Done;
-        };
-        let is_awaited = matches!(bound.end, End::Awaited) || self.options.dry_run;
-        if is_awaited || bound.known.is_some() {
-            self.run(bound);
-            return Planned::Done;
+    /// Plans a window and starts it; pauses before that if its plan is not known and nobody waits for it.
+    pub(super) fn plan_known(&mut self, closed: Closed) {
+        match self.bound(closed) {
+            Some(bound) if bound.known.is_none() && !bound.end.is_awaited() => {
+                self.paused = Some(Box::new(bound));
+            }
+            Some(bound) => self.run(bound),
+            None => {}
         }
-        self.paused = Some(Box::new(bound));
-        Planned::Paused
     }
 
     /// Returns whether a window waits for [`Self::go_on`].

@@ -30,6 +30,7 @@ use crate::layout::{Layout, Rows};
 use crate::mesh::{BoolStore, MeshShape, Rank, Topology};
 use crate::ops::custom::CheckedFormulas;
 use crate::ops::dtype::{bool_store, of_burn, of_float};
+use crate::ops::on_bytes::on_bytes;
 use crate::ops::{self, Recorded};
 use crate::options::{InputPolicy, MeshOptions};
 use crate::plan::explain::{Ask, Explanation};
@@ -126,6 +127,7 @@ impl<B: BackendIr> Recorder<B> {
             storage: Runtime::<B>::storage(),
             regions,
             region_kernels,
+            is_explained: false,
             microbatches: None,
         };
         let ended = alive.is_none().then(|| Fault::ended(device));
@@ -181,6 +183,7 @@ impl<B: BackendIr> Recorder<B> {
         planner.end(fault);
         let runtime = planner.runtime.take();
         drop(planner);
+        self.windows.close();
         self.forget();
         runtime
     }
@@ -206,13 +209,16 @@ impl<B: BackendIr> Recorder<B> {
         }
     }
 
-    pub(crate) fn record(&mut self, op: Recorded) {
+    pub(crate) fn record(&mut self, mut op: Recorded) {
         if self.is_over() {
             return;
         }
-        let Some(op) = self.record_items(ops::on_bytes::on_bytes(op)) else {
+        if let Some(other) = on_bytes(&op) {
+            op = other;
+        }
+        if self.keeps(&op) {
             return;
-        };
+        }
         let ends_early = self.ends_early(&op);
         self.log.push(op);
         let ops = self.log.ops().len();

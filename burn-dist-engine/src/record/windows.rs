@@ -1,20 +1,21 @@
 //! Windows that have ended and wait to be planned, in their order.
 //!
 //! A recorder puts them here under its lock, and they are planned outside of it: threads that record do not wait while
-//! another one ends a window. A thread plans the windows that it has ended, and those before. Where the plan of a window
-//! is not known and no thread waits for its values, a thread of its own makes it, and the program goes on.
+//! a window is planned. A thread plans the windows that it has ended, and those before. Where the plan of a window is not
+//! known and nobody waits for its values, a thread of the mesh's own makes it, and the program goes on.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
+use std::thread::{self, Thread};
 
 use burn_dist_door::Queue;
 use burn_ir::BackendIr;
 
 use super::closed::Closed;
 use super::log::this_thread;
-use super::planner::{Planned, Planner};
+use super::planner::Planner;
 use crate::run::Fault;
 
 /// Windows that may wait, at most: a program that is so far ahead waits for them.
@@ -24,8 +25,10 @@ const WAITING_MAX: usize = 64;
 pub(super) struct Windows<B: BackendIr> {
     waiting: Mutex<Waiting>,
     planner: Mutex<Planner<B>>,
-    /// The thread that plans.
+    /// The number of the thread that plans; 0 if none does.
     planning: AtomicU64,
+    /// The thread that makes plans where nobody waits; `None` if there can be none.
+    apart: OnceLock<Option<Thread>>,
     /// Set once nothing runs any more.
     is_over: AtomicBool,
     queue: Arc<Queue>,
@@ -39,7 +42,7 @@ struct Waiting {
     bytes: u64,
 }
 
-/// The planner, for one thread. Nothing waits to be planned when one gets it, but what ends meanwhile.
+/// The planner, for one thread.
 pub(super) struct Planning<'a, B: BackendIr> {
     planner: MutexGuard<'a, Planner<B>>,
     windows: &'a Windows<B>,
@@ -75,6 +78,7 @@ impl<B: BackendIr> Windows<B> {
             is_over: AtomicBool::new(planner.has_ended()),
             planner: Mutex::new(planner),
             planning: AtomicU64::new(0),
+            apart: OnceLock::new(),
             queue,
             bytes_max,
         });
@@ -111,7 +115,13 @@ impl<B: BackendIr> Windows<B> {
     /// # Panics
     /// If the calling thread plans: a rule of a custom operation asks for a tensor of the mesh.
     pub(super) fn planner(&self) -> Planning<'_, B> {
-        let mut planning = self.lock();
+        let is_mine = self.planning.load(Ordering::Relaxed) == this_thread();
+        assert!(
+            !is_mine,
+            "a rule of a custom operation asks for a tensor of the mesh that plans it"
+        );
+        let planner = self.planner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut planning = self.by_this_thread(planner);
         planning.go_on();
         while let Some(closed) = self.next() {
             planning.plan(closed);
@@ -119,56 +129,75 @@ impl<B: BackendIr> Windows<B> {
         planning
     }
 
-    /// Plans what waits, unless another thread does or will.
+    /// Ends the thread that plans, if there is one.
+    pub(super) fn close(&self) {
+        if let Some(Some(thread)) = self.apart.get() {
+            thread.unpark();
+        }
+    }
+
+    /// Plans what waits, unless another thread plans or is to make the next plan: that one goes on with it.
     fn plan(self: &Arc<Self>) {
         if self.is_far_ahead() {
             drop(self.planner());
-            return;
         }
-        // One that ends while another thread plans its last one is seen by that thread or finds the planner free.
+        // What is added while another thread plans its last one is seen by that thread, or finds the planner free.
         while !self.waiting().windows.is_empty() {
-            let Some(mut planning) = self.try_lock() else {
-                return;
+            let planner = match self.planner.try_lock() {
+                Ok(planner) => planner,
+                Err(TryLockError::Poisoned(planner)) => planner.into_inner(),
+                Err(TryLockError::WouldBlock) => return,
             };
-            if planning.is_paused() {
-                return;
+            let mut planning = self.by_this_thread(planner);
+            while !planning.is_paused()
+                && let Some(closed) = self.next()
+            {
+                planning.plan_known(closed);
             }
-            while let Some(closed) = self.next() {
-                if let Planned::Paused = planning.plan_known(closed) {
-                    drop(planning);
-                    self.go_on_apart();
-                    return;
+            if planning.is_paused() {
+                drop(planning);
+                match self.apart() {
+                    Some(thread) => return thread.unpark(),
+                    None => drop(self.planner()),
                 }
             }
         }
     }
 
-    /// Plans what waits on a thread of its own.
-    fn go_on_apart(self: &Arc<Self>) {
-        let windows = Arc::clone(self);
-        let plan_all = move || {
-            let outcome = catch_unwind(AssertUnwindSafe(|| {
-                drop(windows.planner());
-                windows.plan();
-            }));
-            if outcome.is_err() {
-                windows.panicked();
-            }
-        };
-        let thread = std::thread::Builder::new().name("planner".into());
-        if thread.spawn(plan_all).is_err() {
-            drop(self.planner());
-        }
+    fn is_far_ahead(&self) -> bool {
+        let waiting = self.waiting();
+        waiting.windows.len() > WAITING_MAX || waiting.bytes > self.bytes_max
     }
 
-    /// Ends the mesh because planning has panicked where nobody sees it.
-    fn panicked(&self) {
-        let mut planning = self.lock();
-        planning.end(Fault::bug(
-            "the planner panicked: its own output says where",
-        ));
-        drop(planning);
-        drop(self.planner());
+    /// Returns the thread that makes plans where nobody waits.
+    fn apart(self: &Arc<Self>) -> Option<&Thread> {
+        let start = || {
+            let windows = Arc::downgrade(self);
+            let thread = thread::Builder::new().name("planner".into());
+            let thread = thread.spawn(move || Self::work(&windows)).ok()?;
+            Some(thread.thread().clone())
+        };
+        self.apart.get_or_init(start).as_ref()
+    }
+
+    /// Plans what waits whenever there is something to do, until the mesh ends.
+    fn work(windows: &Weak<Self>) {
+        while let Some(windows) = windows.upgrade() {
+            let plan_all = || {
+                drop(windows.planner());
+                windows.plan();
+            };
+            let outcome = catch_unwind(AssertUnwindSafe(plan_all));
+            if outcome.is_err() {
+                let fault = Fault::bug("the planner panicked: its own output says where");
+                windows.planner().end(fault);
+            }
+            if windows.is_over() {
+                return;
+            }
+            drop(windows);
+            thread::park();
+        }
     }
 
     fn next(&self) -> Option<Closed> {
@@ -178,33 +207,11 @@ impl<B: BackendIr> Windows<B> {
         Some(closed)
     }
 
-    fn is_far_ahead(&self) -> bool {
-        let waiting = self.waiting();
-        waiting.windows.len() > WAITING_MAX || waiting.bytes > self.bytes_max
-    }
-
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lock(&self) -> Planning<'_, B> {
-        let is_mine = self.planning.load(Ordering::Relaxed) == this_thread();
-        assert!(
-            !is_mine,
-            "a rule of a custom operation asks for a tensor of the mesh that plans it"
-        );
-        self.guard(self.planner.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn try_lock(&self) -> Option<Planning<'_, B>> {
-        match self.planner.try_lock() {
-            Ok(planner) => Some(self.guard(planner)),
-            Err(TryLockError::Poisoned(planner)) => Some(self.guard(planner.into_inner())),
-            Err(TryLockError::WouldBlock) => None,
-        }
-    }
-
-    fn guard<'a>(&'a self, planner: MutexGuard<'a, Planner<B>>) -> Planning<'a, B> {
+    fn by_this_thread<'a>(&'a self, planner: MutexGuard<'a, Planner<B>>) -> Planning<'a, B> {
         self.planning.store(this_thread(), Ordering::Relaxed);
         Planning {
             planner,

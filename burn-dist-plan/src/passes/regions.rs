@@ -66,19 +66,16 @@ pub(super) fn pass<O: Op>(
     let mut known = Known::default();
     let mut first = None;
     for (_, lowered) in &mut state.ranks {
-        let peak_bytes_apart = match joins && first.is_none() {
-            true => unmarked_peak_bytes(&lowered.plan),
-            false => 0,
-        };
-        let mut made = group(lowered, joins, kernels, &mut known);
-        if first.is_none() {
-            made.peak_bytes_apart = peak_bytes_apart;
-            made.peak_bytes = match joins {
-                true => unmarked_peak_bytes(&lowered.plan),
-                false => 0,
-            };
-            first = Some(made);
-        }
+        let is_measured = context.options.is_explained && joins && first.is_none();
+        let peak_bytes =
+            |lowered: &Lowered<O>| is_measured.then(|| unmarked_peak_bytes(&lowered.plan));
+        let peak_bytes_apart = peak_bytes(lowered);
+        let made = group(lowered, joins, kernels, &mut known);
+        first.get_or_insert_with(|| Fused {
+            peak_bytes_apart: peak_bytes_apart.unwrap_or_default(),
+            peak_bytes: peak_bytes(lowered).unwrap_or_default(),
+            ..made
+        });
     }
     let fused = first.map(|first| Fused {
         different: known.len() as u64,

@@ -43,6 +43,7 @@ pub(crate) fn options(mesh: &MeshShape) -> PlanOptions {
         // Tests of other passes read operations.
         regions: Regions::Flex,
         region_kernels: RegionKernels::ALL,
+        is_explained: true,
     }
 }
 

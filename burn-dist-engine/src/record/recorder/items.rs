@@ -113,18 +113,18 @@ impl Items {
 }
 
 impl<B: BackendIr> Recorder<B> {
-    /// Returns `op` if it has to be recorded, after having recorded what it uses of what waits.
-    pub(super) fn record_items(&mut self, op: Recorded) -> Option<Recorded> {
+    /// Returns whether an operation is done with here; records what it uses of what waits if it is not.
+    pub(super) fn keeps(&mut self, op: &Recorded) -> bool {
         if self.options.fuzz_layouts.is_none()
-            && let Recorded::Burn(op) = &op
+            && let Recorded::Burn(op) = op
             && (self.waits(op) || self.runs_here(op))
         {
-            return None;
+            return true;
         }
         if !self.items.0.is_empty() {
             op.reads().for_each(|input| self.use_item(input));
         }
-        Some(op)
+        false
     }
 
     /// Records what makes a tensor, if that waits: an operation or a read is about to use it.

@@ -20,9 +20,10 @@ pub struct Fused {
     pub absorbed: u64,
     /// Bytes that their operations would read and write one by one, and they do not.
     pub bytes_saved: u64,
-    /// The most memory that the rank would hold at once without them.
+    /// The most memory that the rank would hold at once without them; 0 if the plan is
+    /// [not explained](crate::PlanOptions::is_explained).
     pub peak_bytes_apart: u64,
-    /// The most that it holds with them.
+    /// The most that it holds with them, if the plan is explained.
     pub peak_bytes: u64,
 }
 
