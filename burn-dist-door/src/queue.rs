@@ -1,4 +1,4 @@
-//! What is between a program and the ranks: windows to be planned, and how far the program may be ahead.
+//! Windows between a program and the ranks: those to be planned, and how far the program may be ahead.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -16,7 +16,7 @@ pub struct Queue {
     timeout: Duration,
     load: Mutex<Load>,
     room: Condvar,
-    /// What there is to do for a thread once it has no lock: [`FULL`] and [`ENDED`].
+    /// Tasks for a thread once it has no lock: [`FULL`] and [`ENDED`].
     due: AtomicU8,
     plans: OnceLock<Plans>,
 }

@@ -51,7 +51,7 @@ pub struct PlanOptions {
     pub regions: Regions,
     /// The kernels that regions run by.
     pub region_kernels: RegionKernels,
-    /// Whether plans are to be explained: they then also tell how much memory their regions save.
+    /// Set if plans are to be explained: they then also tell how much memory their regions save.
     pub is_explained: bool,
 }
 

@@ -12,7 +12,7 @@ use crate::run::ReadTicket;
 /// A window that has ended and is not planned yet.
 pub(super) struct Closed {
     pub taken: Taken,
-    /// What the host wants, and who gets the ticket for each.
+    /// The tensors that the host wants, and who gets the ticket for each.
     pub reads: Vec<TensorIr>,
     pub answers: Vec<Sender<ReadTicket>>,
     pub end: End,

@@ -60,7 +60,7 @@ pub(super) struct Early {
     plans: Arc<EarlyPlans>,
 }
 
-/// Of how many windows that ended early the plans were known. Others plan them while the program records.
+/// Counts windows that ended early, by whether their plans were known. They are planned while the program records.
 #[derive(Default)]
 pub(super) struct EarlyPlans {
     known: AtomicU32,
@@ -260,10 +260,27 @@ mod tests {
         let mut early = Early::default();
         for _ in 0..UNKNOWN_MAX {
             assert_eq!(ends(&mut early, 1..=OPS, 1), [OPS]);
-            early.was_unknown();
+            let plans = early.ends(|| {}).expect("few are unknown");
+            plans.count(false);
         }
-        assert!(ends(&mut early, 1..=4 * OPS, 1).is_empty());
+        assert!(early.ends(|| panic!("all are planned")).is_none());
         early.waits(1);
-        assert_eq!(ends(&mut early, 1..=OPS, 1), [OPS]);
+        assert!(early.ends(|| {}).is_some());
+    }
+
+    /// Windows end at the same operations however fast they are planned.
+    #[test]
+    fn what_is_not_planned_yet_is_planned_where_it_decides() {
+        for is_known in [false, true] {
+            let mut early = Early::default();
+            let few = || panic!("too few to decide anything");
+            let plans: Vec<_> = (0..UNKNOWN_MAX).map(|_| early.ends(few)).collect();
+            let plan_all = || {
+                for plans in plans.iter().flatten() {
+                    plans.count(is_known);
+                }
+            };
+            assert_eq!(early.ends(plan_all).is_some(), is_known);
+        }
     }
 }

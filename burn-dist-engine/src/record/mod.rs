@@ -11,6 +11,7 @@ mod early;
 mod flex;
 mod hold;
 mod hold_note;
+mod items;
 mod log;
 mod loose;
 mod missing;

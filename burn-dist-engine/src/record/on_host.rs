@@ -12,7 +12,7 @@ use crate::plan::Origin;
 #[derive(Clone)]
 pub(super) struct OnHost {
     pub data: Arc<TensorData>,
-    /// What it is made of.
+    /// The source of its values.
     pub origin: Origin,
     /// Set if this process has a part of it.
     pub part: Option<Part>,

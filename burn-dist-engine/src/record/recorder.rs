@@ -3,7 +3,6 @@
 //! Recording never blocks on a rank: only reads and syncs wait, outside the lock.
 
 mod flush;
-mod items;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,12 +10,12 @@ use std::sync::Arc;
 use burn_backend::{BackendTypes, DType};
 use burn_ir::{BackendIr, TensorId, TensorIr, TensorStatus};
 
-use self::items::Items;
 use super::MeshDevice;
 use super::closed::End;
 use super::details::{details, device_of, local_ranks};
 use super::early::Early;
 use super::hold_note::HoldNote;
+use super::items::Items;
 use super::log::{Log, this_thread};
 use super::on_host::{Part, batch_layout};
 use super::parts::Placement;
@@ -59,7 +58,7 @@ pub struct Recorder<B: BackendIr> {
     /// Bytes of data that entered since the last window.
     entered: u64,
     items: Items,
-    /// What was recorded and has ended.
+    /// Those that have ended.
     windows: Arc<Windows<B>>,
     /// Custom operations whose formulas were checked.
     pub(super) formulas: CheckedFormulas,
@@ -216,8 +215,16 @@ impl<B: BackendIr> Recorder<B> {
         if let Some(other) = on_bytes(&op) {
             op = other;
         }
-        if self.keeps(&op) {
+        if self.options.fuzz_layouts.is_none()
+            && let Recorded::Burn(op) = &op
+            && self.items.keep(op)
+        {
             return;
+        }
+        if !self.items.is_empty() {
+            for input in op.reads() {
+                self.items.record(input, &mut self.log);
+            }
         }
         let ends_early = self.ends_early(&op);
         self.log.push(op);
@@ -311,7 +318,7 @@ impl<B: BackendIr> Recorder<B> {
     }
 
     pub(crate) fn drop_tensor(&mut self, id: TensorId) {
-        if !self.is_over() && !self.drop_item(id) {
+        if !self.is_over() && !self.items.drop(id) {
             self.log.drop_tensor(id);
         }
     }
@@ -323,15 +330,10 @@ impl<B: BackendIr> Recorder<B> {
 
     /// Takes data of the host; where its layout decides nothing else, it enters as what it is made of does.
     pub(crate) fn add_data(&mut self, id: TensorId, data: TensorData, origin: Origin) {
-        self.entered += data.bytes().len() as u64;
-        self.keep_data(id, data, origin);
-    }
-
-    /// Keeps data that has entered, or was made of data that has.
-    fn keep_data(&mut self, id: TensorId, data: TensorData, origin: Origin) {
         if self.is_over() {
             return;
         }
+        self.entered += data.bytes().len() as u64;
         let origin = match data.dtype() {
             DType::QFloat(_) => Origin::Constants,
             _ => origin,
@@ -375,7 +377,7 @@ impl<B: BackendIr> Recorder<B> {
                 false => self.read_host(&tensor),
             };
             if ticket.is_none() {
-                self.use_item(&tensor);
+                self.items.record(&tensor, &mut self.log);
                 on_ranks.push(tensor);
             }
             tickets.push(ticket);
@@ -451,7 +453,7 @@ impl<B: BackendIr> Recorder<B> {
             Some(true) => drop(self.place(&tensor)?),
             None if self.windows.planner().placement(tensor.id).is_some() => {}
             None => {
-                self.use_item(&tensor);
+                self.items.record(&tensor, &mut self.log);
                 self.flush_needed(&tensor);
             }
         }
@@ -498,7 +500,7 @@ impl<B: BackendIr> Recorder<B> {
     pub(crate) fn place(&mut self, tensor: &TensorIr) -> Result<Arc<Layout>, Fault> {
         let mut tensor = tensor.clone();
         tensor.status = TensorStatus::ReadOnly;
-        self.use_item(&tensor);
+        self.items.record(&tensor, &mut self.log);
         // A read places data that no operation has used; what it would answer is not needed.
         drop(self.flush_for(vec![tensor.clone()]));
         if let Some(fault) = self.fault() {

@@ -14,17 +14,16 @@ use std::sync::Arc;
 
 use burn_backend::DType;
 use burn_ir::{
-    BackendIr, BaseOperationIr, CatOpIr, NumericOperationIr, OperationIr, ScalarIr, ShapeOpIr,
+    BaseOperationIr, CatOpIr, NumericOperationIr, OperationIr, ScalarIr, ShapeOpIr,
     SliceAssignOpIr, TensorId, TensorIr, TensorStatus,
 };
 use burn_std::Shape;
 use rustc_hash::FxHashMap;
 
-use super::Recorder;
+use super::log::Log;
+use super::on_host::{OnHost, Part};
 use crate::burn::data::*;
-use crate::ops::Recorded;
 use crate::plan::Origin;
-use crate::record::on_host::{OnHost, Part};
 
 /// So many tensors are joined on the host; fewer are as well joined by the ranks.
 const ITEMS_MIN: usize = 8;
@@ -106,30 +105,24 @@ impl Items {
         }
     }
 
-    /// Forgets data that is on its way to the ranks.
+    /// Forgets data that goes to the ranks.
     pub(super) fn forget(&mut self, id: TensorId) {
         self.0.remove(&id);
     }
-}
 
-impl<B: BackendIr> Recorder<B> {
-    /// Returns whether an operation is done with here; records what it uses of what waits if it is not.
-    pub(super) fn keeps(&mut self, op: &Recorded) -> bool {
-        if self.options.fuzz_layouts.is_none()
-            && let Recorded::Burn(op) = op
-            && (self.waits(op) || self.runs_here(op))
-        {
-            return true;
-        }
-        if !self.items.0.is_empty() {
-            op.reads().for_each(|input| self.use_item(input));
-        }
-        false
+    /// Returns whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns whether an operation is done with here: its result is known without running it.
+    pub(super) fn keep(&mut self, op: &OperationIr) -> bool {
+        self.waits(op) || self.runs_here(op)
     }
 
     /// Records what makes a tensor, if that waits: an operation or a read is about to use it.
-    pub(super) fn use_item(&mut self, tensor: &TensorIr) {
-        match self.items.0.remove(&tensor.id) {
+    pub(super) fn record(&mut self, tensor: &TensorIr, log: &mut Log) {
+        match self.0.remove(&tensor.id) {
             Some(Item::Data {
                 data,
                 origin,
@@ -138,8 +131,8 @@ impl<B: BackendIr> Recorder<B> {
             }) => {
                 let data = Arc::new(data);
                 let on_host = OnHost { data, origin, part };
-                self.log.enter(tensor.id, on_host.clone());
-                self.items.0.insert(tensor.id, Item::Used(on_host));
+                log.enter(tensor.id, on_host.clone());
+                self.0.insert(tensor.id, Item::Used(on_host));
             }
             Some(Item::Data {
                 data,
@@ -162,20 +155,20 @@ impl<B: BackendIr> Recorder<B> {
                         dtype: data.dtype(),
                     },
                 };
-                self.log.enter(input, OnHost { data, origin, part });
-                self.log.push(kind(BaseOperationIr::Reshape(reshape)));
+                log.enter(input, OnHost { data, origin, part });
+                log.push(kind(BaseOperationIr::Reshape(reshape)));
             }
-            Some(Item::Full { ops, .. }) => ops.into_iter().for_each(|op| self.log.push(op)),
+            Some(Item::Full { ops, .. }) => ops.into_iter().for_each(|op| log.push(op)),
             Some(used @ Item::Used(_)) => {
-                self.items.0.insert(tensor.id, used);
+                self.0.insert(tensor.id, used);
             }
             None => {}
         }
     }
 
-    /// Forgets a tensor that is here; returns whether no recorded operation makes or uses it.
-    pub(super) fn drop_item(&mut self, id: TensorId) -> bool {
-        let item = self.items.0.remove(&id);
+    /// Forgets a tensor; returns whether it is here and no recorded operation makes or uses it.
+    pub(super) fn drop(&mut self, id: TensorId) -> bool {
+        let item = self.0.remove(&id);
         matches!(item, Some(Item::Data { .. } | Item::Full { .. }))
     }
 
@@ -201,13 +194,13 @@ impl<B: BackendIr> Recorder<B> {
             OperationIr::NumericInt(dtype, NumericOperationIr::AddScalar(desc))
                 if desc.lhs.status == TensorStatus::ReadWrite =>
             {
-                let Some(Item::Full { value, .. }) = self.items.0.get(&desc.lhs.id) else {
+                let Some(Item::Full { value, .. }) = self.0.get(&desc.lhs.id) else {
                     return false;
                 };
                 let Some(value) = sum(*value, &desc.rhs, *dtype) else {
                     return false;
                 };
-                let mut ops = match self.items.0.remove(&desc.lhs.id) {
+                let mut ops = match self.0.remove(&desc.lhs.id) {
                     Some(Item::Full { ops, .. }) => ops,
                     _ => Vec::new(),
                 };
@@ -216,7 +209,7 @@ impl<B: BackendIr> Recorder<B> {
             }
             _ => return false,
         };
-        self.items.0.insert(out.id, waiting);
+        self.0.insert(out.id, waiting);
         true
     }
 
@@ -228,7 +221,7 @@ impl<B: BackendIr> Recorder<B> {
         if self.item(&desc.input).is_none() {
             return false;
         }
-        let item = self.items.0.remove(&desc.input.id);
+        let item = self.0.remove(&desc.input.id);
         let Some(Item::Data {
             data,
             origin,
@@ -246,7 +239,7 @@ impl<B: BackendIr> Recorder<B> {
             part,
             reshaped: Some(Reshaped { input, out, kind }),
         };
-        self.items.0.insert(desc.out.id, item);
+        self.0.insert(desc.out.id, item);
         true
     }
 
@@ -270,7 +263,7 @@ impl<B: BackendIr> Recorder<B> {
             origin,
             part: None,
             ..
-        }) = self.items.0.get(&tensor.id)
+        }) = self.0.get(&tensor.id)
         else {
             return None;
         };
@@ -279,10 +272,10 @@ impl<B: BackendIr> Recorder<B> {
         (is_plain && is_whole).then_some((data, *origin))
     }
 
-    /// After the last use of an item: nothing waits for it any more.
+    /// Ends an item after its last use.
     fn used(&mut self, tensor: &TensorIr) {
         if tensor.status == TensorStatus::ReadWrite {
-            self.drop_tensor(tensor.id);
+            self.0.remove(&tensor.id);
         }
     }
 
@@ -306,7 +299,7 @@ impl<B: BackendIr> Recorder<B> {
         }
         desc.tensors.iter().for_each(|tensor| self.used(tensor));
         let data = TensorData::from_bytes_vec(bytes, desc.out.shape.clone(), desc.out.dtype);
-        self.keep_data(desc.out.id, data, origin);
+        self.add(desc.out.id, data, origin, None);
         true
     }
 
@@ -318,7 +311,7 @@ impl<B: BackendIr> Recorder<B> {
         let (Some(slice), Some((_, of_item))) = (Slice::new(desc), self.item(value)) else {
             return false;
         };
-        let is_table = match self.items.0.get(&table.id) {
+        let is_table = match self.0.get(&table.id) {
             Some(Item::Full { .. }) => true,
             Some(Item::Data { reshaped, .. }) => reshaped.is_none() && self.item(table).is_some(),
             Some(Item::Used(_)) | None => false,
@@ -326,7 +319,7 @@ impl<B: BackendIr> Recorder<B> {
         if !is_table {
             return false;
         }
-        let (whole, of_table) = match self.items.0.remove(&table.id) {
+        let (whole, of_table) = match self.0.remove(&table.id) {
             Some(Item::Data { data, origin, .. }) => (data, origin),
             Some(Item::Full { value, .. }) => {
                 (full(value, &table.shape, table.dtype), Origin::Constants)
@@ -339,7 +332,7 @@ impl<B: BackendIr> Recorder<B> {
         }
         let whole = TensorData::from_bytes(bytes, shape, dtype);
         self.used(value);
-        self.keep_data(desc.out.id, whole, of_table.max(of_item));
+        self.add(desc.out.id, whole, of_table.max(of_item), None);
         true
     }
 }
