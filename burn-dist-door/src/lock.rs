@@ -21,7 +21,7 @@ const HELD: u8 = 1;
 const AWAITED: u8 = 2;
 
 /// How often a thread looks whether the lock is free before it sleeps: as long as it is usually held.
-const LOOKS: usize = 100;
+const LOOKS: usize = 1000;
 
 pub(crate) struct RawLock(AtomicU8);
 

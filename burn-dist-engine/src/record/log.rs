@@ -161,7 +161,10 @@ impl Log {
         }
         let num = self.ops.len();
         let mut share = vec![Share::Stays; num];
-        let mut needed: FxHashSet<TensorId> = reads.iter().map(|tensor| tensor.id).collect();
+        // Operations read about as many tensors as there are of them.
+        let mut needed: FxHashSet<TensorId> =
+            FxHashSet::with_capacity_and_hasher(num, Default::default());
+        needed.extend(reads.iter().map(|tensor| tensor.id));
         let mut end = num;
         for (start, owner) in self.stretches.iter().rev() {
             let is_own = *owner == thread;
@@ -194,51 +197,53 @@ impl Log {
 
     /// Takes operations by their numbers: those that are needed, and the thread's own behind them.
     fn take_where(&mut self, share: impl Fn(usize) -> Share) -> Taken {
-        let num = self.ops.len();
-        let (mut needed, mut own) = (Vec::with_capacity(num), Vec::with_capacity(num));
+        let mut ops = std::mem::take(&mut self.ops);
+        let num = ops.len();
         let mut held: FxHashSet<TensorId> = FxHashSet::default();
-        let mut stretches = Vec::new();
-        let mut rest = Vec::with_capacity(num);
-        let mut at = 0;
+        let mut stretches: Vec<(usize, u64)> = Vec::new();
         let mut places = Vec::with_capacity(num + 1);
-        for (index, op) in std::mem::take(&mut self.ops).into_iter().enumerate() {
-            places.push(rest.len());
-            while self
-                .stretches
-                .get(at + 1)
-                .is_some_and(|next| next.0 <= index)
-            {
-                at += 1;
-            }
+        let (mut num_rest, mut num_needed, mut at) = (0, 0, 0);
+        let stays = |op: &mut Recorded| {
+            let index = places.len();
+            places.push(num_rest);
+            let next = self.stretches.get(at + 1);
+            at += usize::from(next.is_some_and(|next| next.0 <= index));
             match share(index) {
-                Share::Needed => needed.push(op),
-                Share::Own => own.push(op),
                 Share::Stays => {
                     visit_ref(
-                        &op,
+                        op,
                         &mut Ids(|id| {
                             held.insert(id);
                         }),
                     );
                     let thread = self.stretches[at].1;
                     if stretches.last().is_none_or(|(_, last)| *last != thread) {
-                        stretches.push((rest.len(), thread));
+                        stretches.push((num_rest, thread));
                     }
-                    rest.push(op);
+                    num_rest += 1;
+                    true
                 }
+                Share::Needed => {
+                    num_needed += 1;
+                    false
+                }
+                Share::Own => false,
             }
+        };
+        // Nearly all are taken, and in their order: so these stay in their place in memory.
+        let mut rest = Vec::with_capacity(num);
+        rest.extend(ops.extract_if(.., stays));
+        if num_needed > 0 && num_needed < ops.len() {
+            let mut taken = (0..num).filter(|index| share(*index) != Share::Stays);
+            let is_own =
+                |_: &mut Recorded| taken.next().is_some_and(|index| share(index) == Share::Own);
+            let own: Vec<Recorded> = ops.extract_if(.., is_own).collect();
+            ops.extend(own);
         }
         places.push(rest.len());
         self.move_holds(|at| places[at]);
         self.ops = rest;
         self.stretches = stretches;
-        let ops = match needed.is_empty() {
-            true => own,
-            false => {
-                needed.append(&mut own);
-                needed
-            }
-        };
         let (later, dropped) = std::mem::take(&mut self.dropped)
             .into_iter()
             .partition(|id| held.contains(id));

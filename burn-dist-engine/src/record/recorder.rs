@@ -58,7 +58,7 @@ pub struct Recorder<B: BackendIr> {
     /// Bytes of data that entered since the last window.
     entered: u64,
     items: Items,
-    /// Those that have ended.
+    /// Windows that have ended.
     windows: Arc<Windows<B>>,
     /// Custom operations whose formulas were checked.
     pub(super) formulas: CheckedFormulas,
