@@ -115,8 +115,7 @@ impl Early {
         }
         self.length = period.map_or(OPS, |period| LOOP_OPS / period * period);
         let bytes_max = std::mem::take(&mut self.since_end) as u64 * OP_BYTES_MAX;
-        let is_short = std::mem::take(&mut self.bytes) <= bytes_max;
-        is_short
+        std::mem::take(&mut self.bytes) <= bytes_max
     }
 
     /// Notes that the window ends here; returns where its plan is to be counted, or `None` if it is not to end: too many

@@ -276,9 +276,13 @@ fn is_free_of(ops: &[Recorded], share: &[Share]) -> bool {
 #[cfg(test)]
 mod tests {
     use burn_backend::DType;
+    use std::sync::Arc;
+
     use burn_ir::{BinaryOpIr, NumericOperationIr, OperationIr, TensorStatus};
 
     use super::*;
+    use crate::burn::data::*;
+    use crate::plan::Origin;
 
     fn tensor(id: u64, status: TensorStatus) -> TensorIr {
         TensorIr {
@@ -398,5 +402,45 @@ mod tests {
         assert_eq!(outs(log.ops()), [3, 4]);
         assert!(taken.held.contains(&TensorId::new(2)));
         assert!(!taken.held.contains(&TensorId::new(1)));
+    }
+
+    /// Windows and the log both know of data that operations of both use.
+    #[test]
+    fn data_goes_with_the_window_and_stays_for_others() {
+        let mut log = Log::default();
+        let on_host = || OnHost {
+            data: Arc::new(TensorData::from([1.0_f32, 2.0])),
+            origin: Origin::Data,
+            part: None,
+        };
+        for id in 1..=3 {
+            log.enter(TensorId::new(id), on_host());
+        }
+        log.push(add(1, 2, 10));
+        elsewhere(&mut log, add(2, 3, 11));
+        let ids = |log: &Log| {
+            let mut ids: Vec<u64> = log.entered().iter().map(TensorId::value).collect();
+            ids.sort();
+            ids
+        };
+        assert_eq!(ids(&log), [1, 2, 3]);
+        let taken = log.take_for(&[tensor(10, TensorStatus::ReadOnly)]);
+        assert_eq!(taken.entered.len(), 3);
+        assert_eq!(ids(&log), [2, 3]);
+        assert_eq!(log.take_all().entered.len(), 2);
+        assert!(log.entered().is_empty());
+    }
+
+    #[test]
+    fn what_stays_is_dropped_with_what_stays() {
+        let mut log = Log::default();
+        log.push(add(1, 2, 10));
+        elsewhere(&mut log, add(2, 3, 11));
+        for id in [1, 2, 3] {
+            log.drop_tensor(TensorId::new(id));
+        }
+        let taken = log.take_for(&[tensor(10, TensorStatus::ReadOnly)]);
+        assert_eq!(taken.dropped, [TensorId::new(1)]);
+        assert_eq!(log.dropped(), [TensorId::new(2), TensorId::new(3)]);
     }
 }

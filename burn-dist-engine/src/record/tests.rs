@@ -2,6 +2,7 @@
 
 mod form;
 mod regions;
+mod windows;
 
 use std::any::TypeId;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -102,7 +102,13 @@ impl<B: BackendIr> Windows<B> {
     }
 
     /// Adds a window. It is planned once this thread has left the recorder's lock.
+    ///
+    /// # Panics
+    /// If the calling thread plans, and waits for the values of the window.
     pub(super) fn push(&self, closed: Closed) {
+        if closed.end.is_awaited() {
+            self.check_thread();
+        }
         let mut waiting = self.waiting();
         waiting.bytes += closed.bytes;
         waiting.windows.push_back(closed);
@@ -113,19 +119,10 @@ impl<B: BackendIr> Windows<B> {
     /// Returns the planner, having planned all that waits.
     ///
     /// # Panics
-    /// If the calling thread plans: a rule of a custom operation asks for a tensor of the mesh.
+    /// If the calling thread plans.
     pub(super) fn planner(&self) -> Planning<'_, B> {
-        let is_mine = self.planning.load(Ordering::Relaxed) == this_thread();
-        assert!(
-            !is_mine,
-            "a rule of a custom operation asks for a tensor of the mesh that plans it"
-        );
-        let planner = self.planner.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut planning = self.by_this_thread(planner);
-        planning.go_on();
-        while let Some(closed) = self.next() {
-            planning.plan(closed);
-        }
+        let mut planning = self.lock();
+        self.plan_waiting(&mut planning);
         planning
     }
 
@@ -164,6 +161,15 @@ impl<B: BackendIr> Windows<B> {
         }
     }
 
+    /// Panics if the calling thread plans: it would wait for itself.
+    fn check_thread(&self) {
+        let is_mine = self.planning.load(Ordering::Relaxed) == this_thread();
+        assert!(
+            !is_mine,
+            "a rule of a custom operation asks for a tensor of the mesh that plans it"
+        );
+    }
+
     fn is_far_ahead(&self) -> bool {
         let waiting = self.waiting();
         waiting.windows.len() > WAITING_MAX || waiting.bytes > self.bytes_max
@@ -183,20 +189,32 @@ impl<B: BackendIr> Windows<B> {
     /// Plans what waits whenever there is something to do, until the mesh ends.
     fn work(windows: &Weak<Self>) {
         while let Some(windows) = windows.upgrade() {
-            let plan_all = || {
-                drop(windows.planner());
-                windows.plan();
-            };
-            let outcome = catch_unwind(AssertUnwindSafe(plan_all));
-            if outcome.is_err() {
-                let fault = Fault::bug("the planner panicked: its own output says where");
-                windows.planner().end(fault);
+            loop {
+                let mut planning = windows.lock();
+                let plan_waiting = || windows.plan_waiting(&mut planning);
+                if catch_unwind(AssertUnwindSafe(plan_waiting)).is_err() {
+                    planning.end(Fault::bug(
+                        "the planner panicked: its own output says where",
+                    ));
+                }
+                drop(planning);
+                // As in `plan`.
+                if windows.waiting().windows.is_empty() {
+                    break;
+                }
             }
             if windows.is_over() {
                 return;
             }
             drop(windows);
             thread::park();
+        }
+    }
+
+    fn plan_waiting(&self, planning: &mut Planning<'_, B>) {
+        planning.go_on();
+        while let Some(closed) = self.next() {
+            planning.plan(closed);
         }
     }
 
@@ -209,6 +227,11 @@ impl<B: BackendIr> Windows<B> {
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock(&self) -> Planning<'_, B> {
+        self.check_thread();
+        self.by_this_thread(self.planner.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn by_this_thread<'a>(&'a self, planner: MutexGuard<'a, Planner<B>>) -> Planning<'a, B> {
