@@ -127,8 +127,13 @@ impl<E: Inner> MeshClient<E> {
 
     #[cold]
     fn serve_queue_unlocked(&self) {
-        if !self.shared.recorder.is_owned_by_current_thread() && !std::thread::panicking() {
-            self.shared.queue.serve();
+        if self.shared.recorder.is_owned_by_current_thread() {
+            return;
+        }
+        // Also in a panic: who drops something may read.
+        self.shared.queue.plan();
+        if !std::thread::panicking() {
+            self.shared.queue.wait();
         }
     }
 

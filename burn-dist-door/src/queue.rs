@@ -96,33 +96,29 @@ impl Queue {
         };
     }
 
-    /// Returns whether there is something to [do](Self::serve) for a thread that has no lock.
+    /// Returns whether there is something to do for a thread that has no lock: windows to [plan](Self::plan), or to
+    /// [wait](Self::wait).
     #[inline]
     pub fn is_due(&self) -> bool {
         self.due.load(Ordering::Relaxed) != 0
     }
 
-    /// Plans windows that have ended, then waits for room if the queue is full.
-    pub fn serve(&self) {
+    /// Plans windows that have ended.
+    pub fn plan(&self) {
         let due = self.due.fetch_and(!ENDED, Ordering::Relaxed);
         if due & ENDED != 0
             && let Some(plans) = self.plans.get()
         {
             plans();
         }
-        if self.is_full() {
-            self.wait();
-        }
-    }
-
-    /// Returns whether recording should wait.
-    fn is_full(&self) -> bool {
-        self.due.load(Ordering::Relaxed) & FULL != 0
     }
 
     /// Waits until there is room, or nothing has moved for as long as a rank waits for the others: then ranks are stuck
     /// or very slow. Their own time-out names the first case; in the second one the program goes on, with more memory.
-    fn wait(&self) {
+    pub fn wait(&self) {
+        if self.due.load(Ordering::Relaxed) & FULL == 0 {
+            return;
+        }
         let mut load = self.lock();
         while load.is_over(self.bytes_max) {
             let finished = load.finished;
@@ -172,15 +168,15 @@ mod tests {
     fn one_window_may_be_of_any_size_and_two_share_the_limit() {
         let queue = queue(100, 10_000);
         let large = queue.enter(1_000);
-        assert!(!queue.is_full());
+        assert!(!queue.is_due());
         let small = queue.enter(1);
-        assert!(queue.is_full());
+        assert!(queue.is_due());
         drop(large);
-        assert!(!queue.is_full());
+        assert!(!queue.is_due());
         let rest: Vec<_> = (0..99).map(|_| queue.enter(1)).collect();
-        assert!(queue.is_full(), "{WINDOWS_MAX} windows at most");
+        assert!(queue.is_due(), "{WINDOWS_MAX} windows at most");
         drop((small, rest));
-        assert!(!queue.is_full());
+        assert!(!queue.is_due());
     }
 
     #[test]
@@ -192,7 +188,7 @@ mod tests {
             drop(first);
             waiting.join().expect("no panic");
         });
-        assert!(!queue.is_full());
+        assert!(!queue.is_due());
         drop(second);
     }
 
@@ -207,8 +203,8 @@ mod tests {
         assert!(!queue.is_due());
         queue.window_ended();
         assert!(queue.is_due());
-        queue.serve();
-        queue.serve();
+        queue.plan();
+        queue.plan();
         assert!(!queue.is_due());
         assert_eq!(planned.load(Ordering::Relaxed), 1);
     }
@@ -218,7 +214,7 @@ mod tests {
         let queue = queue(10, 1);
         let windows = (queue.enter(8), queue.enter(8));
         queue.wait();
-        assert!(queue.is_full(), "nothing was discarded");
+        assert!(queue.is_due(), "nothing was discarded");
         drop(windows);
     }
 }

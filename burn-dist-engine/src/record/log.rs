@@ -275,9 +275,9 @@ fn is_free_of(ops: &[Recorded], share: &[Share]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use burn_backend::DType;
     use std::sync::Arc;
 
+    use burn_backend::DType;
     use burn_ir::{BinaryOpIr, NumericOperationIr, OperationIr, TensorStatus};
 
     use super::*;

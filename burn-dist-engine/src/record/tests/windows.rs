@@ -169,3 +169,29 @@ fn a_rule_that_reads_a_tensor_of_its_mesh_is_named() {
     let text = panic.downcast_ref::<&str>().copied().unwrap_or_default();
     assert!(text.contains("a rule of a custom operation"), "{text}");
 }
+
+/// Reads a tensor when it is dropped.
+struct ReadsAtLast(Option<FloatTensor<Nameless>>, Sender<TensorData>);
+
+impl Drop for ReadsAtLast {
+    fn drop(&mut self) {
+        if let Some(x) = self.0.take() {
+            self.1.send(read(x).unwrap()).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_read_in_a_panic_is_answered() {
+    let device = mesh(2).device();
+    let x = Nameless::float_from_data(TensorData::from([1.0_f32]), &device);
+    let x = Nameless::float_add_scalar(x, 1.into());
+    let (answer, answered) = channel();
+    let panics = std::thread::spawn(move || {
+        let _reads = ReadsAtLast(Some(x), answer);
+        panic!("something else");
+    });
+    let answer = answered.recv_timeout(Duration::from_secs(60));
+    assert_eq!(answer, Ok(TensorData::from([2.0_f32])));
+    assert!(panics.join().is_err());
+}
