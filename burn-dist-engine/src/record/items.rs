@@ -10,8 +10,6 @@
 //! Left out on purpose: arithmetic, whose last bits are the inner backend's business, and anything under fuzzed
 //! layouts, which are there to test the rules.
 
-use std::sync::Arc;
-
 use burn_backend::DType;
 use burn_ir::{
     BaseOperationIr, CatOpIr, NumericOperationIr, OperationIr, ScalarIr, ShapeOpIr,
@@ -39,7 +37,7 @@ enum Item {
     Data {
         data: TensorData,
         origin: Origin,
-        part: Option<Part>,
+        part: Option<Box<Part>>,
         /// Set if the tensor has another shape than the data.
         reshaped: Option<Reshaped>,
     },
@@ -69,7 +67,7 @@ impl Items {
         let item = Item::Data {
             data,
             origin,
-            part,
+            part: part.map(Box::new),
             reshaped: None,
         };
         self.0.insert(id, item);
@@ -83,7 +81,7 @@ impl Items {
                 part,
                 reshaped: None,
                 ..
-            } => Some((data, part.as_ref())),
+            } => Some((data, part.as_deref())),
             Item::Used(OnHost { data, part, .. }) => Some((data, part.as_ref())),
             Item::Data { .. } | Item::Full { .. } => None,
         }
@@ -129,8 +127,7 @@ impl Items {
                 part,
                 reshaped: None,
             }) => {
-                let data = Arc::new(data);
-                let on_host = OnHost { data, origin, part };
+                let on_host = OnHost::new(data, origin, part);
                 log.enter(tensor.id, on_host.clone());
                 self.0.insert(tensor.id, Item::Used(on_host));
             }
@@ -140,7 +137,6 @@ impl Items {
                 part,
                 reshaped: Some(Reshaped { input, out, kind }),
             }) => {
-                let data = Arc::new(data);
                 let reshape = ShapeOpIr {
                     input: TensorIr {
                         id: input,
@@ -155,7 +151,7 @@ impl Items {
                         dtype: data.dtype(),
                     },
                 };
-                log.enter(input, OnHost { data, origin, part });
+                log.enter(input, OnHost::new(data, origin, part));
                 log.push(kind(BaseOperationIr::Reshape(reshape)));
             }
             Some(Item::Full { ops, .. }) => ops.into_iter().for_each(|op| log.push(op)),
@@ -218,25 +214,25 @@ impl Items {
         if desc.input.status != TensorStatus::ReadWrite {
             return false;
         }
-        if self.item(&desc.input).is_none() {
-            return false;
-        }
-        let item = self.0.remove(&desc.input.id);
-        let Some(Item::Data {
-            data,
-            origin,
-            part,
-            reshaped,
-        }) = item
-        else {
-            return false;
+        let (data, origin, reshaped) = match self.0.remove(&desc.input.id) {
+            Some(Item::Data {
+                data,
+                origin,
+                part: None,
+                reshaped,
+            }) if is_item(&data, &desc.input) => (data, origin, reshaped),
+            Some(other) => {
+                self.0.insert(desc.input.id, other);
+                return false;
+            }
+            None => return false,
         };
         let input = reshaped.map_or(desc.input.id, |reshaped| reshaped.input);
         let out = desc.out.shape.clone();
         let item = Item::Data {
             data,
             origin,
-            part,
+            part: None,
             reshaped: Some(Reshaped { input, out, kind }),
         };
         self.0.insert(desc.out.id, item);
@@ -267,9 +263,7 @@ impl Items {
         else {
             return None;
         };
-        let is_plain = !matches!(data.dtype(), DType::QFloat(_)) && data.dtype() == tensor.dtype;
-        let is_whole = data.num_elements() == tensor.shape.num_elements();
-        (is_plain && is_whole).then_some((data, *origin))
+        is_item(data, tensor).then_some((data, *origin))
     }
 
     /// Ends an item after its last use.
@@ -335,6 +329,12 @@ impl Items {
         self.add(desc.out.id, whole, of_table.max(of_item), None);
         true
     }
+}
+
+/// Returns whether data are the numbers of a tensor, whole and plain.
+fn is_item(data: &TensorData, tensor: &TensorIr) -> bool {
+    let is_plain = !matches!(data.dtype(), DType::QFloat(_)) && data.dtype() == tensor.dtype;
+    is_plain && data.num_elements() == tensor.shape.num_elements()
 }
 
 /// A slice of a tensor: where it lies in it.

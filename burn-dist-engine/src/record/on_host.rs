@@ -18,6 +18,16 @@ pub(super) struct OnHost {
     pub part: Option<Part>,
 }
 
+impl OnHost {
+    pub(super) fn new(data: TensorData, origin: Origin, part: Option<Box<Part>>) -> Self {
+        Self {
+            data: Arc::new(data),
+            origin,
+            part: part.map(|part| *part),
+        }
+    }
+}
+
 /// The rows of a batch that are this process's data, and the layout of the whole.
 #[derive(Clone)]
 pub(super) struct Part {
