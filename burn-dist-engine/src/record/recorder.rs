@@ -457,7 +457,8 @@ impl<B: BackendIr> Recorder<B> {
                 self.flush_needed(&tensor);
             }
         }
-        if let Some(fault) = self.fault() {
+        let planner = self.windows.planner();
+        if let Some(fault) = planner.fault() {
             return Err(fault);
         }
         if self.items.data(tensor.id).is_some() {
@@ -467,7 +468,7 @@ impl<B: BackendIr> Recorder<B> {
                 role: Role::Input,
             });
         }
-        let placement = self.windows.planner().placement(tensor.id);
+        let placement = planner.placement(tensor.id);
         placement.ok_or(Fault::unknown_tensor(tensor.id))
     }
 
@@ -503,10 +504,11 @@ impl<B: BackendIr> Recorder<B> {
         self.items.record(&tensor, &mut self.log);
         // A read places data that no operation has used; what it would answer is not needed.
         drop(self.flush_for(vec![tensor.clone()]));
-        if let Some(fault) = self.fault() {
+        let planner = self.windows.planner();
+        if let Some(fault) = planner.fault() {
             return Err(fault);
         }
-        let placement = self.windows.planner().placement(tensor.id);
+        let placement = planner.placement(tensor.id);
         let placement = placement.ok_or(Fault::unknown_tensor(tensor.id))?;
         Ok(placement.layout)
     }
