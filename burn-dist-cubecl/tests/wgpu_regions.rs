@@ -29,6 +29,11 @@ fn exact_instructions_are_the_hosts() {
 }
 
 #[test]
+fn nothing_is_simplified() {
+    suite::nothing_is_simplified(&client());
+}
+
+#[test]
 fn functions_are_near_the_hosts() {
     suite::functions_are_near_the_hosts(&client());
 }

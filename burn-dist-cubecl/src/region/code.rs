@@ -145,18 +145,22 @@ pub(super) struct Places {
     pub operands: usize,
 }
 
-/// 0, which no compiler knows.
+/// 0, which no compiler knows: for what functions make before their result.
 pub(super) const ZERO: usize = 0;
+/// Another one, for what an instruction makes.
+pub(super) const ZERO_OF_RESULTS: usize = 1;
+/// A third, for the second value that an instruction reads.
+pub(super) const ZERO_OF_SECONDS: usize = 2;
 /// The number of rows.
-pub(super) const ROWS: usize = 1;
+pub(super) const ROWS: usize = 3;
 /// Elements of a row.
-pub(super) const LEN: usize = 2;
+pub(super) const LEN: usize = 4;
 /// The neutral values of folds of floats: the least and the largest number.
-pub(super) const LEAST: usize = 3;
+pub(super) const LEAST: usize = 5;
 /// See [`LEAST`].
-pub(super) const LARGEST: usize = 4;
+pub(super) const LARGEST: usize = 6;
 /// The numbers that are always there.
-pub(super) const FIXED: usize = 5;
+pub(super) const FIXED: usize = 7;
 
 impl Places {
     /// The size of an outer dim.

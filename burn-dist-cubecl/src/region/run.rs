@@ -246,6 +246,8 @@ impl<C: Client> Run<'_, C> {
     fn numbers(&self, geometry: &Geometry, inputs: &[Input], own: &[u32]) -> Vec<u32> {
         let mut numbers = vec![
             0,
+            0,
+            0,
             geometry.rows as u32,
             geometry.len as u32,
             f32::NEG_INFINITY.to_bits(),

@@ -3,7 +3,7 @@
 use burn_dist_plan::region::{Binary, Fold, Unary};
 use cubecl::prelude::*;
 
-use super::code::{Kind, LARGEST, LEAST, Step, Stored, What, ZERO};
+use super::code::{Kind, LARGEST, LEAST, Step, Stored, What, ZERO_OF_RESULTS, ZERO_OF_SECONDS};
 use super::functions::{self, MAGNITUDE, ONE_BITS, SIGN, is_nan, kept};
 use crate::element::{INFINITY, narrow, widen};
 
@@ -32,7 +32,7 @@ pub(super) fn stored_bits(value: u32, #[comptime] stored: Stored) -> u32 {
 #[cube]
 fn rounded(bits: u32, numbers: &Sequence<u32>, #[comptime] kind: Kind) -> u32 {
     let element = comptime!(kind.element());
-    let rounded = narrow(bits ^ *numbers.index(ZERO), element);
+    let rounded = narrow(bits ^ *numbers.index(ZERO_OF_RESULTS), element);
     widen(rounded, 0u32, element)
 }
 
@@ -52,6 +52,7 @@ pub(super) fn made(values: &Sequence<u32>, numbers: &Sequence<u32>, #[comptime] 
             match comptime!((op, read.is_float())) {
                 (Unary::IsNan, _) => select(is_nan(x), 1u32, 0u32),
                 (Unary::IsInf, _) => select((x & MAGNITUDE) == INFINITY, 1u32, 0u32),
+                (Unary::Neg | Unary::Abs | Unary::Sign, true) => with_sign(x, op),
                 (op, true) => rounded(of_float(x, numbers, op), numbers, kind),
                 (op, false) => of_integer(x, op, kind),
             }
@@ -68,7 +69,7 @@ pub(super) fn made(values: &Sequence<u32>, numbers: &Sequence<u32>, #[comptime] 
                     op,
                 ),
                 (false, true) => compare_whole(x, y, op, read),
-                (true, false) => rounded(of_floats(x, y, numbers, op), numbers, kind),
+                (true, false) => of_floats(x, y, numbers, op, kind),
                 (false, false) => of_integers(x, y, op, kind),
             }
         }
@@ -140,10 +141,9 @@ fn cast(x: u32, numbers: &Sequence<u32>, #[comptime] from: Kind, #[comptime] to:
     }
 }
 
-/// Returns what a function makes of a float.
+/// Returns what a function of the sign makes of a float, which nothing rounds.
 #[cube]
-fn of_float(x: u32, numbers: &Sequence<u32>, #[comptime] op: Unary) -> u32 {
-    let value = f32::reinterpret(x);
+fn with_sign(x: u32, #[comptime] op: Unary) -> u32 {
     match comptime!(op) {
         Unary::Neg => x ^ SIGN,
         Unary::Abs => x & MAGNITUDE,
@@ -152,6 +152,15 @@ fn of_float(x: u32, numbers: &Sequence<u32>, #[comptime] op: Unary) -> u32 {
             let is_none = (x & MAGNITUDE) == 0u32 || is_nan(x);
             ((x & SIGN) | ONE_BITS) & select(is_none, 0u32, 0xffff_ffffu32)
         }
+        _ => panic!("no function of the sign"),
+    }
+}
+
+/// Returns what any other function makes of a float.
+#[cube]
+fn of_float(x: u32, numbers: &Sequence<u32>, #[comptime] op: Unary) -> u32 {
+    let value = f32::reinterpret(x);
+    match comptime!(op) {
         Unary::Exp => functions::exp(x, numbers),
         Unary::Log => functions::log(x),
         Unary::Log1p => functions::log1p(x, numbers),
@@ -242,18 +251,33 @@ fn smaller(x: u32, y: u32) -> u32 {
 }
 
 #[cube]
-fn of_floats(x: u32, y: u32, numbers: &Sequence<u32>, #[comptime] op: Binary) -> u32 {
-    let left = f32::reinterpret(x);
-    // Of a number with itself, compilers make 0 or 1, which of infinities it is not.
-    let right = kept(f32::reinterpret(y), numbers);
+fn of_floats(
+    x: u32,
+    y: u32,
+    numbers: &Sequence<u32>,
+    #[comptime] op: Binary,
+    #[comptime] kind: Kind,
+) -> u32 {
+    match comptime!(op) {
+        Binary::Min => smaller(x, y),
+        Binary::Max => larger(x, y),
+        Binary::Pow => rounded(functions::pow(x, y, numbers), numbers, kind),
+        op => {
+            let left = f32::reinterpret(x);
+            // Of a number with itself, compilers make 0 or 1, which of infinities it is not.
+            let right = f32::reinterpret(y ^ *numbers.index(ZERO_OF_SECONDS));
+            rounded(arithmetic(left, right, op), numbers, kind)
+        }
+    }
+}
+
+#[cube]
+fn arithmetic(left: f32, right: f32, #[comptime] op: Binary) -> u32 {
     match comptime!(op) {
         Binary::Add => u32::reinterpret(left + right),
         Binary::Sub => u32::reinterpret(left - right),
         Binary::Mul => u32::reinterpret(left * right),
         Binary::Div => u32::reinterpret(left / right),
-        Binary::Pow => functions::pow(x, y, numbers),
-        Binary::Min => smaller(x, y),
-        Binary::Max => larger(x, y),
         _ => panic!("no function of floats that regions have here"),
     }
 }

@@ -246,6 +246,76 @@ pub(crate) fn exact_instructions_are_the_hosts<C: Client>(client: &C) {
     }
 }
 
+/// What a compiler may simplify in exact arithmetic, it does not where instructions pass values on as they are.
+pub(crate) fn nothing_is_simplified<C: Client>(client: &C) {
+    let values = [
+        1.5,
+        -3.25,
+        0.1,
+        0.0,
+        -0.0,
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+        f32::NAN,
+        1.000_000_1,
+        33_554_434.0,
+    ];
+    let pairs = values.iter().flat_map(|x| values.map(|y| (*x, y)));
+    let (left, right): (Vec<f32>, Vec<f32>) = pairs.unzip();
+    let binary = |op, x, y| Instruction::Binary(op, x, y);
+    let unary = |op, x| Instruction::Unary(op, x);
+    let (x, y) = (0, 1);
+    let programs = [
+        // x - x and x / x, of which the left one went through another instruction.
+        vec![binary(Binary::Max, x, x), binary(Binary::Sub, 2, x)],
+        vec![binary(Binary::Min, x, x), binary(Binary::Div, 2, x)],
+        vec![
+            unary(Unary::Abs, x),
+            unary(Unary::Neg, 2),
+            binary(Binary::Add, 3, 2),
+        ],
+        // x / (x - x).
+        vec![
+            binary(Binary::Max, x, x),
+            binary(Binary::Sub, 2, x),
+            binary(Binary::Div, x, 3),
+        ],
+        // Products and sums, which would round once.
+        vec![
+            binary(Binary::Mul, x, y),
+            unary(Unary::Neg, 2),
+            binary(Binary::Add, 3, x),
+        ],
+        vec![
+            binary(Binary::Mul, x, y),
+            unary(Unary::Abs, 2),
+            binary(Binary::Sub, 3, y),
+        ],
+        vec![
+            binary(Binary::Mul, x, y),
+            unary(Unary::Neg, 2),
+            unary(Unary::Neg, 3),
+            binary(Binary::Add, y, 4),
+        ],
+        // (x + y) - x.
+        vec![
+            binary(Binary::Add, x, y),
+            unary(Unary::Neg, 2),
+            binary(Binary::Add, 3, x),
+        ],
+    ];
+    for instructions in programs {
+        let typed = instructions.iter().map(|instruction| Typed {
+            instruction: instruction.clone(),
+            dtype: DType::F32,
+        });
+        let operands = vec![f32s(left.iter().copied()), f32s(right.iter().copied())];
+        let case = plain(&[left.len()], operands, typed.collect(), EACH);
+        let what = format!("{instructions:?}");
+        assert_same(&case, &on_device(client, &case), &on_host(&case), &what);
+    }
+}
+
 pub(crate) fn functions_are_near_the_hosts<C: Client>(client: &C) {
     let all = all_over();
     let mut failed = Vec::new();
