@@ -32,6 +32,9 @@ pub(super) struct Value {
     pub extent: Extent,
     /// The first phase that can read it.
     pub phase: usize,
+    /// True if no element of it is above zero: what is left of elements without the largest of their row. They may be
+    /// NaN.
+    pub is_never_positive: bool,
     /// Its buffer.
     pub slot: usize,
     /// True if its buffer has the whole row.
@@ -292,7 +295,10 @@ impl Builder<'_> {
         });
         let phase = phases.max().unwrap_or(0);
         let result = self.values.len();
-        self.values.push(Value::new(kind, extent, phase));
+        self.values.push(Value {
+            is_never_positive: self.is_never_positive(what, reads),
+            ..Value::new(kind, extent, phase)
+        });
         let mut all = [0; 3];
         all[..reads.len()].copy_from_slice(reads);
         self.steps.push(Step {
@@ -303,6 +309,22 @@ impl Builder<'_> {
             output: None,
         });
         result
+    }
+
+    /// Returns whether what a step makes is a difference of elements and the largest of their row.
+    fn is_never_positive(&self, what: What, reads: &[usize]) -> bool {
+        let (What::Binary(Binary::Sub), [elements, largest]) = (what, reads) else {
+            return false;
+        };
+        let folds = |step: &Step| step.what == What::Fold(Fold::Max) && step.reads[0] == *elements;
+        self.makes(*largest).is_some_and(folds) && self.values[*elements].kind.lane.is_float()
+    }
+
+    /// Returns the step that makes a value.
+    fn makes(&self, value: usize) -> Option<&Step> {
+        // Each step has made one value, after those of the operands.
+        self.steps
+            .get(value.checked_sub(self.region.formula.operands.len())?)
     }
 
     /// Returns a value with as many values as an extent has.
@@ -509,6 +531,7 @@ impl Value {
             kind,
             extent,
             phase,
+            is_never_positive: false,
             slot: usize::MAX,
             is_kept: false,
             reads: 0,

@@ -56,8 +56,12 @@ pub(in crate::region) enum Make {
     },
     /// The quotient of a value and one that is the same for all of a row, of which it reads the inverse too.
     Quotient,
+    /// The exponential of what is never positive.
+    ExpOfNegative,
     /// The exponential of the difference of two values.
     ExpOfDifference,
+    /// The same where that is never positive.
+    ExpOfNegativeDifference,
     Round(Half),
     Fold(Fold),
     /// The sum of the products of two values.

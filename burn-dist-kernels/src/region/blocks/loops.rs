@@ -202,25 +202,23 @@ pub(super) fn inverse(of: f32) -> f32 {
 #[inline(always)]
 fn quotients<I: Instructions>(to: &mut Places, x: &Block, y: &Block, inverse: &Block) {
     let (divisor, inverse) = (y[0], inverse[0]);
-    let mut is_near = I::FUSES && !inverse.is_nan();
-    if is_near {
+    let mut are_near = I::FUSES && !inverse.is_nan();
+    if are_near {
         // One less: zero, whose quotient is exact, is the largest.
         let (mut smallest, mut largest) = (u32::MAX, 0);
-        for x in x {
-            smallest = smallest.min(magnitude(*x).wrapping_sub(1));
-            largest = largest.max(magnitude(*x));
+        for i in 0..BLOCK {
+            let quotient = x[i] * inverse;
+            let left = I::fused(-quotient, divisor, x[i]);
+            // Of zero what is left has lost the sign.
+            to[i].write(I::fused(left, inverse, quotient).copysign(quotient));
+            smallest = smallest.min(magnitude(x[i]).wrapping_sub(1));
+            largest = largest.max(magnitude(x[i]));
         }
-        is_near =
+        are_near =
             smallest >= DIVIDENDS.start().to_bits() - 1 && largest <= DIVIDENDS.end().to_bits();
     }
-    match is_near {
-        true => one(to, x, |x| {
-            let quotient = x * inverse;
-            let left = I::fused(-quotient, divisor, x);
-            // Of zero what is left has lost the sign.
-            I::fused(left, inverse, quotient).copysign(quotient)
-        }),
-        false => one(to, x, |x| x / divisor),
+    if !are_near {
+        one(to, x, |x| x / divisor);
     }
 }
 
@@ -339,6 +337,12 @@ impl Ready {
             Make::Round(Half::F16) => one(to!(Places), x, rounded_f16),
             Make::Round(Half::BF16) => one(to!(Places), x, rounded_bf16),
             Make::Quotient => quotients::<I>(to!(Places), x, y!(), z!()),
+            Make::ExpOfNegative => one(to!(Places), x, Single::<I>::exp_of_negative),
+            Make::ExpOfNegativeDifference => {
+                two(to!(Places), x, y!(), |x, y| {
+                    Single::<I>::exp_of_negative(x - y)
+                });
+            }
             Make::ExpOfDifference => two(to!(Places), x, y!(), |x, y| Single::<I>::exp(x - y)),
             Make::EachProduct => each_product(to!(Block), x, y!()),
             Make::Products => products(&mut to!(Lanes).values, x, y!()),

@@ -313,13 +313,21 @@ impl Maker<'_> {
                         now.num_reads = 3;
                     }
                 }
-                Make::Unary(Unary::Exp) if is_plain => {
+                Make::Unary(Unary::Exp) => {
+                    let is_negative = values[step.reads[0]].is_never_positive;
                     let found = inner(step.reads[0], &made, &joined);
-                    if let Some((before, Binary::Sub, first)) = found {
-                        joined[before] = None;
-                        now.make = Make::ExpOfDifference;
-                        now.reads = first.reads;
-                        now.num_reads = 2;
+                    match found.filter(|_| is_plain) {
+                        Some((before, Binary::Sub, first)) => {
+                            joined[before] = None;
+                            now.make = match is_negative {
+                                true => Make::ExpOfNegativeDifference,
+                                false => Make::ExpOfDifference,
+                            };
+                            now.reads = first.reads;
+                            now.num_reads = 2;
+                        }
+                        _ if is_negative => now.make = Make::ExpOfNegative,
+                        _ => {}
                     }
                 }
                 Make::Fold(Fold::Sum) if is_plain => {

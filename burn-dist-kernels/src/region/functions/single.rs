@@ -82,10 +82,15 @@ impl<I: Instructions> Single<I> {
         power * f32::from_bits(n << 23) * LESS
     }
 
+    /// The exponential of a number that is not above zero, or of NaN, with the bits of [`Self::exp`].
+    #[inline(always)]
+    pub(crate) fn exp_of_negative(x: f32) -> f32 {
+        Self::exp_of_small(if x < -104.0 { -104.0 } else { x })
+    }
+
     #[inline(always)]
     pub(crate) fn sigmoid(x: f32) -> f32 {
-        let negative = -x.abs();
-        let e = Self::exp_of_small(if negative < -104.0 { -104.0 } else { negative });
+        let e = Self::exp_of_negative(-x.abs());
         // Chosen by bits: of a choice between floats the compiler makes two quotients.
         let below = (x.to_bits() as i32 >> 31) as u32;
         let above = f32::from_bits(e.to_bits() & below | 1f32.to_bits() & !below);

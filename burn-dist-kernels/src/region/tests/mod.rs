@@ -316,6 +316,65 @@ fn threads_and_levels_change_nothing() {
     }
 }
 
+/// Exponentials of differences: of those that are never positive, whose loop is a shorter one, and of those that are
+/// nearly the same.
+#[test]
+fn exponentials_of_differences_are_those_of_all_numbers() {
+    let space = [6, 300];
+    let elements = |shift: f32| {
+        let places = 0..space[0] * space[1];
+        places.map(move |i| match (i / space[1], i % 37) {
+            (1, 5) => f32::NAN,
+            (2, 5) => f32::INFINITY,
+            (3, 5) => f32::NEG_INFINITY,
+            (4, _) => f32::NEG_INFINITY,
+            _ => (i * 7919 % 2003) as f32 / 9.0 - shift,
+        })
+    };
+    let array = |dtype, shift: f32| Array {
+        dtype,
+        bytes: match dtype {
+            DType::F32 => floats(elements(shift)),
+            _ => elements(shift)
+                .flat_map(|x| half::bf16::from_f32(x).to_ne_bytes())
+                .collect(),
+        },
+        offset: 0,
+        strides: vec![space[1] as isize, 1],
+    };
+    let sub = |x, y| Instruction::Binary(Binary::Sub, x, y);
+    for dtype in [DType::F32, DType::BF16] {
+        for fold in [Fold::Max, Fold::Min] {
+            for difference in [sub(0, 2), sub(1, 2), sub(2, 0)] {
+                for results in [vec![4], vec![4, 3]] {
+                    let instructions = [
+                        Instruction::Fold(fold, 0),
+                        difference,
+                        Instruction::Unary(Unary::Exp, 3),
+                    ];
+                    let region = Region {
+                        space: space.to_vec(),
+                        spans: vec![vec![true; 2]; 2],
+                        keeps: vec![Keep::Each(Extent::Elements); results.len()],
+                        formula: Formula {
+                            operands: vec![dtype; 2],
+                            instructions: instructions.map(|of| typed(of, dtype)).to_vec(),
+                            results,
+                        },
+                        scalars: 0,
+                    };
+                    let operands = [array(dtype, 100.0), array(dtype, 10.0)];
+                    let expected = reference::run(&region, &operands, &[]);
+                    for level in Level::all() {
+                        let found = run(&region, &operands, &[], level).unwrap();
+                        assert_same(&region, &found, &expected, &format!("{level:?}"));
+                    }
+                }
+            }
+        }
+    }
+}
+
 fn integers(values: &[i32]) -> Array {
     Array {
         dtype: DType::I32,
