@@ -2,8 +2,10 @@
 //! shards to the bits of replication as ever.
 
 use burn::module::{Module, ModuleVisitor, Param};
+use burn::nn::DropoutConfig;
 use burn::optim::{AdamWConfig, GradientsParams};
-use burn::tensor::{Device, Tensor};
+use burn::tensor::activation::softmax;
+use burn::tensor::{Device, Distribution, FloatDType, Tensor, TensorData};
 use burn_dist::mesh::MeshShape;
 use burn_dist::{DeviceMesh, OnMesh, ParallelizeWith, Plan, Regions, ShardStrategy};
 use minimal::{Decoder, LEARNING_RATE, batch};
@@ -111,6 +113,48 @@ const LAYER: f32 = 2.0 * NORM + (FUNCTION + sums(6)) + FUNCTION;
 const FORWARD: f32 = 2.0 * LAYER + NORM + (2.0 * FUNCTION + sums(16));
 /// By how much losses may differ, relative to them: a step carries on what the steps before it were off by.
 const TOLERANCE: f32 = STEPS as f32 * FORWARD;
+
+/// Random numbers are the same whether a region draws them or a task before it, on every mesh: of a batch in two types,
+/// kept for the backward, with rows that are folded after them; and in a window that reads nothing else.
+#[test]
+fn regions_draw_the_random_numbers_of_tasks() {
+    let run = |axes: &str, regions: Regions| {
+        let mesh = DeviceMesh::builder()
+            .axes(&MeshShape::parse(axes).expect("a mesh"))
+            .account_memory(true)
+            .regions(regions)
+            .build()
+            .expect("a mesh");
+        let device = mesh.device().autodiff();
+        device.seed(11);
+        let data: Vec<f32> = (0..37 * 24).map(|i| i as f32 / 100.0 - 4.0).collect();
+        let x = Tensor::<2>::from_data(TensorData::new(data, [37, 24]), &device).require_grad();
+        let noise = Tensor::<2>::random([37, 24], Distribution::Normal(0.5, 2.0), &device);
+        let dropout = DropoutConfig::new(0.3).init();
+        let noisy = dropout.forward(x.clone() + noise * 0.5);
+        let narrow = dropout.forward(noisy.clone().cast(FloatDType::BF16));
+        let rows = softmax(noisy.reshape([37, 4, 6]), 2).reshape([37, 24]);
+        let y = rows + narrow.cast(FloatDType::F32);
+        let gradients = (y.clone() * y.clone()).sum().backward();
+        let shifted = Tensor::<1>::random([1000], Distribution::Uniform(-1.0, 3.0), &device) + 0.25;
+        let found = [
+            y.into_data(),
+            x.grad(&gradients).expect("tracked").into_data(),
+            shifted.into_data(),
+        ];
+        for rank in device.report().ranks {
+            let (predicted, found) = (rank.predicted_peak_bytes, rank.peak_bytes);
+            assert_eq!(predicted, found, "{axes}, {regions}");
+        }
+        found
+    };
+    for axes in ["", "dp=2", "tp=3", "fsdp=2,tp=2", "dp=5"] {
+        let [on, off] = [Regions::On, Regions::Off].map(|regions| run(axes, regions));
+        assert_eq!(on, off, "{axes}");
+        // Sums of a gradient aside, there is one value for all meshes.
+        assert_eq!(on[2], run("", Regions::Flex)[2], "{axes}");
+    }
+}
 
 #[test]
 fn regions_train_near_flex() {

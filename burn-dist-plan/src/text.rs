@@ -5,10 +5,10 @@
 use std::fmt::{self, Write};
 
 use crate::ir::levels::{Level, levels};
-use crate::ir::region::{Extent, Keep};
+use crate::ir::region::{Extent, Instruction, Keep};
 use crate::ir::{
     CollectiveTask, InputState, LocalStep, Mark, Move, OnNodes, Op, Program, ProgramStep,
-    RegionTask, Role, Slot, Task, Tensor, Transfer, ValueIndex, collective,
+    RandomTask, RegionTask, Role, Slot, Task, Tensor, Transfer, ValueIndex, collective,
 };
 use crate::layout::redistribute::StepKind;
 use crate::mesh::MeshShape;
@@ -192,7 +192,7 @@ fn program<O: Op>(
 }
 
 /// A region, with its formula below it: a line for each instruction, operands first.
-fn region(task: &RegionTask, out: &mut String) -> fmt::Result {
+fn region<O>(task: &RegionTask, draws: &[RandomTask<O>], out: &mut String) -> fmt::Result {
     let RegionTask {
         region, operations, ..
     } = task;
@@ -222,7 +222,14 @@ fn region(task: &RegionTask, out: &mut String) -> fmt::Result {
     let operands = region.spans.len();
     for (index, instruction) in region.formula.instructions.iter().enumerate() {
         let (value, dtype) = (operands + index, instruction.dtype);
-        writeln!(out, "  v{value} = {}  {dtype}", instruction.instruction)?;
+        write!(out, "  v{value} = {}  {dtype}", instruction.instruction)?;
+        match instruction.instruction {
+            Instruction::Draw(draw) => {
+                let stream = draws[task.draws[draw as usize] as usize].stream;
+                writeln!(out, "  # random stream {stream}")?;
+            }
+            _ => writeln!(out)?,
+        }
     }
     let results = region.formula.results.iter().zip(&region.keeps);
     let results = results.map(|(value, keep)| match keep {
@@ -290,7 +297,7 @@ fn tasks<O: Op>(state: &State<'_, O>, out: &mut String) -> fmt::Result {
                     shapes.join(", ")
                 )?;
             }
-            Task::Region(task) => region(task, out)?,
+            Task::Region(task) => region(task, &plan.draws, out)?,
             Task::Collective(task) => writeln!(out, "{}", collective(task))?,
             Task::Launch { group, tasks } => {
                 writeln!(out, "launch {group}")?;

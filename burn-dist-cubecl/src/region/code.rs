@@ -343,7 +343,7 @@ fn computes(instruction: Instruction, reads: &[Kind], result: Kind) -> bool {
         }
         Instruction::Fold(fold, _) => same && (!is_bool || matches!(fold, Fold::Max | Fold::Min)),
         // A kernel has no way to say that an index is outside of its row.
-        Instruction::AddAt { .. } => false,
+        Instruction::AddAt { .. } | Instruction::Draw(_) => false,
     }
 }
 
@@ -409,7 +409,9 @@ impl Values {
                 (None, Instruction::Constant(_) | Instruction::Scalar(_)) => {
                     unreachable!("they are numbers")
                 }
-                (_, Instruction::AddAt { .. }) => unreachable!("it is not supported"),
+                (_, Instruction::AddAt { .. } | Instruction::Draw(_)) => {
+                    unreachable!("it is not supported")
+                }
             };
             let reads = instruction.reads().map(|read| read as usize).collect();
             made.step(what, kind_of(*dtype), reads);

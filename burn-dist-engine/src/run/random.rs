@@ -15,14 +15,16 @@
 mod draw;
 mod error;
 mod philox;
+mod pieces;
 
 use crate::burn::data::*;
 use burn_backend::{DType, Distribution, Element};
 use burn_std::{Shape, bf16, f16};
 use core::ops::Range;
-use draw::{Bernoulli, Float, Int, IntUniform, Normal, Samples, Uniform};
+use draw::{Bernoulli, Float, Int, IntUniform, Normal, Samples};
 pub use error::RandomError;
 use philox::Philox;
+pub(super) use pieces::Pieces;
 use rayon::prelude::*;
 
 /// Elements that one thread makes at a time.
@@ -176,12 +178,7 @@ impl Part {
     }
 
     fn floats<T: Float>(self, distribution: Distribution) -> Result<TensorData, RandomError> {
-        let samples = match distribution {
-            Distribution::Default => Samples::Uniform(Uniform::new::<T>(0.0, 1.0)?),
-            Distribution::Uniform(low, high) => Samples::Uniform(Uniform::new::<T>(low, high)?),
-            Distribution::Normal(mean, std) => Samples::Normal(Normal::new(mean, std)?),
-            Distribution::Bernoulli(p) => Samples::Bernoulli(Bernoulli::new(p)?),
-        };
+        let samples = Samples::of_floats::<T>(distribution)?;
         Ok(self.cast(|philox, index, to| samples.fill(philox, index, to), T::of))
     }
 
@@ -212,18 +209,14 @@ impl Part {
             size_of::<T>(),
             bytemuck::cast_slice_mut(&mut values),
             &|index, bytes| {
-                let (mut index, mut values) = (index, bytemuck::cast_slice_mut::<u8, T>(bytes));
-                let mut samples = [S::default(); SAMPLES_OF_A_BLOCK];
-                while !values.is_empty() {
-                    // Blocks end where counters do.
-                    let count = (SAMPLES_OF_A_BLOCK - index % SAMPLES_OF_A_BLOCK).min(values.len());
-                    fill(&self.philox, index, &mut samples[..count]);
-                    let (block, rest) = values.split_at_mut(count);
+                let values = bytemuck::cast_slice_mut::<u8, T>(bytes);
+                in_blocks(index, values, |index, block| {
+                    let mut samples = [S::default(); SAMPLES_OF_A_BLOCK];
+                    fill(&self.philox, index, &mut samples[..block.len()]);
                     for (value, sample) in block.iter_mut().zip(&samples) {
                         *value = of(*sample);
                     }
-                    (values, index) = (rest, index + count);
-                }
+                });
             },
         );
         TensorData::new(values, self.shape)
@@ -232,18 +225,8 @@ impl Part {
     /// Calls `fill` with the flat index that each stretch of elements begins with, and the bytes of these elements, in
     /// pieces that threads share. Of bytes, or it would be compiled for each dtype.
     fn each_run(&self, size: usize, bytes: &mut [u8], fill: &(dyn Fn(usize, &mut [u8]) + Sync)) {
-        let fill = |(piece, mut rest): (usize, &mut [u8])| {
-            let mut at = piece * ELEMENTS_OF_A_PIECE;
-            // The last run that begins before, or with, the piece.
-            let mut index = self.starts.partition_point(|start| *start <= at).max(1) - 1;
-            while !rest.is_empty() {
-                let skipped = at - self.starts[index];
-                let run = self.runs[index].start + skipped..self.runs[index].end;
-                let count = run.len().min(rest.len() / size);
-                let (own, others) = rest.split_at_mut(count * size);
-                fill(run.start, own);
-                (rest, at, index) = (others, at + count, index + 1);
-            }
+        let fill = |(piece, bytes): (usize, &mut [u8])| {
+            self.each_stretch(piece * ELEMENTS_OF_A_PIECE, size, bytes, fill);
         };
         match bytes.len() > ELEMENTS_OF_A_PIECE * size {
             true => {
@@ -252,6 +235,37 @@ impl Part {
             }
             false => fill((0, bytes)),
         }
+    }
+
+    /// Calls `fill` with the flat index that each stretch of elements begins with, and its part of `rest`: `size` of
+    /// that for each element, from element `at` on.
+    fn each_stretch<T>(
+        &self,
+        mut at: usize,
+        size: usize,
+        mut rest: &mut [T],
+        fill: impl Fn(usize, &mut [T]),
+    ) {
+        // The last run that begins before, or with, the first element.
+        let mut index = self.starts.partition_point(|start| *start <= at).max(1) - 1;
+        while !rest.is_empty() {
+            let skipped = at - self.starts[index];
+            let run = self.runs[index].start + skipped..self.runs[index].end;
+            let count = run.len().min(rest.len() / size);
+            let (own, others) = rest.split_at_mut(count * size);
+            fill(run.start, own);
+            (rest, at, index) = (others, at + count, index + 1);
+        }
+    }
+}
+
+/// Calls `fill` with the flat index that each block of some elements begins with: blocks end where counters do.
+fn in_blocks<T>(mut index: usize, mut rest: &mut [T], fill: impl Fn(usize, &mut [T])) {
+    while !rest.is_empty() {
+        let count = (SAMPLES_OF_A_BLOCK - index % SAMPLES_OF_A_BLOCK).min(rest.len());
+        let (block, others) = rest.split_at_mut(count);
+        fill(index, block);
+        (rest, index) = (others, index + count);
     }
 }
 

@@ -9,7 +9,7 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use burn_backend::{Scalar, Shape};
-use burn_dist_kernels::region::{Kernel, Memory, Operand, Output, RegionError};
+use burn_dist_kernels::region::{Draw, Kernel, Memory, Operand, Output, RegionError};
 use burn_dist_plan::op::NewTensor;
 use burn_dist_plan::region::{Number, Region, ScalarOf};
 use burn_dist_plan::task::region_of;
@@ -21,6 +21,7 @@ use rustc_hash::FxHashMap;
 
 use super::bridge::{in_order, is_in_memory, to_flex};
 use super::bytes::of_pool;
+use super::random::Pieces;
 use crate::burn::data::*;
 use crate::comm::{Pool, PoolMemory};
 use crate::ops::Recorded;
@@ -111,12 +112,13 @@ impl Regions {
         task: &RegionTask,
         operands: Vec<B::Handle>,
         scalars: &[Scalar],
+        draws: &[Pieces],
         device: &B::Device,
     ) -> Result<Vec<B::Handle>, RegionError> {
         let numbers = task.scalars.iter().map(|of| number(*of, scalars));
         let numbers: Vec<Number> = numbers.collect();
         match is_in_memory::<B>() {
-            true => self.run_in_memory::<B>(task, operands, &numbers),
+            true => self.run_in_memory::<B>(task, operands, &numbers, draws),
             false => Ok(device::run::<B>(task, operands, &numbers, device)),
         }
     }
@@ -126,6 +128,7 @@ impl Regions {
         task: &RegionTask,
         operands: Vec<B::Handle>,
         numbers: &[Number],
+        draws: &[Pieces],
     ) -> Result<Vec<B::Handle>, RegionError> {
         let region = &*task.region;
         let mut held = Vec::with_capacity(task.inputs.len());
@@ -164,7 +167,12 @@ impl Regions {
                     Made::New(memory) => Output::New(&mut memory.as_uninit_mut()[..out.bytes()]),
                 })
                 .collect();
-            kernel(&mut self.kernels, &task.region)?.run(&mut operands, numbers, &mut outputs)?;
+            let draws = draws.iter();
+            let draws = draws.map(|of| |first: usize, to: &mut [_]| of.draw(first, to));
+            let draws: Vec<_> = draws.collect();
+            let draws: Vec<Draw<'_>> = draws.iter().map(|of| of as Draw<'_>).collect();
+            let kernel = kernel(&mut self.kernels, &task.region)?;
+            kernel.run_drawing(&mut operands, numbers, &draws, &mut outputs)?;
         }
         let mut held: Vec<Option<Held>> = held.into_iter().map(Some).collect();
         let made = task.outputs.iter().zip(made).map(|(out, made)| {
@@ -195,7 +203,8 @@ pub(crate) fn run_alone(
         let data = inputs[input.slot as usize].clone();
         from_data::<Flex>(data, &Default::default())
     });
-    let made = Regions::default().run::<Flex>(&task, operands.collect(), &[], &Default::default());
+    let made =
+        Regions::default().run::<Flex>(&task, operands.collect(), &[], &[], &Default::default());
     let read = |(out, handle): (&NewTensor, _)| {
         let data = into_data::<Flex>(handle, out.shape.clone().into(), to_burn(out.dtype));
         (out.id, block_on(data).expect("tensors in memory are read"))

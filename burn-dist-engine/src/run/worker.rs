@@ -12,6 +12,7 @@ use super::describe::{failed, failed_region, panic_message};
 use super::fault_cell::FaultCell;
 use super::job::Run;
 use super::observer::TaskPart;
+use super::random::Pieces;
 use super::region::Regions;
 use super::tensors::{SlotEnv, Tensors};
 use super::turn::Turn;
@@ -305,7 +306,22 @@ impl<B: BackendIr> Worker<B> {
         let inputs = task.inputs.iter();
         let operands = inputs.map(|input| self.tensors.take(input.slot, input.take));
         let operands = operands.collect::<Result<Vec<_>, _>>()?;
-        let made = (self.regions).run::<B>(task, operands, &run.args.scalars, &self.tensors.device);
+        let draws = task.draws.iter().map(|draw| {
+            let task = &run.plan.draws[*draw as usize];
+            let distribution = task.op.distribution();
+            let pieces = Pieces::new(
+                run.args.seed,
+                run.args.streams + task.stream,
+                distribution.expect("the operation is random"),
+                to_burn(task.dtype),
+                task.shape.clone(),
+                task.runs.iter().cloned(),
+            );
+            pieces.map_err(|error| self.failed(run, error.to_string()))
+        });
+        let draws = draws.collect::<Result<Vec<_>, _>>()?;
+        let (scalars, device) = (&run.args.scalars, &self.tensors.device);
+        let made = (self.regions).run::<B>(task, operands, scalars, &draws, device);
         let made = made.map_err(|error| failed_region(self.rank, &run.plan, task, &error))?;
         for (out, handle) in task.outputs.iter().zip(made) {
             self.tensors.put(out.id, &out.shape, out.dtype, handle);

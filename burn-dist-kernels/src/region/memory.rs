@@ -38,6 +38,10 @@ pub struct Operand<'a> {
     pub strides: &'a [isize],
 }
 
+/// Random numbers: writes those of the elements from one on, by its number in the space of the region. They are as the
+/// type of the draw has them.
+pub type Draw<'a> = &'a (dyn Fn(usize, &mut [MaybeUninit<f32>]) + Sync);
+
 /// Where a result is written: its elements in order, one after the other.
 #[derive(Debug)]
 pub enum Output<'a> {

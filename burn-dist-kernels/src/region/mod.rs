@@ -72,7 +72,7 @@ pub(crate) use functions::{Double, Instructions, Portable, Single};
 pub use kind::number_bits;
 pub use level::Level;
 pub(crate) use level::Loop;
-pub use memory::{Memory, Operand, Output, places_of};
+pub use memory::{Draw, Memory, Operand, Output, places_of};
 use program::Program;
 
 /// A region made ready to run.
@@ -105,7 +105,21 @@ impl Kernel {
         scalars: &[Number],
         outputs: &mut [Output<'_>],
     ) -> Result<(), RegionError> {
-        self.run_at(Level::best(), operands, scalars, outputs)
+        self.run_drawing(operands, scalars, &[], outputs)
+    }
+
+    /// Runs a region that draws random numbers: one draw for each of the region's, in order.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub fn run_drawing(
+        &self,
+        operands: &mut [Operand<'_>],
+        scalars: &[Number],
+        draws: &[Draw<'_>],
+        outputs: &mut [Output<'_>],
+    ) -> Result<(), RegionError> {
+        self.run_at(Level::best(), operands, scalars, draws, outputs)
     }
 
     /// Runs it with the instructions of a level; the bits are the same at each.
@@ -117,9 +131,10 @@ impl Kernel {
         level: Level,
         operands: &mut [Operand<'_>],
         scalars: &[Number],
+        draws: &[Draw<'_>],
         outputs: &mut [Output<'_>],
     ) -> Result<(), RegionError> {
-        threads::run(&self.program, level, operands, scalars, outputs)
+        threads::run(&self.program, level, operands, scalars, draws, outputs)
     }
 }
 

@@ -61,6 +61,7 @@ pub(super) enum What {
     },
     Constant(Number),
     Scalar(usize),
+    Draw(usize),
     Cast,
     Unary(Unary),
     Binary(Binary),
@@ -113,6 +114,7 @@ impl Step {
     pub(super) fn weight(&self) -> usize {
         match self.what {
             What::Load { .. } => 0,
+            What::Draw(_) => LONG,
             What::Unary(op) if is_long(op) => LONG,
             What::Powi | What::Binary(Binary::Pow | Binary::Rem | Binary::ArcTan2) => LONG,
             What::Unary(Unary::Sqrt | Unary::Recip) | What::Binary(Binary::Div) => 4,
@@ -134,7 +136,7 @@ pub(super) fn phase_of(values: &[Value], step: &Step) -> usize {
 pub(super) fn rounds(what: What) -> bool {
     !matches!(
         what,
-        What::Spread | What::Select | What::Constant(_) | What::Scalar(_)
+        What::Spread | What::Select | What::Constant(_) | What::Scalar(_) | What::Draw(_)
     )
 }
 
@@ -178,6 +180,7 @@ pub(super) struct Program {
     pub spans: Vec<Vec<bool>>,
     pub operands: usize,
     pub scalars: usize,
+    pub draws: usize,
     pub values: Vec<Value>,
     pub once: Vec<Step>,
     pub phases: Vec<Phase>,
@@ -379,6 +382,7 @@ impl Builder<'_> {
                 Instruction::Scalar(_) => {
                     return Err(malformed(format!("{typed:?}, which is none")));
                 }
+                Instruction::Draw(draw) => What::Draw(draw as usize),
                 // The value as it is: what it was rounded to stays.
                 Instruction::Cast(_) if keeps_values(kinds[0], kind) => {
                     at.push(from[0]);
@@ -408,7 +412,7 @@ impl Builder<'_> {
             let extents = from.iter().map(|read| self.values[*read].extent);
             let extent = match what {
                 What::Fold(_) => Extent::Row,
-                What::AddAt => Extent::Element,
+                What::AddAt | What::Draw(_) => Extent::Element,
                 _ => extents.max().unwrap_or(Extent::Once),
             };
             let result = self.step(what, &from, kind, extent);
@@ -490,6 +494,7 @@ fn supported(instruction: Instruction, reads: &[Kind], result: Kind) -> bool {
     let is_float = result.lane.is_float();
     match instruction {
         Instruction::Constant(_) | Instruction::Scalar(_) | Instruction::Cast(_) => true,
+        Instruction::Draw(_) => result.lane == Lane::F32,
         Instruction::Unary(Unary::IsNan | Unary::IsInf, _) => reads[0].lane.is_float() && is_bool,
         Instruction::Unary(Unary::Not, _) => same && !is_float,
         Instruction::Unary(Unary::Neg | Unary::Abs | Unary::Sign, _) => same && !is_bool,

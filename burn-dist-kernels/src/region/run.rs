@@ -15,7 +15,7 @@ use super::folds::Folds;
 use super::geometry::Geometry;
 use super::kind::{Kind, Lane};
 use super::level::Level;
-use super::memory::{Buffer, FEW, places};
+use super::memory::{Buffer, Draw, FEW, places};
 use super::program::{Extent, Phase, Program, Step, What, is_long, rounds};
 
 /// Calls with the type that a value is computed in; a bool is a `u8`.
@@ -80,6 +80,7 @@ pub(super) struct Runner<'r, 'm> {
     pub geometry: &'r Geometry,
     pub level: Level,
     pub scalars: &'r [Number],
+    pub draws: &'r [Draw<'r>],
     pub arena: &'r mut Arena,
     pub parts: SmallVec<[Part<'m>; FEW]>,
     pub leaves: SmallVec<[Leave<'m>; FEW]>,

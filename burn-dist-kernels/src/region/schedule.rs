@@ -207,6 +207,7 @@ impl Builder<'_> {
             spans: region.spans.clone(),
             operands,
             scalars: region.scalars as usize,
+            draws: region.formula.draws(),
             needs_rows: phases.len() > 1 || !results.iter().all(each_element),
             has_rows,
             chunk: chunk(live_most, widest),

@@ -157,6 +157,10 @@ impl Runner<'_, '_> {
             What::Load { .. } | What::Fold(_) => unreachable!("they have no loop"),
             What::Constant(number) => self.number(number, step, to),
             What::Scalar(scalar) => self.number(self.scalars[scalar], step, to),
+            What::Draw(draw) => {
+                let first = self.row * self.geometry.len + self.column;
+                self.draws[draw](first, same(to));
+            }
             What::Spread => self.spread(read, extent, to),
             What::Cast => self.cast(step, to),
             What::Unary(op @ (Unary::IsNan | Unary::IsInf)) => {

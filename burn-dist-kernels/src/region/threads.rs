@@ -16,7 +16,7 @@ use super::folds::Folds;
 use super::geometry::Geometry;
 use super::kind::{Lane, Stored};
 use super::level::Level;
-use super::memory::{Buffer, FEW, Memory, Operand, Output, places_of};
+use super::memory::{Buffer, Draw, FEW, Memory, Operand, Output, places_of};
 use super::program::{Extent, Leaves, Program, ResultOf};
 use super::run::{Arena, Leave, Part, Runner, by_lane};
 use super::stream::{self, STREAM_MIN};
@@ -42,9 +42,10 @@ pub(super) fn run(
     level: Level,
     operands: &mut [Operand<'_>],
     scalars: &[Number],
+    draws: &[Draw<'_>],
     outputs: &mut [Output<'_>],
 ) -> Result<(), RegionError> {
-    check_counts(program, operands, scalars, outputs)?;
+    check_counts(program, operands, scalars, draws, outputs)?;
     let geometry = Geometry::new(program, operands)?;
     let is_over = check_outputs(program, &geometry, operands, outputs)?;
     if let ([operand], [Output::New(to)], true) = (&*operands, &mut *outputs, program.is_copy()) {
@@ -120,7 +121,7 @@ pub(super) fn run(
             });
         }
     }
-    let run = |job: Job<'_>| job.run(program, &geometry, level, scalars);
+    let run = |job: Job<'_>| job.run(program, &geometry, level, scalars, draws);
     let wrong = match jobs.len() {
         0 | 1 => jobs.into_iter().find_map(run),
         // All of them run, whatever one finds; what the first ones find counts.
@@ -152,13 +153,19 @@ fn check_counts(
     program: &Program,
     operands: &[Operand<'_>],
     scalars: &[Number],
+    draws: &[Draw<'_>],
     outputs: &[Output<'_>],
 ) -> Result<(), RegionError> {
-    let found = [operands.len(), scalars.len(), outputs.len()];
-    let expected = [program.operands, program.scalars, program.results.len()];
+    let found = [operands.len(), scalars.len(), draws.len(), outputs.len()];
+    let expected = [
+        program.operands,
+        program.scalars,
+        program.draws,
+        program.results.len(),
+    ];
     if found != expected {
         return Err(memory(format!(
-            "{expected:?} operands, scalars and outputs are expected, and there are {found:?}"
+            "{expected:?} operands, scalars, draws and outputs are expected, and there are {found:?}"
         )));
     }
     for (index, operand) in operands.iter().enumerate() {
@@ -307,6 +314,7 @@ impl<'a> Job<'a> {
         geometry: &Geometry,
         level: Level,
         scalars: &[Number],
+        draws: &[Draw<'_>],
     ) -> Option<RegionError> {
         let first_row = self.rows(geometry).start;
         let first = match &self.part {
@@ -320,6 +328,7 @@ impl<'a> Job<'a> {
             geometry,
             level,
             scalars,
+            draws,
             arena: &mut arena,
             parts: self.operands,
             leaves: self.outputs,

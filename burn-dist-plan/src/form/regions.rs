@@ -7,7 +7,8 @@ use crate::ir::region::{
 use crate::ir::{NewTensor, RegionInput, RegionTask};
 
 form!(struct RegionTask {
-    "" outputs, " of " inputs, " scalars " scalars or Vec::new(), " operations " operations, " indexed " indexed or None, " in " path, " room " room or 0,
+    "" outputs, " of " inputs, " scalars " scalars or Vec::new(), " draws " draws or Vec::new(),
+    " operations " operations, " indexed " indexed or None, " in " path, " room " room or 0,
     " " region,
 });
 form!(struct NewTensor { "s" id, " " dtype, " " shape });
@@ -23,7 +24,8 @@ form!(enum Number { "float" => Float(" " value), "int" => Int(" " value), "uint"
 form!(struct Formula { "operands " operands, " results " results, " " instructions as lines });
 form!(struct Typed { "" dtype, " " instruction });
 form!(enum Instruction {
-    "constant" => Constant(" " number), "scalar" => Scalar(" " index), "cast" => Cast(" " of),
+    "constant" => Constant(" " number), "scalar" => Scalar(" " index), "draw" => Draw(" " index),
+    "cast" => Cast(" " of),
     "unary" => Unary(" " unary, " " of), "binary" => Binary(" " binary, " " left, " " right),
     "powi" => Powi(" " base, " " exponent),
     "select" => Select { " " mask, " " on_true, " " on_false },

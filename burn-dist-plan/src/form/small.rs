@@ -17,6 +17,7 @@ pub(crate) fn rank<O: Op + Form>(tasks: &str) -> Result<RankPlan<O>, FormError> 
     match local::read(&mut from) {
         Ok(tasks) => Ok(RankPlan {
             tasks,
+            draws: Vec::new(),
             num_slots: 4,
             paths: [].into(),
             classes: [MemoryClass::Activation; 4].into(),

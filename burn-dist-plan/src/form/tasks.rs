@@ -16,7 +16,7 @@ use crate::{AxisRedundancy, FewRows, Fused, Redundancy};
 
 form!(struct Lowered<O> { "" plan, "\nvisits of tasks " visits, "\nactions of slots " actions });
 form!(struct RankPlan<O> {
-    "tasks " tasks as local, "\nslots " num_slots as slots, "\npaths " paths, "\nclasses " classes,
+    "tasks " tasks as local, "\ndraws " draws or Vec::new(), "\nslots " num_slots as slots, "\npaths " paths, "\nclasses " classes,
     "\nstorage " storage, "\nindexed " indexed, "\nactions " actions, "\nroom " room or 0,
 });
 form!(struct Indexed { "" op, " of " shape, " dim " dim, " from " start });

@@ -4,7 +4,7 @@
 use rustc_hash::FxHashSet;
 
 use super::op::{Op, Side};
-use super::task::{CollectiveTask, Task};
+use super::task::{CollectiveTask, RandomTask, Task};
 use super::tensor::{Slot, Tensor};
 use crate::mesh::DType;
 
@@ -56,6 +56,13 @@ impl CollectiveTask {
     }
 }
 
+impl<O> RandomTask<O> {
+    /// Returns the tensor that it makes.
+    pub(crate) fn output(&self) -> Tensor<'_> {
+        tensor(self.slot, &self.shape, self.dtype)
+    }
+}
+
 impl<O: Op> Task<O> {
     /// Visits every access: first the slots that are read, then those that are made, each in the order of the task.
     pub(crate) fn accesses<'a>(&'a self, mut visit: impl FnMut(Access<'a>)) {
@@ -78,7 +85,7 @@ impl<O: Op> Task<O> {
                 slot, shape, dtype, ..
             } => visit(Access::Makes(tensor(*slot, shape, *dtype))),
             Self::Upload(task) => visit(Access::Makes(tensor(task.slot, &task.shape, task.dtype))),
-            Self::Random(task) => visit(Access::Makes(tensor(task.slot, &task.shape, task.dtype))),
+            Self::Random(task) => visit(Access::Makes(task.output())),
             Self::Receive(task) => visit(Access::Makes(tensor(task.slot, &task.shape, task.dtype))),
             Self::Collective(_) | Self::Launch { .. } => {
                 for task in self.collectives() {

@@ -12,7 +12,7 @@
 //!                                               v5 = add(v3, v4)       ...
 //! ```
 //!
-//! Not here: what an operand's strides are (a kernel finds them when it runs), and random numbers.
+//! Not here: what an operand's strides are (a kernel finds them when it runs), and what is drawn by a draw.
 
 use std::fmt;
 
@@ -149,6 +149,9 @@ pub enum Instruction {
     Constant(Number),
     /// A scalar that may differ from run to run, by its index among those of the formula.
     Scalar(u32),
+    /// A random number for each element, by the index of its draw among those of the formula: what is drawn depends on
+    /// the number of the element in the space alone. Floats of 32 bits, or fewer.
+    Draw(u32),
     /// The same value, in the type of the instruction.
     Cast(Register),
     /// A function of one element.
@@ -184,7 +187,7 @@ impl Instruction {
     /// Returns the values that it reads, in order.
     pub fn reads(self) -> impl Iterator<Item = Register> {
         let reads = match self {
-            Self::Constant(_) | Self::Scalar(_) => [None; 3],
+            Self::Constant(_) | Self::Scalar(_) | Self::Draw(_) => [None; 3],
             Self::Cast(of) | Self::Unary(_, of) | Self::Fold(_, of) => [Some(of), None, None],
             Self::Binary(_, left, right) | Self::Powi(left, right) => {
                 [Some(left), Some(right), None]
@@ -207,7 +210,7 @@ impl Instruction {
     /// Returns it with other values in their place.
     pub fn reading(self, mut to: impl FnMut(Register) -> Register) -> Self {
         match self {
-            Self::Constant(_) | Self::Scalar(_) => self,
+            Self::Constant(_) | Self::Scalar(_) | Self::Draw(_) => self,
             Self::Cast(of) => Self::Cast(to(of)),
             Self::Unary(unary, of) => Self::Unary(unary, to(of)),
             Self::Binary(binary, left, right) => Self::Binary(binary, to(left), to(right)),
@@ -264,6 +267,18 @@ impl Formula {
             Some(dtype) => *dtype,
             None => self.instructions[index - self.operands.len()].dtype,
         }
+    }
+
+    /// Returns the number of its draws.
+    pub fn draws(&self) -> usize {
+        let draws = self
+            .instructions
+            .iter()
+            .map(|typed| match typed.instruction {
+                Instruction::Draw(draw) => draw as usize + 1,
+                _ => 0,
+            });
+        draws.max().unwrap_or(0)
     }
 }
 
@@ -370,7 +385,7 @@ impl Region {
             let is_of_elements = |read: Register| extents[read as usize] == Extent::Elements;
             extents.push(match instruction {
                 Instruction::Fold(..) => Extent::Rows,
-                Instruction::AddAt { .. } => Extent::Elements,
+                Instruction::AddAt { .. } | Instruction::Draw(_) => Extent::Elements,
                 _ if instruction.reads().any(is_of_elements) => Extent::Elements,
                 _ => Extent::Rows,
             });
@@ -409,6 +424,7 @@ impl fmt::Display for Instruction {
             Self::Constant(Number::Int(value)) => write!(f, "{value}"),
             Self::Constant(Number::UInt(value)) => write!(f, "{value}"),
             Self::Scalar(index) => write!(f, "scalar {index}"),
+            Self::Draw(index) => write!(f, "draw {index}"),
             Self::Cast(of) => write!(f, "cast(v{of})"),
             Self::Unary(unary, of) => write!(f, "{}(v{of})", name(unary)),
             Self::Binary(binary, left, right) => write!(f, "{}(v{left}, v{right})", name(binary)),

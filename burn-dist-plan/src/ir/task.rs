@@ -127,6 +127,8 @@ pub struct RegionTask {
     pub outputs: Vec<NewTensor>,
     /// The scalars, in the order of the formula.
     pub scalars: Vec<ScalarOf>,
+    /// Its draws, in the order of the formula: which of [`RankPlan::draws`] each is.
+    pub draws: Vec<u32>,
     /// Index into [`RankPlan::paths`] of the module that its first operation works for.
     pub path: u32,
     /// The number of operations that it stands for.
@@ -346,6 +348,8 @@ impl CollectiveTask {
 pub struct RankPlan<O> {
     /// In order.
     pub tasks: Vec<Task<O>>,
+    /// Random values that regions draw, none of which is a task of its own.
+    pub draws: Vec<RandomTask<O>>,
     /// Number of slots.
     pub num_slots: u32,
     /// Module paths that operations refer to; an index beyond it is "unknown".

@@ -307,6 +307,7 @@ impl<'a, O: Op> Lowering<'a, O> {
         }
         let plan = RankPlan {
             tasks,
+            draws: Vec::new(),
             num_slots,
             paths: self.paths.clone(),
             classes: Arc::default(),

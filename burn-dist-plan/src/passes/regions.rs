@@ -27,7 +27,8 @@
 //! rows matter to someone, they end where they did.
 //!
 //! No operation of another action of a schedule joins a region, and none that the [kernels](crate::RegionKernels) of
-//! ranks do not compute. Not here: random numbers, which are drawn on the host.
+//! ranks do not compute. Not here: random numbers of ranks whose tensors are not in
+//! memory, which are drawn before.
 
 mod again;
 mod build;
@@ -118,6 +119,7 @@ fn group<O: Op>(
     let tasks = std::mem::take(&mut lowered.plan.tasks);
     let found = Walk::new(&tasks, &lowered.actions, joins, kernels).run();
     let made = rewritten(&found, tasks, &lowered.visits, known);
-    (lowered.plan.tasks, lowered.visits) = (made.tasks, made.visits);
+    (lowered.plan.tasks, lowered.plan.draws) = (made.tasks, made.draws);
+    lowered.visits = made.visits;
     made.fused
 }

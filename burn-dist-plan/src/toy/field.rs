@@ -63,7 +63,7 @@ fn number(number: Number) -> u64 {
 }
 
 /// Runs a region, one instruction after the other over the whole space. A value of rows is there for every element.
-pub(super) fn run_region(task: &RegionTask, inputs: &[Array]) -> Vec<Array> {
+pub(super) fn run_region(task: &RegionTask, inputs: &[Array], draws: &[Array]) -> Vec<Array> {
     let region = &task.region;
     let extents = region.extents();
     let (rows, row_len) = (region.rows(), region.row_len());
@@ -85,6 +85,7 @@ pub(super) fn run_region(task: &RegionTask, inputs: &[Array]) -> Vec<Array> {
                 };
                 vec![value; elements]
             }
+            Instruction::Draw(draw) => draws[draw as usize].data.clone(),
             Instruction::Cast(x) => values[x as usize].clone(),
             Instruction::Unary(f, x) => each(&|at| unary(f, of(x, at))),
             Instruction::Binary(f, x, y) => each(&|at| binary(f, of(x, at), of(y, at))),

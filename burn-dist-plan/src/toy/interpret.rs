@@ -9,7 +9,8 @@ use std::ops::Range;
 use super::{Kind, Toy, field};
 use crate::ir::region::Unary;
 use crate::ir::{
-    CollectiveTask, Float8Op, InputState, Product, ScaleOf, Slot, Stage, Task, TensorIndex, Window,
+    CollectiveTask, Float8Op, InputState, Product, RandomTask, RankPlan, ScaleOf, Slot, Stage,
+    Task, TensorIndex, Window,
 };
 use crate::layout::Layout;
 use crate::layout::runs;
@@ -336,6 +337,15 @@ pub(super) fn run(op: &Toy, inputs: &[Array], stream: &mut u64) -> Array {
     out
 }
 
+/// Returns what a rank draws.
+fn drawn(task: &RandomTask<Toy>) -> Array {
+    let indices = task.runs.iter().flat_map(|run| run.clone());
+    Array {
+        data: indices.map(|index| random(task.stream, index)).collect(),
+        shape: task.shape.clone(),
+    }
+}
+
 /// What float8 training computes, in the field: maxima of numbers, scales that are not zero, and products that are not
 /// divided by them.
 fn float8(op: Float8Op, inputs: &[Array], shape: &[usize]) -> Array {
@@ -457,8 +467,8 @@ pub(crate) fn planned(
     loop {
         let before: Vec<usize> = ranks.iter().map(|state| state.at).collect();
         for (rank, (state, plan)) in (0..).zip(ranks.iter_mut().zip(&plan.ranks)) {
-            while let Some(task) = plan.tasks.get(state.at)
-                && state.local(window, task, Rank(rank), &mut messages)
+            while state.at < plan.tasks.len()
+                && state.local(window, plan, Rank(rank), &mut messages)
             {
                 state.at += 1;
             }
@@ -643,15 +653,15 @@ fn collective(task: &CollectiveTask, tasks: &[&CollectiveTask], sent: &[Array]) 
 }
 
 impl RankState {
-    /// Runs a task; `false` if it needs the other ranks.
+    /// Runs the task that it has come to; `false` if that needs the other ranks.
     fn local(
         &mut self,
         window: &Window<Toy>,
-        task: &Task<Toy>,
+        plan: &RankPlan<Toy>,
         rank: Rank,
         messages: &mut Messages,
     ) -> bool {
-        match task {
+        match &plan.tasks[self.at] {
             Task::Send(task) => {
                 let channel = messages.entry((rank, task.peer)).or_default();
                 channel.push_back((task.slot, self.slots[&task.slot].clone()));
@@ -694,12 +704,7 @@ impl RankState {
                 self.slots.insert(task.slot, part);
             }
             Task::Random(task) => {
-                let indices = task.runs.iter().flat_map(|run| run.clone());
-                let part = Array {
-                    data: indices.map(|index| random(task.stream, index)).collect(),
-                    shape: task.shape.clone(),
-                };
-                self.slots.insert(task.slot, part);
+                self.slots.insert(task.slot, drawn(task));
             }
             Task::Op(op, _) => {
                 let inputs = op.inputs.iter().map(|input| self.slots[&input.id].clone());
@@ -718,7 +723,15 @@ impl RankState {
                     assert_eq!(array.shape, input.shape, "operand of {task:?}");
                     array
                 });
-                let made = field::run_region(task, &inputs.collect::<Vec<_>>());
+                let draws = task
+                    .draws
+                    .iter()
+                    .map(|draw| drawn(&plan.draws[*draw as usize]));
+                let made = field::run_region(
+                    task,
+                    &inputs.collect::<Vec<_>>(),
+                    &draws.collect::<Vec<_>>(),
+                );
                 for input in task.inputs.iter().filter(|input| input.take) {
                     self.slots.remove(&input.slot);
                 }

@@ -4,7 +4,7 @@
 
 use super::error::RandomError;
 use super::philox::{Draw, Philox};
-use burn_backend::{DType, Element};
+use burn_backend::{DType, Distribution, Element};
 use burn_std::{bf16, f16};
 
 /// Samples that are f32, of any distribution.
@@ -15,6 +15,16 @@ pub(super) enum Samples {
 }
 
 impl Samples {
+    /// Returns those of a distribution of floats.
+    pub(super) fn of_floats<T: Float>(distribution: Distribution) -> Result<Self, RandomError> {
+        Ok(match distribution {
+            Distribution::Default => Self::Uniform(Uniform::new::<T>(0.0, 1.0)?),
+            Distribution::Uniform(low, high) => Self::Uniform(Uniform::new::<T>(low, high)?),
+            Distribution::Normal(mean, std) => Self::Normal(Normal::new(mean, std)?),
+            Distribution::Bernoulli(p) => Self::Bernoulli(Bernoulli::new(p)?),
+        })
+    }
+
     /// Makes the samples from a flat index on.
     pub(super) fn fill(&self, philox: &Philox, index: usize, samples: &mut [f32]) {
         match self {

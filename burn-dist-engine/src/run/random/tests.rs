@@ -83,6 +83,45 @@ proptest! {
     }
 }
 
+proptest! {
+    /// Elements that are drawn from one on are those that the whole part has there.
+    #[test]
+    fn pieces_are_those_of_the_part(
+        (shape, region) in a_region(),
+        d in 0usize..3,
+        k in 0usize..4,
+        cut in 0usize..2000,
+        len in 0usize..2000,
+    ) {
+        let (dtype, distribution) = ([DType::F32, DType::F16, DType::BF16][d], DISTRIBUTIONS[k]);
+        let local: Vec<usize> = region.iter().map(|range| range.len()).collect();
+        let count: usize = local.iter().product();
+        let runs = region_runs(&shape, &region);
+        let pieces = Pieces::new(1, 2, distribution, dtype, local, runs).unwrap();
+        let first = cut.min(count);
+        let mut made = vec![std::mem::MaybeUninit::new(f32::NAN); len.min(count - first)];
+        pieces.draw(first, &mut made);
+        // SAFETY: written above.
+        let made: Vec<f32> = made.iter().map(|made| unsafe { made.assume_init() }).collect();
+        let part = fill(1, 2, distribution, dtype, &shape, &region).unwrap();
+        let part: Vec<f32> = part.iter::<f32>().collect();
+        prop_assert_eq!(&made, &part[first..first + made.len()]);
+    }
+}
+
+#[test]
+fn no_pieces_are_drawn_of_other_types() {
+    let of = |dtype, distribution| {
+        let runs = std::iter::once(0..4);
+        Pieces::new(1, 2, distribution, dtype, [4], runs).map(|_| ())
+    };
+    let refused = |found: Result<(), RandomError>| found.unwrap_err().to_string();
+    let other = refused(of(DType::I32, Distribution::Default));
+    assert!(other.contains("I32"), "{other}");
+    let wrong = refused(of(DType::F32, Distribution::Bernoulli(1.5)));
+    assert!(wrong.contains("1.5"), "{wrong}");
+}
+
 /// Parts of several pieces, cut anywhere, on any number of threads.
 #[test]
 fn threads_make_the_same_values() {

@@ -11,6 +11,7 @@ fn plan() -> Arc<RankPlan> {
         indexed: Default::default(),
         actions: Default::default(),
         tasks: vec![Task::Free(0); 3],
+        draws: Vec::new(),
         num_slots: 1,
         paths: Arc::new([]),
         room: 0,

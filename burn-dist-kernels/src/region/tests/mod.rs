@@ -11,7 +11,7 @@ use burn_dist_plan::region::{
 use proptest::prelude::*;
 
 use super::programs::{Array, Case, apart, case};
-use super::{Kernel, Level, Memory, Operand, Output, RegionError};
+use super::{Draw, Kernel, Level, Memory, Operand, Output, RegionError};
 
 /// Bytes that lie as any element may.
 struct Aligned {
@@ -87,7 +87,7 @@ fn run(
         .iter_mut()
         .map(|made| Output::New(made.places()))
         .collect();
-    Kernel::new(region)?.run_at(level, &mut operands, scalars, &mut outputs)?;
+    Kernel::new(region)?.run_at(level, &mut operands, scalars, &[], &mut outputs)?;
     Ok(made.iter().map(|made| made.bytes().to_vec()).collect())
 }
 
@@ -157,6 +157,120 @@ proptest! {
             assert_same(&case.region, &found, &expected, "in place");
         }
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
+
+    /// Numbers that are drawn are those that would be in memory, wherever a part of the rows begins.
+    #[test]
+    fn draws_equal_operands(seed: u64) {
+        let case = case(seed);
+        let expected = run(&case.region, &case.operands, &case.scalars, Level::best()).unwrap();
+        for (threads, level) in [(1, Level::best()), (2, Level::best()), (1, Level::all()[0])] {
+            let found = on_threads(threads, || run_drawing(&case, level));
+            assert_same(&case.region, &found, &expected, "drawn");
+        }
+    }
+}
+
+/// Runs a region that draws what the operands have that are there for every element.
+fn run_drawing(case: &Case, level: Level) -> Vec<Vec<u8>> {
+    let Case {
+        region,
+        operands,
+        scalars,
+    } = case;
+    let is_drawn = |index: &usize| {
+        let is_whole = region.spans[*index].iter().all(|spans| *spans);
+        is_whole
+            && matches!(
+                operands[*index].dtype,
+                DType::F32 | DType::F16 | DType::BF16
+            )
+    };
+    let (drawn, others): (Vec<usize>, Vec<usize>) = (0..operands.len()).partition(is_drawn);
+    let numbers: Vec<Vec<f32>> = drawn
+        .iter()
+        .map(|index| in_order(region, &operands[*index]))
+        .collect();
+    // Operands that are left, draws, and the instructions that there were.
+    let order: Vec<usize> = others.iter().chain(&drawn).copied().collect();
+    let register = |register: u32| match order.iter().position(|of| *of == register as usize) {
+        Some(at) => at as u32,
+        None => register,
+    };
+    let draws = drawn.iter().enumerate().map(|(draw, index)| {
+        let dtype = operands[*index].dtype;
+        typed(Instruction::Draw(draw as u32), dtype)
+    });
+    let instructions = region.formula.instructions.iter().map(|of| Typed {
+        instruction: of.instruction.reading(register),
+        ..*of
+    });
+    let results = region.formula.results.iter();
+    let drawing = Region {
+        spans: others
+            .iter()
+            .map(|index| region.spans[*index].clone())
+            .collect(),
+        formula: Formula {
+            operands: others.iter().map(|index| operands[*index].dtype).collect(),
+            instructions: draws.chain(instructions).collect(),
+            results: results.map(|result| register(*result)).collect(),
+        },
+        ..region.clone()
+    };
+    let fills = numbers.iter().map(|numbers| {
+        move |first: usize, to: &mut [MaybeUninit<f32>]| {
+            for (to, number) in to.iter_mut().zip(&numbers[first..]) {
+                to.write(*number);
+            }
+        }
+    });
+    let fills: Vec<_> = fills.collect();
+    let draws: Vec<Draw<'_>> = fills.iter().map(|fill| fill as Draw<'_>).collect();
+    let memories: Vec<Aligned> = others
+        .iter()
+        .map(|index| Aligned::new(&operands[*index].bytes))
+        .collect();
+    let mut given: Vec<Operand<'_>> = others
+        .iter()
+        .zip(&memories)
+        .map(|(index, memory)| Operand {
+            memory: Memory::Shared(memory.bytes()),
+            offset: operands[*index].offset,
+            strides: &operands[*index].strides,
+        })
+        .collect();
+    let mut made: Vec<Aligned> = sizes(region).into_iter().map(Aligned::unwritten).collect();
+    let outputs = made.iter_mut().map(|made| Output::New(made.places()));
+    let mut outputs: Vec<Output<'_>> = outputs.collect();
+    let kernel = Kernel::new(&drawing).unwrap();
+    kernel
+        .run_at(level, &mut given, scalars, &draws, &mut outputs)
+        .unwrap();
+    made.iter().map(|made| made.bytes().to_vec()).collect()
+}
+
+/// Returns the elements of an operand that is there for every element, in order.
+fn in_order(region: &Region, array: &Array) -> Vec<f32> {
+    let copy = Region {
+        spans: vec![vec![true; region.space.len()]],
+        formula: Formula {
+            operands: vec![array.dtype],
+            instructions: vec![typed(Instruction::Cast(0), DType::F32)],
+            results: vec![1],
+        },
+        scalars: 0,
+        keeps: vec![Keep::Each(Extent::Elements)],
+        ..region.clone()
+    };
+    let made = run(&copy, std::slice::from_ref(array), &[], Level::best()).unwrap();
+    let elements = made[0].chunks(4);
+    elements
+        .map(|bytes| f32::from_ne_bytes(bytes.try_into().unwrap()))
+        .collect()
 }
 
 fn cases() -> u32 {

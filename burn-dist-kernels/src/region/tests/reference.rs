@@ -402,6 +402,7 @@ pub(super) fn run(region: &Region, operands: &[Array], scalars: &[Number]) -> Ve
         let of = |register: u32, at: usize| registers[register as usize][at];
         let each = |f: &dyn Fn(usize) -> Scalar| (0..rows * width).map(f).collect::<Vec<_>>();
         let made = match typed.instruction {
+            Instruction::Draw(_) => panic!("what is drawn is an operand here"),
             Instruction::Constant(value) => each(&|_| number(dtype, value)),
             Instruction::Scalar(scalar) => each(&|_| number(dtype, scalars[scalar as usize])),
             Instruction::Cast(x) => each(&|at| cast(dtype, of(x, at))),

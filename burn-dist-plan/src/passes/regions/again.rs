@@ -64,6 +64,11 @@ impl<O: Op> Walk<'_, O> {
                     tensors += 1;
                     there.push(value);
                 }
+                // What is drawn is kept, or not drawn again.
+                (What::Drawn(_), Some((slot, _))) if of.is_read && is_alive(*slot) => {
+                    tensors += 1;
+                    there.push(value);
+                }
                 (What::Instruction(instruction), _) if instruction.knows_rows() => return None,
                 (What::Instruction(instruction), _) => {
                     made.push(value);

@@ -11,7 +11,7 @@ use super::walk::{Fate, Found, Making, Node, What};
 use crate::ir::region::{
     Extent, Fold, Formula, Instruction, Keep, Region, Register, ScalarOf, Typed,
 };
-use crate::ir::{NewTensor, RegionInput, RegionTask, Slot, Task};
+use crate::ir::{NewTensor, RandomTask, RegionInput, RegionTask, Slot, Task};
 
 /// Regions that there are, each once.
 pub(super) type Known = HashSet<Arc<Region>, FxBuildHasher>;
@@ -19,6 +19,8 @@ pub(super) type Known = HashSet<Arc<Region>, FxBuildHasher>;
 /// The tasks of a rank with regions.
 pub(super) struct Made<O> {
     pub tasks: Vec<Task<O>>,
+    /// Random values that regions draw.
+    pub draws: Vec<RandomTask<O>>,
     /// The visit of each, as it was of the task in whose place it stands.
     pub visits: Vec<u32>,
     pub fused: Fused,
@@ -46,17 +48,24 @@ pub(super) fn rewritten<O>(
         nodes: &found.nodes,
         live: vec![false; found.nodes.len()],
         registers: vec![Register::MAX; found.nodes.len()],
+        draws: FxHashMap::default(),
         known,
     };
     let mut made = Made {
         tasks: Vec::with_capacity(tasks.len()),
+        draws: Vec::new(),
         visits: Vec::with_capacity(tasks.len()),
         fused: Fused::default(),
     };
     for (at, task) in tasks.into_iter().enumerate() {
         let before = made.tasks.len();
         match (found.fates[at], waits.get(&at)) {
-            (Fate::Joins, _) => {}
+            (Fate::Joins, _) => {
+                if let Task::Random(task) = task {
+                    builder.draws.insert(at, made.draws.len() as u32);
+                    made.draws.push(*task);
+                }
+            }
             (Fate::Shows { is_read: false }, _) => made.fused.absorbed += 1,
             (Fate::Shows { .. }, Some(region)) => {
                 waiting.entry(*region).or_default().push(task);
@@ -86,6 +95,8 @@ struct Builder<'a> {
     live: Vec<bool>,
     /// Its number in the formula.
     registers: Vec<Register>,
+    /// Their places among those, by the tasks that drew them before.
+    draws: FxHashMap<usize, u32>,
     known: &'a mut Known,
 }
 
@@ -128,7 +139,7 @@ impl Builder<'_> {
             operands: inputs.iter().map(|input| input.dtype).collect(),
             ..Formula::default()
         };
-        let scalars = self.instructions(members, &mut formula);
+        let (scalars, draws) = self.instructions(members, &mut formula);
         let (mut keeps, mut outputs) = (Vec::new(), Vec::new());
         for &member in members {
             let node = &self.nodes[member as usize];
@@ -173,6 +184,7 @@ impl Builder<'_> {
             inputs,
             outputs,
             scalars,
+            draws,
             path: making.path,
             operations: making.operations,
             indexed: match making.indexed[..] {
@@ -199,7 +211,7 @@ impl Builder<'_> {
             }
             self.live[member as usize] = true;
             match &node.what {
-                What::Operand(..) | What::Scalar(_) => {}
+                What::Operand(..) | What::Scalar(_) | What::Drawn(_) => {}
                 What::Instruction(instruction) => {
                     for read in instruction.reads() {
                         self.live[read as usize] = true;
@@ -210,9 +222,13 @@ impl Builder<'_> {
         }
     }
 
-    /// Writes the instructions of a formula whose operands are known, equal ones once. Returns its scalars.
-    fn instructions(&mut self, members: &[u32], formula: &mut Formula) -> Vec<ScalarOf> {
-        let mut scalars: Vec<ScalarOf> = Vec::new();
+    /// Writes the instructions of a formula whose operands are known, equal ones once. Returns its scalars and draws.
+    fn instructions(
+        &mut self,
+        members: &[u32],
+        formula: &mut Formula,
+    ) -> (Vec<ScalarOf>, Vec<u32>) {
+        let (mut scalars, mut draws): (Vec<ScalarOf>, Vec<u32>) = Default::default();
         let mut slots: FxHashMap<u64, u32> = FxHashMap::default();
         let mut known: FxHashMap<Typed, Register> = FxHashMap::default();
         for &member in members.iter().filter(|member| self.live[**member as usize]) {
@@ -225,6 +241,10 @@ impl Builder<'_> {
                 What::Operand(..) | What::Over(..) | What::Same(_) => continue,
                 What::Instruction(instruction) => {
                     instruction.reading(|read| self.registers[read as usize])
+                }
+                What::Drawn(task) => {
+                    draws.push(self.draws[task]);
+                    Instruction::Draw(draws.len() as u32 - 1)
                 }
                 // Numbers that are equal by chance are two: the same region has others elsewhere.
                 What::Scalar(of @ ScalarOf::Number(_)) => Instruction::Scalar(scalar(*of)),
@@ -243,6 +263,6 @@ impl Builder<'_> {
             }
             self.registers[member as usize] = register;
         }
-        scalars
+        (scalars, draws)
     }
 }

@@ -13,6 +13,8 @@ pub(super) enum Base {
     Slot(Slot, Vec<usize>),
     /// A value of a region in the making.
     Node(u32),
+    /// Random numbers that a task draws, and that are not in memory yet.
+    Drawn(usize),
     /// The constant that the operation of a task makes.
     Constant(usize),
 }

@@ -452,7 +452,7 @@ fn as_much_may_be_kept_as_the_peak_leaves() {
     }
 }
 
-/// Nothing but elementwise operations changes its place, whatever else there is, and what regions make is read.
+/// Nothing but elementwise operations and what they draw changes its place, whatever else there is, and what regions make is read.
 #[test]
 fn everything_else_stays_where_it_was() {
     let mut seed = 7u32;
@@ -480,14 +480,111 @@ fn everything_else_stays_where_it_was() {
             };
             for (with, without) in tasks(Regions::On).iter().zip(&tasks(Regions::Flex)) {
                 let others = |tasks: &[Task<Toy>]| {
-                    let is_other =
-                        |task: &&Task<Toy>| !matches!(task, Task::Op(..) | Task::Region(_));
+                    let is_other = |task: &&Task<Toy>| {
+                        !matches!(task, Task::Op(..) | Task::Region(_) | Task::Random(_))
+                    };
                     tasks.iter().filter(is_other).cloned().collect::<Vec<_>>()
                 };
                 assert_eq!(others(with), others(without), "`{mesh}`");
                 assert!(with.len() <= without.len(), "`{mesh}`");
             }
         }
+    }
+}
+
+/// Random numbers of a region are in memory only where something else reads them; and those that something else reads
+/// first, or that a region sees with other dims, are drawn before.
+#[test]
+fn regions_draw_random_numbers() {
+    let drawn = |shape: &[usize], write: &dyn Fn(&mut Builder, [TensorIndex; 3]) -> TensorIndex| {
+        let mut b = Builder::new("");
+        let w = weight(&mut b, &[4, 4]);
+        let x = b.data(&SHAPE);
+        let x = b.linear(x, w);
+        let random = b.op(Kind::Random, &[], shape);
+        let made = write(&mut b, [x, random, w]);
+        b.survive(made);
+        let plans = [RegionKernels::ALL, without_draws()].map(|region_kernels| {
+            let options = PlanOptions {
+                region_kernels,
+                ..in_regions(&b)
+            };
+            check(&b, &options, region_kernels.name);
+            plan(&b.window, &b.mesh, &options).expect("a plan")
+        });
+        let [all, without] = plans.map(|plan| {
+            let tasks = plan.ranks[0].tasks.iter();
+            let draws = tasks.filter(|task| matches!(task, Task::Random(_))).count();
+            let regions = plan.ranks[0].tasks.iter().filter_map(|task| match task {
+                Task::Region(task) => Some((task.draws.len(), task.outputs.len())),
+                _ => None,
+            });
+            (draws, regions.collect::<Vec<_>>())
+        });
+        assert_eq!(without.0, 1, "{without:?}");
+        assert!(
+            without.1.iter().all(|(draws, _)| *draws == 0),
+            "{without:?}"
+        );
+        all
+    };
+    // Read by one region, which keeps nothing of it.
+    let once = drawn(&SHAPE, &|b, [x, random, _]| {
+        let kept = mul(b, x, random);
+        one(b, Kind::Scale(1), &[kept])
+    });
+    assert_eq!(once, (0, vec![(1, 1)]));
+    // Read by the backward too: drawn once, and kept.
+    let twice = drawn(&SHAPE, &|b, [x, random, w]| {
+        let kept = mul(b, x, random);
+        let y = b.linear(kept, w);
+        mul(b, y, random)
+    });
+    assert_eq!(twice, (0, vec![(1, 2), (0, 1)]));
+    // Made of random numbers alone.
+    let alone = drawn(&SHAPE, &|b, [_, random, _]| {
+        one(b, Kind::Scale(1), &[random])
+    });
+    assert_eq!(alone, (0, vec![(1, 1)]));
+    // In a shape with other dims of size one.
+    let seen = drawn(&[6, 1, 4], &|b, [x, random, _]| {
+        let random = b.reshape(random, &SHAPE);
+        mul(b, x, random)
+    });
+    assert_eq!(seen, (0, vec![(1, 1)]));
+    // Read by a product first, in the region after it, or in another shape.
+    let before = drawn(&SHAPE, &|b, [x, random, w]| {
+        let y = b.linear(random, w);
+        let kept = mul(b, x, random);
+        mul(b, y, kept)
+    });
+    assert_eq!(before.0, 1, "{before:?}");
+    let flat = drawn(&[24], &|b, [x, random, _]| {
+        let random = b.reshape(random, &SHAPE);
+        mul(b, x, random)
+    });
+    assert_eq!(flat, (1, vec![(0, 1)]));
+    // One number for each row.
+    let rows = drawn(&ROWS, &|b, [x, random, _]| {
+        let random = wide(b, random);
+        mul(b, x, random)
+    });
+    assert_eq!(rows, (1, vec![(0, 1)]));
+    // What shows it to others waits for the region.
+    let shown = drawn(&[6, 1, 4], &|b, [x, random, w]| {
+        let random = b.reshape(random, &SHAPE);
+        let kept = mul(b, x, random);
+        let y = b.linear(random, w);
+        mul(b, y, kept)
+    });
+    assert_eq!(shown, (0, vec![(1, 2), (0, 1)]));
+}
+
+/// Kernels for every formula, which draw nothing.
+fn without_draws() -> RegionKernels {
+    RegionKernels {
+        name: "without draws",
+        compute: Some(|_| true),
     }
 }
 

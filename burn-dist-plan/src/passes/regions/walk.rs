@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 use super::look::{Base, Folds, Look, Seen, see};
 use crate::ir::op::Tensor;
 use crate::ir::region::{Instruction, ScalarOf};
-use crate::ir::{Access, Op, Slot, Task};
+use crate::ir::{Access, Op, RandomTask, Slot, Task};
 use crate::mesh::DType;
 use crate::options::RegionKernels;
 use crate::pipeline::Action;
@@ -65,6 +65,8 @@ pub(super) enum What {
     /// A slot that is there before.
     Operand(Operand),
     Scalar(ScalarOf),
+    /// Random numbers that a task draws.
+    Drawn(usize),
     /// An instruction over other values.
     Instruction(Instruction),
     /// The sum of the rows of a value, or of all of it.
@@ -116,6 +118,15 @@ pub(super) enum Fate {
     },
 }
 
+/// The place of random numbers.
+#[derive(Clone, Copy)]
+pub(super) enum Drawn {
+    /// In the slot of their task.
+    InMemory,
+    /// In a region, as this value.
+    InRegion(u32),
+}
+
 /// The tasks that read a slot.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Readers {
@@ -139,6 +150,8 @@ pub(super) struct Walk<'a, O> {
     pub looks: FxHashMap<Slot, (usize, Look)>,
     /// The last operand of a region that is a slot, by that.
     pub operands: FxHashMap<Slot, u32>,
+    /// The places of random numbers that something has read, by the tasks that draw them.
+    pub drawn: FxHashMap<usize, Drawn>,
     /// Sums along some dims that others go on with, by their results.
     pub begun: FxHashMap<Slot, Begun>,
     /// The operations of tasks, as the pass sees them, until it comes to them.
@@ -179,6 +192,7 @@ impl<'a, O: Op> Walk<'a, O> {
             kernels,
             looks: FxHashMap::default(),
             operands: FxHashMap::default(),
+            drawn: FxHashMap::default(),
             begun: FxHashMap::default(),
             seen: Vec::with_capacity(tasks.len()),
             readers: Vec::new(),
@@ -196,6 +210,13 @@ impl<'a, O: Op> Walk<'a, O> {
             self.at = at;
             match task {
                 Task::Op(op, path) => self.op(at, op, *path),
+                Task::Random(task) if self.draws(task) => {
+                    let look = Look {
+                        base: Base::Drawn(at),
+                        ..Look::plain(task.output())
+                    };
+                    self.looks.insert(task.slot, (at, look));
+                }
                 task => self.outside(task),
             }
         }
@@ -203,7 +224,7 @@ impl<'a, O: Op> Walk<'a, O> {
             .map(|node| self.region_of(node))
             .collect();
         let shown = self.looks.values().filter_map(|(at, look)| {
-            let Base::Node(node) = look.base else {
+            let Base::Node(node) = self.found(&look.base) else {
                 return None;
             };
             let region = region_of[node as usize];
@@ -316,11 +337,26 @@ impl<'a, O: Op> Walk<'a, O> {
         self.fates[at] = Fate::Shows { is_read: false };
     }
 
+    /// Returns whether a region may draw what a task draws.
+    fn draws(&self, task: &RandomTask<O>) -> bool {
+        let is_drawn = matches!(task.dtype, DType::F32 | DType::F16 | DType::BF16);
+        self.joins && self.kernels.compute.is_none() && is_drawn && !task.shape.contains(&0)
+    }
+
+    /// Returns the task that draws, if a task does.
+    pub(super) fn random(&self, at: usize) -> &'a RandomTask<O> {
+        let tasks = self.tasks;
+        match &tasks[at] {
+            Task::Random(task) => task,
+            _ => unreachable!("it draws"),
+        }
+    }
+
     /// Returns whether all elements that a look has are in memory: no region makes them that operations may join.
     fn is_in_memory(&mut self, look: &Look) -> bool {
         look.shape == look.full
             && match look.base {
-                Base::Slot(..) => true,
+                Base::Slot(..) | Base::Drawn(_) => true,
                 Base::Node(node) => {
                     let region = self.region_of(node);
                     !self.regions[region as usize].open
@@ -330,8 +366,28 @@ impl<'a, O: Op> Walk<'a, O> {
     }
 
     pub(super) fn look(&self, tensor: Tensor<'_>) -> Look {
-        let known = self.looks.get(&tensor.id);
-        known.map_or_else(|| Look::plain(tensor), |(_, look)| look.clone())
+        let Some((_, look)) = self.looks.get(&tensor.id) else {
+            return Look::plain(tensor);
+        };
+        Look {
+            base: self.found(&look.base),
+            ..look.clone()
+        }
+    }
+
+    /// Returns what shows the same, and is where random numbers are now.
+    fn found(&self, base: &Base) -> Base {
+        let Base::Drawn(at) = base else {
+            return base.clone();
+        };
+        match self.drawn.get(at) {
+            Some(Drawn::InRegion(node)) => Base::Node(*node),
+            Some(Drawn::InMemory) => {
+                let task = self.random(*at);
+                Base::Slot(task.slot, task.shape.clone())
+            }
+            None => Base::Drawn(*at),
+        }
     }
 
     /// Notes that a task which is in no region reads what it reads.
@@ -351,8 +407,12 @@ impl<'a, O: Op> Walk<'a, O> {
             let Some((at, look)) = self.looks.get(&slot) else {
                 continue;
             };
-            let (at, node) = match look.base {
+            let (at, node) = match self.found(&look.base) {
                 Base::Node(node) => (*at, Some(node)),
+                Base::Drawn(of) => {
+                    self.drawn.insert(of, Drawn::InMemory);
+                    (*at, None)
+                }
                 _ => (*at, None),
             };
             if let Some(node) = node {
