@@ -60,7 +60,7 @@ pub struct PlanOptions {
 pub struct RegionKernels {
     /// Their name, for messages.
     pub name: &'static str,
-    /// Returns whether they compute a formula; `None` if they compute every one.
+    /// Returns whether they compute a formula; `None` if they compute every one, those that draw random numbers too.
     pub compute: Option<fn(&Formula) -> bool>,
 }
 

@@ -8,7 +8,7 @@ use crate::mesh::{DType, Split, collective};
 use crate::plan::Plan;
 use crate::policy::AsyncTp;
 use crate::toy::{Builder, Kind, Toy, options};
-use crate::{Policy, plan};
+use crate::{PlanOptions, Policy, Regions, plan};
 
 /// A device whose times are easy to add up: a flop, a byte of memory and a byte of a link inside a node take a
 /// nanosecond, one between nodes two.
@@ -295,6 +295,31 @@ fn products_in_8_bits_run_at_a_rate_of_their_own() {
         let expected = flops / 2 / (4 / 2) + flops / 2;
         assert_eq!(time(Some(recipe)), expected, "{recipe}");
     }
+}
+
+/// Random numbers come from the host, whoever draws them.
+#[test]
+fn a_device_waits_for_random_numbers_of_regions_too() {
+    let mut hardware = simple();
+    hardware.host.gb_per_s = 1e-3;
+    let waits = |regions| {
+        let mut b = Builder::new("");
+        let (x, mask) = (b.data(&[16, 32]), b.op(Kind::Random, &[], &[16, 32]));
+        let kept = b.op(Kind::Mul, &[x, mask], &[16, 32]);
+        b.survive(kept);
+        let options = PlanOptions {
+            regions,
+            ..options(&b.mesh)
+        };
+        let plan = plan(&b.window, &b.mesh, &options).expect("a plan");
+        let tasks = plan.ranks[0].tasks.iter();
+        let draws = tasks.filter(|task| matches!(task, Task::Random(_))).count();
+        (draws, clock(&b, &plan, &hardware).ranks[0].host_ns)
+    };
+    let (alone, in_region) = (waits(Regions::Flex), waits(Regions::On));
+    assert_eq!((alone.0, in_region.0), (1, 0));
+    assert_eq!(alone.1, in_region.1);
+    assert!(in_region.1 >= 16 * 32 * 4 * 1000, "{in_region:?}");
 }
 
 #[test]

@@ -305,7 +305,8 @@ impl<'a, O: Op> Walk<'a, O> {
         computes: &Computes,
     ) -> u32 {
         let over = computes.core();
-        let operand = match look.base {
+        // An operand before this one may be what has drawn it.
+        let operand = match self.found(&look.base) {
             Base::Node(node) if self.region_of(node) == region => return node,
             Base::Node(node) => {
                 let is_whole = spans.iter().all(|spans| *spans)

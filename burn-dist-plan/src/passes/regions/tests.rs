@@ -546,6 +546,9 @@ fn regions_draw_random_numbers() {
         one(b, Kind::Scale(1), &[random])
     });
     assert_eq!(alone, (0, vec![(1, 1)]));
+    // Twice by one operation.
+    let square = drawn(&SHAPE, &|b, [_, random, _]| mul(b, random, random));
+    assert_eq!(square, (0, vec![(1, 1)]));
     // In a shape with other dims of size one.
     let seen = drawn(&[6, 1, 4], &|b, [x, random, _]| {
         let random = b.reshape(random, &SHAPE);

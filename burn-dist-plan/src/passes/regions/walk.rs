@@ -376,7 +376,7 @@ impl<'a, O: Op> Walk<'a, O> {
     }
 
     /// Returns what shows the same, and is where random numbers are now.
-    fn found(&self, base: &Base) -> Base {
+    pub(super) fn found(&self, base: &Base) -> Base {
         let Base::Drawn(at) = base else {
             return base.clone();
         };
