@@ -3,10 +3,6 @@
 //! # Source
 //! Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11).
 
-use pulp::NullaryFnOnce;
-
-use crate::region::Level;
-
 /// Returns the four words of each of N counters: word `w` of counter `n` is at `[w][n]`, there and here.
 ///
 /// ```
@@ -34,41 +30,9 @@ pub fn philox4x32<const N: usize>(counter: [[u32; N]; 4], key: [u32; 2]) -> [[u3
     [x0, x1, x2, x3]
 }
 
-/// Returns the same words, computed with the instructions of a level: many counters at once.
-#[inline]
-pub fn philox4x32_at<const N: usize>(
-    level: Level,
-    counter: [[u32; N]; 4],
-    key: [u32; 2],
-) -> [[u32; N]; 4] {
-    struct Words<const N: usize> {
-        counter: [[u32; N]; 4],
-        key: [u32; 2],
-    }
-    impl<const N: usize> NullaryFnOnce for Words<N> {
-        type Output = [[u32; N]; 4];
-        #[inline(always)]
-        fn call(self) -> [[u32; N]; 4] {
-            philox4x32(self.counter, self.key)
-        }
-    }
-    level.run(Words { counter, key })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn words_are_the_same_at_every_level() {
-        let counter = [0x0123_4567, u32::MAX - 9, 7, 0].map(|first: u32| {
-            std::array::from_fn::<u32, 16, _>(|n| first.wrapping_add(n as u32 * 3))
-        });
-        let key = [42, 0xdead_beef];
-        for level in Level::all() {
-            assert_eq!(philox4x32_at(level, counter, key), philox4x32(counter, key));
-        }
-    }
 
     /// The known answers that accompany the paper's implementation (Random123, `kat_vectors`).
     #[test]

@@ -12,7 +12,24 @@ pub(crate) trait Loop {
     fn call<I: Instructions>(self) -> Self::Output;
 }
 
-/// Such a loop, compiled for processors that have AVX2, and fused multiply-add with it.
+/// A loop of another crate, which is compiled for the instructions of a [level](Level::vectorize) with all functions
+/// that are inlined into it.
+pub trait Vectorized {
+    /// Runs it. To be `#[inline(always)]`, as what it calls.
+    fn call(self);
+}
+
+struct Foreign<V>(V);
+
+impl<V: Vectorized> NullaryFnOnce for Foreign<V> {
+    type Output = ();
+    #[inline(always)]
+    fn call(self) {
+        self.0.call();
+    }
+}
+
+/// A loop that knows, compiled for processors that have AVX2, and fused multiply-add with it.
 #[cfg(target_arch = "x86_64")]
 struct Wide<L>(L);
 
@@ -66,6 +83,12 @@ impl Level {
             all.extend(pulp::x86::V4::try_new().map(|simd| Self(Of::V4(simd))));
         }
         all
+    }
+
+    /// Runs a loop of another crate.
+    #[inline]
+    pub fn vectorize(self, of: impl Vectorized) {
+        self.run(Foreign(of));
     }
 
     /// Runs a loop.

@@ -70,8 +70,8 @@ pub use error::RegionError;
 // What attention computes with, too.
 pub(crate) use functions::{Double, Instructions, Portable, Single};
 pub use kind::number_bits;
-pub use level::Level;
 pub(crate) use level::Loop;
+pub use level::{Level, Vectorized};
 pub use memory::{Draw, Memory, Operand, Output, places_of};
 use program::Program;
 

@@ -119,7 +119,7 @@ macro_rules! ints {
 ints! { i64 i32 i16 i8 u64 u32 u16 u8 }
 
 /// A uniform number in `[0, 1)`, a multiple of 2^-24.
-#[inline]
+#[inline(always)]
 fn unit(word: u32) -> f32 {
     (word >> 8) as f32 * (1.0 / (1 << 24) as f32)
 }
@@ -151,7 +151,7 @@ impl Uniform {
 }
 
 impl Draw<f32, 4> for Uniform {
-    #[inline]
+    #[inline(always)]
     fn draw<const N: usize>(&self, words: &[[u32; N]; 4]) -> [[f32; N]; 4] {
         words.map(|word| word.map(|word| (self.low + self.width * unit(word)).min(self.last)))
     }
@@ -159,8 +159,10 @@ impl Draw<f32, 4> for Uniform {
 
 /// One with some probability, else zero.
 pub(super) struct Bernoulli {
-    /// A word below this is a success; 2^32 for certainty.
-    threshold: u64,
+    /// A word below this is a success.
+    threshold: u32,
+    /// True if every word is.
+    is_certain: bool,
 }
 
 impl Bernoulli {
@@ -169,16 +171,17 @@ impl Bernoulli {
             return Err(RandomError::Probability { probability });
         }
         Ok(Self {
-            threshold: (probability * (1u64 << 32) as f64) as u64,
+            threshold: (probability * (1u64 << 32) as f64) as u32,
+            is_certain: probability == 1.0,
         })
     }
 }
 
 impl Draw<f32, 4> for Bernoulli {
-    #[inline]
+    #[inline(always)]
     fn draw<const N: usize>(&self, words: &[[u32; N]; 4]) -> [[f32; N]; 4] {
         words.map(|word| {
-            word.map(|word| match u64::from(word) < self.threshold {
+            word.map(|word| match (word < self.threshold) | self.is_certain {
                 true => 1.0,
                 false => 0.0,
             })
@@ -205,7 +208,7 @@ impl Normal {
 }
 
 impl Draw<f32, 4> for Normal {
-    #[inline]
+    #[inline(always)]
     fn draw<const N: usize>(&self, words: &[[u32; N]; 4]) -> [[f32; N]; 4] {
         standard_normals(words).map(|lane| lane.map(|z| self.mean + self.std * z))
     }
@@ -249,7 +252,7 @@ impl IntUniform {
 
 impl Draw<u64, 2> for IntUniform {
     /// Takes 64 bits per sample, so that the bias of scaling them down to `count` values is below `count / 2^64`.
-    #[inline]
+    #[inline(always)]
     fn draw<const N: usize>(&self, words: &[[u32; N]; 4]) -> [[u64; N]; 2] {
         core::array::from_fn(|sample| {
             core::array::from_fn(|n| {
@@ -266,7 +269,7 @@ impl Draw<u64, 2> for IntUniform {
 }
 
 /// Four standard normal numbers per counter, by Box-Muller on its two pairs of words.
-#[inline]
+#[inline(always)]
 fn standard_normals<const N: usize>(words: &[[u32; N]; 4]) -> [[f32; N]; 4] {
     let mut normals = [[0.0; N]; 4];
     for pair in [0, 2] {
@@ -287,7 +290,7 @@ const STEP: f32 = 1.0 / (1u64 << 32) as f32;
 
 /// The natural logarithm of a positive normal number, to about 1e-7 relative or absolute, by additions and
 /// multiplications only: the polynomial of the Cephes library.
-#[inline]
+#[inline(always)]
 fn ln(x: f32) -> f32 {
     // x = m 2^e with m in [sqrt(1/2), sqrt(2)).
     let bits = x.to_bits() as i32 - 0x3f35_04f3;
@@ -315,7 +318,7 @@ fn ln(x: f32) -> f32 {
 
 /// Sine and cosine of `word / 2^32` of a full turn, to about 1e-7, by additions and multiplications only: the
 /// polynomials of the Cephes library on an eighth of a turn to both sides.
-#[inline]
+#[inline(always)]
 fn sin_cos_turn(word: u32) -> (f32, f32) {
     // The nearest quarter turn and the rest in [-1/8, 1/8) of a turn.
     let quarter = word.wrapping_add(1 << 29) >> 30;

@@ -1,7 +1,7 @@
 //! The counter-based generator, and the loop over whole counters.
 
-use burn_dist_kernels::philox::philox4x32_at;
-use burn_dist_kernels::region::Level;
+use burn_dist_kernels::philox::philox4x32;
+use burn_dist_kernels::region::{Level, Vectorized};
 
 /// Counters per batch: enough independent ones to fill vector registers.
 const BATCH: usize = 16;
@@ -34,7 +34,7 @@ impl Philox {
     }
 
     /// Returns the words of counters `first..first + N`: word `w` of counter `first + n` is at `[w][n]`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn words<const N: usize>(&self, first: u64) -> [[u32; N]; 4] {
         let index: [[u32; 2]; N] = core::array::from_fn(|n| halves(first.wrapping_add(n as u64)));
         let counter = [
@@ -43,39 +43,53 @@ impl Philox {
             [self.stream[0]; N],
             [self.stream[1]; N],
         ];
-        philox4x32_at(self.level, counter, self.key)
+        philox4x32(counter, self.key)
     }
 
     /// Makes the samples from a flat index on; sample `i` comes from counter `i / PER`.
-    pub(super) fn fill<S: Copy, D: Draw<S, PER>, const PER: usize>(
+    pub(super) fn fill<S: Copy + Default, D: Draw<S, PER>, const PER: usize>(
         &self,
         draw: &D,
-        mut index: usize,
-        mut samples: &mut [S],
+        index: usize,
+        samples: &mut [S],
     ) {
+        let philox = self;
+        self.level.vectorize(Fill {
+            philox,
+            draw,
+            index,
+            samples,
+        });
+    }
+}
+
+/// The loop over batches, compiled for a level.
+struct Fill<'a, S, D, const PER: usize> {
+    philox: &'a Philox,
+    draw: &'a D,
+    index: usize,
+    samples: &'a mut [S],
+}
+
+impl<S: Copy + Default, D: Draw<S, PER>, const PER: usize> Vectorized for Fill<'_, S, D, PER> {
+    #[inline(always)]
+    fn call(self) {
+        let (mut index, mut samples) = (self.index, self.samples);
         while !samples.is_empty() {
-            let counter = (index / PER) as u64;
-            let lane = index % PER;
-            let count = match samples.split_at_mut_checked(BATCH * PER) {
-                Some((batch, _)) if lane == 0 => {
-                    let lanes = draw.draw(&self.words::<BATCH>(counter));
-                    for (i, sample) in batch.iter_mut().enumerate() {
-                        *sample = lanes[i % PER][i / PER];
-                    }
-                    BATCH * PER
+            let lanes = self
+                .draw
+                .draw(&self.philox.words::<BATCH>((index / PER) as u64));
+            let mut batch = [[S::default(); PER]; BATCH];
+            for (n, of_counter) in batch.iter_mut().enumerate() {
+                for (sample, lane) in of_counter.iter_mut().zip(&lanes) {
+                    *sample = lane[n];
                 }
-                // The head or the tail: part of a counter, or of a batch.
-                _ => {
-                    let lanes = draw.draw(&self.words::<1>(counter));
-                    let count = (PER - lane).min(samples.len());
-                    for (sample, [made]) in samples.iter_mut().zip(&lanes[lane..lane + count]) {
-                        *sample = *made;
-                    }
-                    count
-                }
-            };
-            index += count;
-            samples = &mut samples[count..];
+            }
+            let made = &batch.as_flattened()[index % PER..];
+            let count = made.len().min(samples.len());
+            let (now, rest) = samples.split_at_mut(count);
+            now.copy_from_slice(&made[..count]);
+            (index, samples) = (index + count, rest);
         }
     }
 }
@@ -93,6 +107,31 @@ mod tests {
         for n in 0..BATCH {
             let single = philox.words::<1>(first + n as u64);
             assert_eq!(batch.map(|word| word[n]), single.map(|[word]| word));
+        }
+    }
+
+    #[test]
+    fn samples_are_the_same_at_every_level_from_wherever_they_begin() {
+        /// The words themselves.
+        struct Words;
+        impl Draw<u32, 4> for Words {
+            #[inline(always)]
+            fn draw<const N: usize>(&self, words: &[[u32; N]; 4]) -> [[u32; N]; 4] {
+                *words
+            }
+        }
+        for level in Level::all() {
+            let philox = Philox {
+                level,
+                ..Philox::new(42, 7)
+            };
+            for (first, count) in [(0, 200), (1, 5), (63, 2), (66, 130), (4, 64), (7, 0)] {
+                let mut found = vec![0; count];
+                philox.fill(&Words, first, &mut found);
+                let of = |index: usize| philox.words::<1>((index / 4) as u64)[index % 4][0];
+                let expected: Vec<u32> = (first..first + count).map(of).collect();
+                assert_eq!(found, expected, "{level:?} from {first}");
+            }
         }
     }
 
