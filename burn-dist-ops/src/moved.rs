@@ -4,6 +4,7 @@ use burn_ir::TensorIr;
 use burn_std::DType;
 
 use super::create::Create;
+use super::embedding::Embedding;
 use super::family::Family;
 use super::join::Join;
 use super::nothing::has_elements;
@@ -18,6 +19,22 @@ pub enum Moved<'a> {
     Reshape(&'a TensorIr),
     /// Tensors one behind the other along a dim.
     Cat(&'a [TensorIr], usize),
+    /// The rows of a matrix that indices name.
+    Rows {
+        /// The matrix.
+        of: &'a TensorIr,
+        /// The indices.
+        indices: &'a TensorIr,
+    },
+    /// Zeros, and rows added to those of them that indices name, in order.
+    SumOfRows {
+        /// The rows, one for each index.
+        added: &'a TensorIr,
+        /// The indices.
+        indices: &'a TensorIr,
+        /// A tensor of which nothing but the shape is read.
+        like: &'a TensorIr,
+    },
 }
 
 impl Recorded {
@@ -31,9 +48,28 @@ impl Recorded {
             {
                 (Moved::Cat(&op.tensors, op.dim), &op.out)
             }
+            Family::Embedding(Embedding::Embedding(op)) if is_index(&op.indices) => {
+                let (of, indices) = (&op.weights, &op.indices);
+                (Moved::Rows { of, indices }, &op.out)
+            }
+            Family::Embedding(Embedding::EmbeddingBackward(op))
+                if is_index(&op.indices) && op.out.dtype == DType::F32 =>
+            {
+                let sum = Moved::SumOfRows {
+                    added: &op.out_grad,
+                    indices: &op.indices,
+                    like: &op.weights,
+                };
+                (sum, &op.out)
+            }
             _ => return None,
         };
         let is_plain = has_elements(out) && !matches!(out.dtype, DType::QFloat(_) | DType::Bool(_));
         is_plain.then_some((moved, out))
     }
+}
+
+/// Returns whether a tensor has indices as kernels read them.
+fn is_index(tensor: &TensorIr) -> bool {
+    matches!(tensor.dtype, DType::I64 | DType::I32) && has_elements(tensor)
 }

@@ -37,14 +37,24 @@ impl Env<Flex> for Map {
 impl Map {
     /// Makes a tensor, whose last two dims are turned in memory if it says so.
     pub(super) fn with(&mut self, tensor: &TensorIr, turned: bool) {
+        let seed = tensor.id.value() as usize * 7919;
+        let value = |at: usize| ((at * 31 + seed) % 1009) as f32 * 0.0137 - 6.9;
+        self.with_values(tensor, turned, value);
+    }
+
+    /// Makes a tensor of values by their place in memory.
+    pub(super) fn with_values(
+        &mut self,
+        tensor: &TensorIr,
+        turned: bool,
+        value: impl Fn(usize) -> f32,
+    ) {
         let mut shape = tensor.shape.as_slice().to_vec();
         let last = shape.len() - 1;
         if turned {
             shape.swap(last - 1, last);
         }
         let len: usize = shape.iter().product();
-        let seed = tensor.id.value() as usize * 7919;
-        let value = |at: usize| ((at * 31 + seed) % 1009) as f32 * 0.0137 - 6.9;
         let data = TensorData::new((0..len).map(value).collect(), shape);
         let made = FlexTensor::from_data(data.convert_dtype(tensor.dtype));
         let made = match turned {

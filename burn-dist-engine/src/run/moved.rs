@@ -1,8 +1,12 @@
-//! Zeros, reshaped and concatenated tensors that are in memory: on all threads, in memory that freed results have left.
+//! Zeros, reshaped and concatenated tensors and rows by index, of tensors that are in memory: on all threads, in memory
+//! that freed results have left.
 
 use std::sync::Arc;
 
-use burn_dist_kernels::region::{Array, RegionError, concat, copy, zeros};
+use burn_backend::DType;
+use burn_dist_kernels::region::{
+    Array, RegionError, add_rows, concat, copy, pick_rows, places_of, zeros,
+};
 use burn_flex::FlexTensor;
 use burn_ir::BackendIr;
 
@@ -44,9 +48,59 @@ pub(super) fn run<B: BackendIr>(op: &Recorded, env: &mut impl Env<B>, pool: &Arc
             // SAFETY: as above.
             unsafe { written::<B>(out, pool, |to| inside(concat(&arrays, dim, to))) }
         }
+        Moved::Rows { of, indices } => {
+            let (of, indices) = (
+                taken::<B>(of, env).to_contiguous(),
+                taken::<B>(indices, env),
+            );
+            let (first, count) = (of.layout().start_offset(), of.layout().num_elements());
+            let rows = &of.bytes()[first * size..][..count * size];
+            let row_bytes = of.layout().shape()[1] * size;
+            let pick = |to: &mut [_]| named(pick_rows(rows, row_bytes, &numbers(&indices), to));
+            // SAFETY: all bytes are written, or it panics.
+            unsafe { written::<B>(out, pool, pick) }
+        }
+        Moved::SumOfRows {
+            added,
+            indices,
+            like,
+        } => {
+            env.take(like);
+            let (added, indices) = (taken::<B>(added, env), taken::<B>(indices, env));
+            let (added, rows) = (added.to_contiguous(), out.shape[0]);
+            let first = added.layout().start_offset();
+            let added = &added.storage::<f32>()[first..][..added.layout().num_elements()];
+            let add = |to: &mut [_]| {
+                named(add_rows(rows, added, &numbers(&indices), places_of(to)));
+            };
+            // SAFETY: all bytes are written, or it panics.
+            unsafe { written::<B>(out, pool, add) }
+        }
     };
     env.put(out, handle);
     true
+}
+
+/// Checks what was done by indices.
+///
+/// # Panics
+/// If an index names no row, as the backend's own operations do: who runs it says which one that is globally.
+fn named(done: Result<(), RegionError>) {
+    done.unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// Returns the numbers of a tensor of indices, in order.
+fn numbers(indices: &FlexTensor) -> Vec<i64> {
+    let indices = indices.to_contiguous();
+    let range = indices.layout().start_offset()..;
+    let count = indices.layout().num_elements();
+    match indices.dtype() {
+        DType::I32 => {
+            let numbers = indices.storage::<i32>()[range].iter().take(count);
+            numbers.map(|index| i64::from(*index)).collect()
+        }
+        _ => indices.storage::<i64>()[range][..count].to_vec(),
+    }
 }
 
 /// Returns how a tensor with elements of so many bytes lies.
@@ -64,7 +118,10 @@ fn array(tensor: &FlexTensor, size: usize) -> Array<'_> {
 #[cfg(test)]
 mod tests {
     use burn_flex::Flex;
-    use burn_ir::{BaseOperationIr, CatOpIr, CreationOpIr, OperationIr, ShapeOpIr, TensorStatus};
+    use burn_ir::{
+        BaseOperationIr, CatOpIr, CreationOpIr, EmbeddingBackwardOpIr, EmbeddingOpIr,
+        ModuleOperationIr, OperationIr, ShapeOpIr, TensorStatus,
+    };
     use burn_std::DType;
 
     use super::super::in_map::{Map, tensor};
@@ -134,6 +191,76 @@ mod tests {
                 let out = op.makes().next().expect("one tensor");
                 let (made, expected) = (env.read(out), expected.read(out));
                 assert_eq!(made.as_bytes(), expected.as_bytes(), "{op:?} {turned}");
+            }
+        }
+    }
+
+    /// An operation by index.
+    fn by_index(
+        backward: bool,
+        [rows, columns]: [usize; 2],
+        indices: [usize; 2],
+        [dtype, of_indices]: [DType; 2],
+    ) -> Recorded {
+        let read = |id, shape: &[usize], dtype| tensor(id, shape, dtype, TensorStatus::ReadOnly);
+        let weights = read(1, &[rows, columns], dtype);
+        let made = [indices[0], indices[1], columns];
+        let at = read(2, &indices, of_indices);
+        let op = match backward {
+            false => ModuleOperationIr::Embedding(EmbeddingOpIr {
+                weights,
+                indices: at,
+                out: tensor(9, &made, dtype, TensorStatus::NotInit),
+            }),
+            true => ModuleOperationIr::EmbeddingBackward(EmbeddingBackwardOpIr {
+                weights,
+                out_grad: read(3, &made, dtype),
+                indices: at,
+                out: tensor(9, &[rows, columns], dtype, TensorStatus::NotInit),
+            }),
+        };
+        Recorded::from(OperationIr::Module(op))
+    }
+
+    #[test]
+    fn rows_by_index_are_those_of_flex() {
+        let pool = Pool::exact();
+        let types = [
+            [DType::F32, DType::I64],
+            [DType::F32, DType::I32],
+            [DType::BF16, DType::I64],
+        ];
+        for sizes in [[1, 1], [7, 5], [333, 129], [40, 1000]] {
+            for (indices, types) in [[1, 1], [3, 4], [2, 700]]
+                .iter()
+                .flat_map(|indices| types.map(|types| (*indices, types)))
+            {
+                for (backward, turned) in
+                    [(false, false), (false, true), (true, false), (true, true)]
+                {
+                    let op = by_index(backward, sizes, indices, types);
+                    let mut env = Map::default();
+                    for input in op.reads() {
+                        match input.dtype.is_float() {
+                            true => env.with(input, turned),
+                            false => {
+                                let row = |at: usize| ((at * 31 + 5) % sizes[0]) as f32;
+                                env.with_values(input, turned, row);
+                            }
+                        }
+                    }
+                    let is_left = backward && types[0] != DType::F32;
+                    assert_eq!(op.moved().is_none(), is_left, "{op:?}");
+                    if is_left {
+                        continue;
+                    }
+                    let mut expected = env.clone();
+                    execute_recorded::<Flex, _>(&op, &mut expected).unwrap();
+                    assert!(run::<Flex>(&op, &mut env, &pool), "{op:?}");
+                    let out = op.makes().next().expect("one tensor");
+                    let (made, expected) = (env.read(out), expected.read(out));
+                    assert_eq!(made.as_bytes(), expected.as_bytes(), "{op:?} {turned}");
+                }
             }
         }
     }

@@ -65,7 +65,7 @@ mod threads;
 
 use burn_dist_plan::region::{Number, Region};
 
-pub use copy::{Array, concat, copy, zeros};
+pub use copy::{Array, add_rows, concat, copy, pick_rows, zeros};
 pub use error::RegionError;
 // What attention computes with, too.
 pub(crate) use functions::{Double, Instructions, Portable, Single};

@@ -8,11 +8,13 @@ use std::mem::MaybeUninit;
 use bytemuck::Pod;
 use rayon::prelude::*;
 
+mod rows;
 mod turn;
 
 use super::error::RegionError;
 use super::memory::{bytes_of, places_of};
 use super::stream::{self, STREAM_MIN};
+pub use rows::{add_rows, pick_rows};
 use turn::Turn;
 
 /// An array in memory.
