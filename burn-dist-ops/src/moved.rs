@@ -1,4 +1,5 @@
-//! Operations that fill a tensor or move elements, as they lie: for kernels that do it for every type alike.
+//! Operations that fill a tensor or move elements, as they lie, and the gradient of an embedding, which adds rows up: for
+//! kernels that run on tensors in memory.
 
 use burn_ir::TensorIr;
 use burn_std::DType;
