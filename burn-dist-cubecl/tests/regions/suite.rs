@@ -306,7 +306,7 @@ pub(crate) fn nothing_is_simplified<C: Client>(client: &C) {
     ];
     for instructions in programs {
         let typed = instructions.iter().map(|instruction| Typed {
-            instruction: instruction.clone(),
+            instruction: *instruction,
             dtype: DType::F32,
         });
         let operands = vec![f32s(left.iter().copied()), f32s(right.iter().copied())];
