@@ -31,6 +31,8 @@ pub mod task {
 
     /// One task of a rank: an operation, a collective, a region, ...
     pub type Task = burn_dist_plan::task::Task<Recorded>;
+    /// Random values by global index.
+    pub type RandomTask = burn_dist_plan::task::RandomTask<Recorded>;
     /// The plan of one rank.
     pub type RankPlan = burn_dist_plan::task::RankPlan<Recorded>;
     /// The plan of a window.

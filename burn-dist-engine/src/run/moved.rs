@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use burn_backend::DType;
+use burn_backend::{DType, Element};
 use burn_dist_kernels::region::{
     Array, RegionError, add_rows, concat, copy, pick_rows, places_of, zeros,
 };
@@ -67,9 +67,8 @@ pub(super) fn run<B: BackendIr>(op: &Recorded, env: &mut impl Env<B>, pool: &Arc
         } => {
             env.take(like);
             let (added, indices) = (taken::<B>(added, env), taken::<B>(indices, env));
-            let (added, rows) = (added.to_contiguous(), out.shape[0]);
-            let first = added.layout().start_offset();
-            let added = &added.storage::<f32>()[first..][..added.layout().num_elements()];
+            let added = added.to_contiguous();
+            let (rows, added) = (out.shape[0], elements::<f32>(&added));
             let add = |to: &mut [_]| {
                 named(add_rows(rows, added, &numbers(&indices), places_of(to)));
             };
@@ -92,15 +91,19 @@ fn named(done: Result<(), RegionError>) {
 /// Returns the numbers of a tensor of indices, in order.
 fn numbers(indices: &FlexTensor) -> Vec<i64> {
     let indices = indices.to_contiguous();
-    let range = indices.layout().start_offset()..;
-    let count = indices.layout().num_elements();
     match indices.dtype() {
         DType::I32 => {
-            let numbers = indices.storage::<i32>()[range].iter().take(count);
+            let numbers = elements::<i32>(&indices).iter();
             numbers.map(|index| i64::from(*index)).collect()
         }
-        _ => indices.storage::<i64>()[range][..count].to_vec(),
+        _ => elements::<i64>(&indices).to_vec(),
     }
+}
+
+/// Returns the elements of a tensor that lie in order.
+fn elements<T: Element + bytemuck::Pod>(tensor: &FlexTensor) -> &[T] {
+    let layout = tensor.layout();
+    &tensor.storage::<T>()[layout.start_offset()..][..layout.num_elements()]
 }
 
 /// Returns how a tensor with elements of so many bytes lies.
@@ -167,6 +170,16 @@ mod tests {
         })
     }
 
+    /// Runs an operation here and by Flex, and checks that both make the same.
+    fn assert_as_flex(op: &Recorded, mut env: Map, pool: &Arc<Pool>, what: &str) {
+        let mut expected = env.clone();
+        execute_recorded::<Flex, _>(op, &mut expected).unwrap();
+        assert!(run::<Flex>(op, &mut env, pool), "{op:?}");
+        let out = op.makes().next().expect("one tensor");
+        let (made, expected) = (env.read(out), expected.read(out));
+        assert_eq!(made.as_bytes(), expected.as_bytes(), "{op:?} {what}");
+    }
+
     #[test]
     fn elements_are_where_flex_has_them() {
         let pool = Pool::exact();
@@ -185,12 +198,7 @@ mod tests {
                 for (at, input) in op.reads().enumerate() {
                     env.with(input, (turned >> at) & 1 == 1);
                 }
-                let mut expected = env.clone();
-                execute_recorded::<Flex, _>(&op, &mut expected).unwrap();
-                assert!(run::<Flex>(&op, &mut env, &pool), "{op:?}");
-                let out = op.makes().next().expect("one tensor");
-                let (made, expected) = (env.read(out), expected.read(out));
-                assert_eq!(made.as_bytes(), expected.as_bytes(), "{op:?} {turned}");
+                assert_as_flex(&op, env, &pool, &format!("turned {turned}"));
             }
         }
     }
@@ -254,12 +262,7 @@ mod tests {
                     if is_left {
                         continue;
                     }
-                    let mut expected = env.clone();
-                    execute_recorded::<Flex, _>(&op, &mut expected).unwrap();
-                    assert!(run::<Flex>(&op, &mut env, &pool), "{op:?}");
-                    let out = op.makes().next().expect("one tensor");
-                    let (made, expected) = (env.read(out), expected.read(out));
-                    assert_eq!(made.as_bytes(), expected.as_bytes(), "{op:?} {turned}");
+                    assert_as_flex(&op, env, &pool, &format!("turned {turned}"));
                 }
             }
         }

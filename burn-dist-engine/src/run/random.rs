@@ -103,6 +103,33 @@ pub fn fill_runs(
     }
 }
 
+/// How a part of a random tensor is drawn: see [`fill_runs`].
+pub(super) struct Drawing<'t> {
+    pub seed: u64,
+    pub stream: u64,
+    pub distribution: Distribution,
+    pub dtype: DType,
+    pub shape: &'t [usize],
+    pub runs: &'t [Range<usize>],
+}
+
+impl Drawing<'_> {
+    /// Makes all elements.
+    ///
+    /// # Errors
+    /// As [`fill_runs`].
+    pub(super) fn fill(self) -> Result<TensorData, RandomError> {
+        fill_runs(
+            self.seed,
+            self.stream,
+            self.distribution,
+            self.dtype,
+            self.shape.to_vec(),
+            self.runs.iter().cloned(),
+        )
+    }
+}
+
 /// Returns the contiguous runs of global flat indices of a box, in row-major order.
 ///
 /// `shape = [4, 6], region = [1..3, 2..5]` -> `8..11, 14..17`. Dims that are taken whole join the runs.

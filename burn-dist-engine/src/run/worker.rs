@@ -12,18 +12,18 @@ use super::describe::{failed, failed_region, panic_message};
 use super::fault_cell::FaultCell;
 use super::job::Run;
 use super::observer::TaskPart;
-use super::random::Pieces;
+use super::random::Drawing;
 use super::region::Regions;
 use super::tensors::{SlotEnv, Tensors};
 use super::turn::Turn;
-use super::{Fault, host, moved, product, random};
+use super::{Fault, host, moved, product};
 use crate::comm::{CommError, Communicator, LocalHub};
 use crate::mesh::{DType, Rank};
 use crate::ops::Recorded;
 use crate::ops::dtype::to_burn;
 use crate::ops::execute::{execute_recorded, into_data};
 use crate::ops::index::indexing;
-use crate::plan::task::{CollectiveTask, RegionTask, Slot, Task, TransferTask};
+use crate::plan::task::{CollectiveTask, RandomTask, RegionTask, Slot, Task, TransferTask};
 
 /// Parts that the workers of a process share.
 #[derive(Clone)]
@@ -184,16 +184,8 @@ impl<B: BackendIr> Worker<B> {
                         .put_data(task.slot, part, &task.shape, task.dtype);
                 }
                 Task::Random(task) => {
-                    let distribution = task.op.distribution();
-                    let data = random::fill_runs(
-                        args.seed,
-                        args.streams + task.stream,
-                        distribution.expect("the operation is random"),
-                        to_burn(task.dtype),
-                        task.shape.clone(),
-                        task.runs.iter().cloned(),
-                    )
-                    .map_err(|error| self.failed(run, error.to_string()))?;
+                    let data = drawing(run, task).fill();
+                    let data = data.map_err(|error| self.failed(run, error.to_string()))?;
                     self.tensors
                         .put_data(task.slot, data, &task.shape, task.dtype);
                 }
@@ -307,16 +299,7 @@ impl<B: BackendIr> Worker<B> {
         let operands = inputs.map(|input| self.tensors.take(input.slot, input.take));
         let operands = operands.collect::<Result<Vec<_>, _>>()?;
         let draws = task.draws.iter().map(|draw| {
-            let task = &run.plan.draws[*draw as usize];
-            let distribution = task.op.distribution();
-            let pieces = Pieces::new(
-                run.args.seed,
-                run.args.streams + task.stream,
-                distribution.expect("the operation is random"),
-                to_burn(task.dtype),
-                task.shape.clone(),
-                task.runs.iter().cloned(),
-            );
+            let pieces = drawing(run, &run.plan.draws[*draw as usize]).pieces();
             pieces.map_err(|error| self.failed(run, error.to_string()))
         });
         let draws = draws.collect::<Result<Vec<_>, _>>()?;
@@ -455,5 +438,18 @@ impl<B: BackendIr> Worker<B> {
     /// Names the task that failed.
     fn failed(&self, run: &Run, message: String) -> Fault {
         failed::<B>(self.rank, &run.plan, self.at, self.indices.clone(), message)
+    }
+}
+
+/// Returns how a rank draws its part of a random tensor.
+fn drawing<'t>(run: &Run, task: &'t RandomTask) -> Drawing<'t> {
+    let distribution = task.op.distribution();
+    Drawing {
+        seed: run.args.seed,
+        stream: run.args.streams + task.stream,
+        distribution: distribution.expect("the operation is random"),
+        dtype: to_burn(task.dtype),
+        shape: &task.shape,
+        runs: &task.runs,
     }
 }

@@ -12,6 +12,19 @@ pub(crate) trait Loop {
     fn call<I: Instructions>(self) -> Self::Output;
 }
 
+/// Such a loop, compiled for processors that have AVX2, and fused multiply-add with it.
+#[cfg(target_arch = "x86_64")]
+struct Wide<L>(L);
+
+#[cfg(target_arch = "x86_64")]
+impl<L: Loop> NullaryFnOnce for Wide<L> {
+    type Output = L::Output;
+    #[inline(always)]
+    fn call(self) -> L::Output {
+        self.0.call::<WithAvx>()
+    }
+}
+
 /// A loop of another crate, which is compiled for the instructions of a [level](Level::vectorize) with all functions
 /// that are inlined into it.
 pub trait Vectorized {
@@ -26,19 +39,6 @@ impl<V: Vectorized> NullaryFnOnce for Foreign<V> {
     #[inline(always)]
     fn call(self) {
         self.0.call();
-    }
-}
-
-/// A loop that knows, compiled for processors that have AVX2, and fused multiply-add with it.
-#[cfg(target_arch = "x86_64")]
-struct Wide<L>(L);
-
-#[cfg(target_arch = "x86_64")]
-impl<L: Loop> NullaryFnOnce for Wide<L> {
-    type Output = L::Output;
-    #[inline(always)]
-    fn call(self) -> L::Output {
-        self.0.call::<WithAvx>()
     }
 }
 

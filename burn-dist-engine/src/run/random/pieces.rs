@@ -1,15 +1,14 @@
 //! Random tensors that are never in memory as a whole: regions draw their elements as they come to them.
 
 use std::mem::MaybeUninit;
-use std::ops::Range;
 
-use burn_backend::{DType, Distribution};
+use burn_backend::DType;
 use burn_std::{Shape, bf16, f16};
 
 use super::draw::Samples;
 use super::error::RandomError;
 use super::philox::Philox;
-use super::{Part, SAMPLES_OF_A_BLOCK, in_blocks};
+use super::{Drawing, Part, SAMPLES_OF_A_BLOCK, in_blocks};
 
 /// A part of a random tensor of floats, whose elements are those that [`fill_runs`](super::fill_runs) makes.
 pub(in crate::run) struct Pieces {
@@ -18,32 +17,29 @@ pub(in crate::run) struct Pieces {
     dtype: DType,
 }
 
-impl Pieces {
-    /// Returns the part that `runs` name. Of floats with more than 32 bits there is none.
+impl Drawing<'_> {
+    /// Makes no element yet.
     ///
     /// # Errors
-    /// As [`fill_runs`](super::fill_runs).
-    pub(in crate::run) fn new(
-        seed: u64,
-        stream: u64,
-        distribution: Distribution,
-        dtype: DType,
-        local_shape: impl Into<Shape>,
-        runs: impl Iterator<Item = Range<usize>>,
-    ) -> Result<Self, RandomError> {
-        let samples = match dtype {
-            DType::F32 => Samples::of_floats::<f32>(distribution),
-            DType::F16 => Samples::of_floats::<f16>(distribution),
-            DType::BF16 => Samples::of_floats::<bf16>(distribution),
+    /// As [`fill_runs`](super::fill_runs). Of other types than floats of up to 32 bits there are no pieces.
+    pub(in crate::run) fn pieces(self) -> Result<Pieces, RandomError> {
+        let samples = match self.dtype {
+            DType::F32 => Samples::of_floats::<f32>(self.distribution),
+            DType::F16 => Samples::of_floats::<f16>(self.distribution),
+            DType::BF16 => Samples::of_floats::<bf16>(self.distribution),
             dtype => Err(RandomError::UnsupportedDtype { dtype }),
         };
-        Ok(Self {
-            part: Part::new(Philox::new(seed, stream), local_shape.into(), runs)?,
+        let philox = Philox::new(self.seed, self.stream);
+        let shape = Shape::from(self.shape.to_vec());
+        Ok(Pieces {
+            part: Part::new(philox, shape, self.runs.iter().cloned())?,
             samples: samples?,
-            dtype,
+            dtype: self.dtype,
         })
     }
+}
 
+impl Pieces {
     /// Draws the elements from one on, by its number in the part, rounded to the type of the tensor.
     pub(in crate::run) fn draw(&self, first: usize, to: &mut [MaybeUninit<f32>]) {
         match self.dtype {

@@ -30,6 +30,22 @@ const DISTRIBUTIONS: [Distribution; 4] = [
     Distribution::Bernoulli(0.3),
 ];
 
+fn drawing<'t>(
+    distribution: Distribution,
+    dtype: DType,
+    shape: &'t [usize],
+    runs: &'t [Range<usize>],
+) -> Drawing<'t> {
+    Drawing {
+        seed: 1,
+        stream: 2,
+        distribution,
+        dtype,
+        shape,
+        runs,
+    }
+}
+
 fn whole(distribution: Distribution, dtype: DType, shape: &[usize]) -> TensorData {
     let region: Vec<_> = shape.iter().map(|size| 0..*size).collect();
     fill(1, 2, distribution, dtype, shape, &region).unwrap()
@@ -96,8 +112,8 @@ proptest! {
         let (dtype, distribution) = ([DType::F32, DType::F16, DType::BF16][d], DISTRIBUTIONS[k]);
         let local: Vec<usize> = region.iter().map(|range| range.len()).collect();
         let count: usize = local.iter().product();
-        let runs = region_runs(&shape, &region);
-        let pieces = Pieces::new(1, 2, distribution, dtype, local, runs).unwrap();
+        let runs: Vec<_> = region_runs(&shape, &region).collect();
+        let pieces = drawing(distribution, dtype, &local, &runs).pieces().unwrap();
         let first = cut.min(count);
         let mut made = vec![std::mem::MaybeUninit::new(f32::NAN); len.min(count - first)];
         pieces.draw(first, &mut made);
@@ -112,8 +128,9 @@ proptest! {
 #[test]
 fn no_pieces_are_drawn_of_other_types() {
     let of = |dtype, distribution| {
-        let runs = std::iter::once(0..4);
-        Pieces::new(1, 2, distribution, dtype, [4], runs).map(|_| ())
+        drawing(distribution, dtype, &[4], &[0..4])
+            .pieces()
+            .map(|_| ())
     };
     let refused = |found: Result<(), RandomError>| found.unwrap_err().to_string();
     let other = refused(of(DType::I32, Distribution::Default));

@@ -8,10 +8,6 @@ use super::SHARED_MIN;
 use crate::region::error::RegionError;
 use crate::region::memory::bytes_of;
 
-fn outside(index: i64, len: usize) -> RegionError {
-    RegionError::IndexOutside { index, len }
-}
-
 /// Checks the sizes of a result.
 fn check(expected: usize, found: usize) -> Result<(), RegionError> {
     match expected == found {
@@ -22,10 +18,13 @@ fn check(expected: usize, found: usize) -> Result<(), RegionError> {
     }
 }
 
-/// Returns the number of the row that an index names among some.
-fn row(index: i64, rows: usize) -> Result<usize, RegionError> {
-    let row = usize::try_from(index).ok().filter(|row| *row < rows);
-    row.ok_or_else(|| outside(index, rows))
+/// Checks that indices name one of some rows each.
+fn check_indices(indices: &[i64], rows: usize) -> Result<(), RegionError> {
+    let is_row = |index: &i64| usize::try_from(*index).is_ok_and(|row| row < rows);
+    match indices.iter().find(|index| !is_row(index)) {
+        Some(&index) => Err(RegionError::IndexOutside { index, len: rows }),
+        None => Ok(()),
+    }
 }
 
 /// Writes the rows that indices name, one after the other. A row has some bytes, and all of them lie in order.
@@ -50,10 +49,7 @@ pub fn pick_rows(
     to: &mut [MaybeUninit<u8>],
 ) -> Result<(), RegionError> {
     check(indices.len() * row_bytes, to.len())?;
-    let rows = from.len() / row_bytes.max(1);
-    for index in indices {
-        row(*index, rows)?;
-    }
+    check_indices(indices, from.len() / row_bytes.max(1))?;
     if row_bytes == 0 {
         return Ok(());
     }
@@ -96,9 +92,7 @@ pub fn add_rows(
     let width = to.len() / rows.max(1);
     check(size_of_val(to), rows * width * size_of::<f32>())?;
     check(size_of_val(added), indices.len() * width * size_of::<f32>())?;
-    for index in indices {
-        row(*index, rows)?;
-    }
+    check_indices(indices, rows)?;
     if width == 0 {
         return Ok(());
     }
@@ -107,7 +101,7 @@ pub fn add_rows(
         let first = part * part_rows;
         bytes_of(to).fill(MaybeUninit::new(0));
         // SAFETY: every byte is written above, and zeros are floats.
-        let to = unsafe { &mut *(std::ptr::from_mut(to) as *mut [f32]) };
+        let to = unsafe { to.assume_init_mut() };
         let own = first..first + to.len() / width;
         for (index, added) in indices.iter().zip(added.chunks_exact(width)) {
             let row = *index as usize;

@@ -69,6 +69,18 @@ fn run(
     scalars: &[Number],
     level: Level,
 ) -> Result<Vec<Vec<u8>>, RegionError> {
+    let operands: Vec<&Array> = operands.iter().collect();
+    run_with(region, &operands, scalars, &[], level)
+}
+
+/// The same of one that draws.
+fn run_with(
+    region: &Region,
+    operands: &[&Array],
+    scalars: &[Number],
+    draws: &[Draw<'_>],
+    level: Level,
+) -> Result<Vec<Vec<u8>>, RegionError> {
     let memories: Vec<Aligned> = operands
         .iter()
         .map(|array| Aligned::new(&array.bytes))
@@ -87,7 +99,7 @@ fn run(
         .iter_mut()
         .map(|made| Output::New(made.places()))
         .collect();
-    Kernel::new(region)?.run_at(level, &mut operands, scalars, &[], &mut outputs)?;
+    Kernel::new(region)?.run_at(level, &mut operands, scalars, draws, &mut outputs)?;
     Ok(made.iter().map(|made| made.bytes().to_vec()).collect())
 }
 
@@ -157,10 +169,6 @@ proptest! {
             assert_same(&case.region, &found, &expected, "in place");
         }
     }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(cases()))]
 
     /// Numbers that are drawn are those that would be in memory, wherever a part of the rows begins.
     #[test]
@@ -230,27 +238,8 @@ fn run_drawing(case: &Case, level: Level) -> Vec<Vec<u8>> {
     });
     let fills: Vec<_> = fills.collect();
     let draws: Vec<Draw<'_>> = fills.iter().map(|fill| fill as Draw<'_>).collect();
-    let memories: Vec<Aligned> = others
-        .iter()
-        .map(|index| Aligned::new(&operands[*index].bytes))
-        .collect();
-    let mut given: Vec<Operand<'_>> = others
-        .iter()
-        .zip(&memories)
-        .map(|(index, memory)| Operand {
-            memory: Memory::Shared(memory.bytes()),
-            offset: operands[*index].offset,
-            strides: &operands[*index].strides,
-        })
-        .collect();
-    let mut made: Vec<Aligned> = sizes(region).into_iter().map(Aligned::unwritten).collect();
-    let outputs = made.iter_mut().map(|made| Output::New(made.places()));
-    let mut outputs: Vec<Output<'_>> = outputs.collect();
-    let kernel = Kernel::new(&drawing).unwrap();
-    kernel
-        .run_at(level, &mut given, scalars, &draws, &mut outputs)
-        .unwrap();
-    made.iter().map(|made| made.bytes().to_vec()).collect()
+    let operands: Vec<&Array> = others.iter().map(|index| &operands[*index]).collect();
+    run_with(&drawing, &operands, scalars, &draws, level).unwrap()
 }
 
 /// Returns the elements of an operand that is there for every element, in order.

@@ -58,14 +58,10 @@ impl<O: Op> Walk<'_, O> {
                 }
                 // Values of rows are small.
                 (What::Instruction(_), Some(_)) if of.size < whole => there.push(value),
-                (What::Instruction(_), Some((slot, _)))
+                // Nothing is drawn again.
+                (What::Instruction(_) | What::Drawn(_), Some((slot, _)))
                     if value != node && of.is_read && is_alive(*slot) =>
                 {
-                    tensors += 1;
-                    there.push(value);
-                }
-                // What is drawn is kept, or not drawn again.
-                (What::Drawn(_), Some((slot, _))) if of.is_read && is_alive(*slot) => {
                     tensors += 1;
                     there.push(value);
                 }

@@ -19,10 +19,10 @@ pub(super) type Known = HashSet<Arc<Region>, FxBuildHasher>;
 /// The tasks of a rank with regions.
 pub(super) struct Made<O> {
     pub tasks: Vec<Task<O>>,
-    /// Random values that regions draw.
-    pub draws: Vec<RandomTask<O>>,
     /// The visit of each, as it was of the task in whose place it stands.
     pub visits: Vec<u32>,
+    /// Random values that regions draw.
+    pub draws: Vec<RandomTask<O>>,
     pub fused: Fused,
 }
 
@@ -53,8 +53,8 @@ pub(super) fn rewritten<O>(
     };
     let mut made = Made {
         tasks: Vec::with_capacity(tasks.len()),
-        draws: Vec::new(),
         visits: Vec::with_capacity(tasks.len()),
+        draws: Vec::new(),
         fused: Fused::default(),
     };
     for (at, task) in tasks.into_iter().enumerate() {
@@ -95,7 +95,7 @@ struct Builder<'a> {
     live: Vec<bool>,
     /// Its number in the formula.
     registers: Vec<Register>,
-    /// Their places among those, by the tasks that drew them before.
+    /// Indices into [`Made::draws`], by the tasks that drew before there were regions.
     draws: FxHashMap<usize, u32>,
     known: &'a mut Known,
 }

@@ -452,7 +452,8 @@ fn as_much_may_be_kept_as_the_peak_leaves() {
     }
 }
 
-/// Nothing but elementwise operations and what they draw changes its place, whatever else there is, and what regions make is read.
+/// Nothing but elementwise operations and what they draw changes its place, whatever else there is, and what regions
+/// make is read.
 #[test]
 fn everything_else_stays_where_it_was() {
     let mut seed = 7u32;
