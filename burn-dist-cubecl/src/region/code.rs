@@ -149,18 +149,20 @@ pub(super) struct Places {
 pub(super) const ZERO: usize = 0;
 /// Another one, for what an instruction makes.
 pub(super) const ZERO_OF_RESULTS: usize = 1;
-/// A third, for the second value that an instruction reads.
-pub(super) const ZERO_OF_SECONDS: usize = 2;
+/// A third and a fourth, for the first and the second value that an instruction reads.
+pub(super) const ZERO_OF_FIRSTS: usize = 2;
+/// See [`ZERO_OF_FIRSTS`].
+pub(super) const ZERO_OF_SECONDS: usize = 3;
 /// The number of rows.
-pub(super) const ROWS: usize = 3;
+pub(super) const ROWS: usize = 4;
 /// Elements of a row.
-pub(super) const LEN: usize = 4;
+pub(super) const LEN: usize = 5;
 /// The neutral values of folds of floats: the least and the largest number.
-pub(super) const LEAST: usize = 5;
+pub(super) const LEAST: usize = 6;
 /// See [`LEAST`].
-pub(super) const LARGEST: usize = 6;
+pub(super) const LARGEST: usize = 7;
 /// The numbers that are always there.
-pub(super) const FIXED: usize = 7;
+pub(super) const FIXED: usize = 8;
 
 impl Places {
     /// The size of an outer dim.

@@ -11,10 +11,10 @@
 //! Found on Mesa's lavapipe, over every 3,001st number. Larger angles are the device's own.
 //!
 //! A device's compiler may do as if sums and products were exact: it joins a product and a sum to one instruction that
-//! rounds once, and takes `(1 + x) - 1` for `x` (Mesa does both). What has to be rounded where it stands is
-//! [kept](kept) from it, by bits that are combined with a zero that it does not know. The same zero twice is nothing,
-//! which it does know, so that results of instructions, and the second of the values that they read, have zeros of
-//! their own.
+//! rounds once, and takes `(1 + x) - 1` for `x` and `0 * x` for 0 (Mesa does all of it). What has to be rounded where it
+//! stands is [kept](kept) from it, by bits that are combined with a zero that it does not know. The same zero twice is
+//! nothing, which it does know, so that there are zeros for results of instructions, for the first and for the second of
+//! the values that they read: it knows neither what an instruction reads, nor what it makes.
 //!
 //! # Source
 //! Those of `burn_dist_kernels::region`; logarithm: Cephes (Moshier); products without loss: Dekker, "A floating-point

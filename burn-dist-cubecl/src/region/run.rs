@@ -248,6 +248,7 @@ impl<C: Client> Run<'_, C> {
             0,
             0,
             0,
+            0,
             geometry.rows as u32,
             geometry.len as u32,
             f32::NEG_INFINITY.to_bits(),

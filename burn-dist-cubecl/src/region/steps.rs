@@ -3,7 +3,10 @@
 use burn_dist_plan::region::{Binary, Fold, Unary};
 use cubecl::prelude::*;
 
-use super::code::{Kind, LARGEST, LEAST, Step, Stored, What, ZERO_OF_RESULTS, ZERO_OF_SECONDS};
+use super::code::{
+    Kind, LARGEST, LEAST, Step, Stored, What, ZERO, ZERO_OF_FIRSTS, ZERO_OF_RESULTS,
+    ZERO_OF_SECONDS,
+};
 use super::functions::{self, MAGNITUDE, ONE_BITS, SIGN, is_nan, kept};
 use crate::element::{INFINITY, narrow, widen};
 
@@ -28,7 +31,7 @@ pub(super) fn stored_bits(value: u32, #[comptime] stored: Stored) -> u32 {
     narrow(value, comptime!(stored.kind.element()))
 }
 
-/// Rounds a float to its type, where it stands.
+/// Rounds a float to its type, where it stands, and keeps it.
 #[cube]
 fn rounded(bits: u32, numbers: &Sequence<u32>, #[comptime] kind: Kind) -> u32 {
     let element = comptime!(kind.element());
@@ -53,7 +56,10 @@ pub(super) fn made(values: &Sequence<u32>, numbers: &Sequence<u32>, #[comptime] 
                 (Unary::IsNan, _) => select(is_nan(x), 1u32, 0u32),
                 (Unary::IsInf, _) => select((x & MAGNITUDE) == INFINITY, 1u32, 0u32),
                 (Unary::Neg | Unary::Abs | Unary::Sign, true) => with_sign(x, op),
-                (op, true) => rounded(of_float(x, numbers, op), numbers, kind),
+                (op, true) => {
+                    let x = x ^ *numbers.index(ZERO_OF_FIRSTS);
+                    rounded(of_float(x, numbers, op), numbers, kind)
+                }
                 (op, false) => of_integer(x, op, kind),
             }
         }
@@ -127,7 +133,10 @@ fn cast(x: u32, numbers: &Sequence<u32>, #[comptime] from: Kind, #[comptime] to:
             let made = select(is_large, 0xffff_ffffu32, u32::cast_from(fits));
             select(is_nan(x), 0u32, made)
         }
-        (Kind::Bool, Kind::F32 | Kind::F16 | Kind::Bf16) => select(x != 0u32, ONE_BITS, 0u32),
+        // A compiler may know the bool.
+        (Kind::Bool, Kind::F32 | Kind::F16 | Kind::Bf16) => {
+            rounded(select(x != 0u32, ONE_BITS, 0u32), numbers, to)
+        }
         (Kind::I32, Kind::F32 | Kind::F16 | Kind::Bf16) => {
             let value = f32::cast_from(i32::reinterpret(x));
             rounded(u32::reinterpret(value), numbers, to)
@@ -263,8 +272,8 @@ fn of_floats(
         Binary::Max => larger(x, y),
         Binary::Pow => rounded(functions::pow(x, y, numbers), numbers, kind),
         op => {
-            let left = f32::reinterpret(x);
-            // Of a number with itself, compilers make 0 or 1, which of infinities it is not.
+            // Of 0 and a number, and of a number with itself, compilers make 0 or 1, which of infinities it is not.
+            let left = f32::reinterpret(x ^ *numbers.index(ZERO_OF_FIRSTS));
             let right = f32::reinterpret(y ^ *numbers.index(ZERO_OF_SECONDS));
             rounded(arithmetic(left, right, op), numbers, kind)
         }
@@ -314,7 +323,9 @@ pub(super) fn neutral(
     #[comptime] kind: Kind,
 ) -> u32 {
     match comptime!((fold, kind, kind.is_float())) {
-        (Fold::Sum, _, _) => 0u32.runtime(),
+        // Compilers know that 0 and a number is the number, which of -0 it is not.
+        (Fold::Sum, _, true) => *numbers.index(ZERO),
+        (Fold::Sum, _, false) => 0u32.runtime(),
         (Fold::Prod, _, true) => ONE_BITS.runtime(),
         (Fold::Prod, _, false) => 1u32.runtime(),
         (Fold::Max, _, true) => *numbers.index(LEAST),

@@ -304,15 +304,63 @@ pub(crate) fn nothing_is_simplified<C: Client>(client: &C) {
             binary(Binary::Add, 3, x),
         ],
     ];
-    for instructions in programs {
+    // Bools that are known without their operands: no and yes.
+    let no = binary(Binary::Less, x, x);
+    let is_bool =
+        |instruction: &Instruction| matches!(instruction, Instruction::Binary(Binary::Less, ..));
+    let known = [
+        // 0 * y, 0 + y, 0 - y, 0 / 0.
+        vec![no, Instruction::Cast(2), binary(Binary::Mul, 3, y)],
+        vec![no, Instruction::Cast(2), binary(Binary::Add, 3, y)],
+        vec![no, Instruction::Cast(2), binary(Binary::Sub, 3, y)],
+        vec![no, Instruction::Cast(2), binary(Binary::Div, 3, 3)],
+        // -0 or 0, by a bool that depends on numbers.
+        vec![
+            no,
+            Instruction::Cast(2),
+            unary(Unary::Neg, 3),
+            binary(Binary::Less, x, y),
+            Instruction::Select {
+                mask: 5,
+                on_true: 4,
+                on_false: 3,
+            },
+            binary(Binary::Mul, 6, y),
+        ],
+        // The sign of 0, which is 0, and 0 less than that.
+        vec![
+            no,
+            Instruction::Cast(2),
+            unary(Unary::Sign, 3),
+            binary(Binary::Sub, 4, 3),
+            binary(Binary::Mul, 5, y),
+        ],
+    ];
+    for instructions in programs.into_iter().chain(known) {
         let typed = instructions.iter().map(|instruction| Typed {
             instruction: *instruction,
-            dtype: DType::F32,
+            dtype: match is_bool(instruction) {
+                true => DType::Bool(BoolStore::Native),
+                false => DType::F32,
+            },
         });
         let operands = vec![f32s(left.iter().copied()), f32s(right.iter().copied())];
         let case = plain(&[left.len()], operands, typed.collect(), EACH);
         let what = format!("{instructions:?}");
         assert_same(&case, &on_device(client, &case), &on_host(&case), &what);
+    }
+    // What a fold begins with: 0 + -0 is 0, and so it is of one element.
+    for len in [1, 2, 5] {
+        let zeros = f32s(std::iter::repeat_n(-0.0, 3 * len));
+        for fold in [Fold::Sum, Fold::Prod, Fold::Max, Fold::Min] {
+            let typed = Typed {
+                instruction: Instruction::Fold(fold, 0),
+                dtype: DType::F32,
+            };
+            let case = plain(&[3, len], vec![zeros.clone()], vec![typed], EACH);
+            let what = format!("{fold:?} of {len} zeros");
+            assert_same(&case, &on_device(client, &case), &on_host(&case), &what);
+        }
     }
 }
 
