@@ -8,6 +8,9 @@ use crate::ir::{Op, Slot};
 /// once, and while a processor does that for an element, it computes about as many functions of one in its caches.
 const INSTRUCTIONS_MAX: usize = 8;
 
+/// The instructions that take as long as a draw.
+const INSTRUCTIONS_OF_DRAW: usize = 6;
+
 /// The most tensors that are read in the place of one.
 const TENSORS_MAX: usize = 2;
 
@@ -44,7 +47,7 @@ impl<O: Op> Walk<'_, O> {
         // In the order in which they are made: values to make again, and those that are there.
         let (mut made, mut there) = (Vec::new(), Vec::new());
         let mut next = vec![node];
-        let mut tensors = 0;
+        let (mut tensors, mut instructions) = (0, 0);
         while let Some(value) = next.pop() {
             if made.contains(&value) || there.contains(&value) {
                 continue;
@@ -58,7 +61,6 @@ impl<O: Op> Walk<'_, O> {
                 }
                 // Values of rows are small.
                 (What::Instruction(_), Some(_)) if of.size < whole => there.push(value),
-                // Nothing is drawn again.
                 (What::Instruction(_) | What::Drawn(_), Some((slot, _)))
                     if value != node && of.is_read && is_alive(*slot) =>
                 {
@@ -68,12 +70,20 @@ impl<O: Op> Walk<'_, O> {
                 (What::Instruction(instruction), _) if instruction.knows_rows() => return None,
                 (What::Instruction(instruction), _) => {
                     made.push(value);
+                    instructions += 1;
                     next.extend(instruction.reads());
                 }
-                (What::Scalar(_), _) => made.push(value),
+                (What::Drawn(_), _) => {
+                    made.push(value);
+                    instructions += INSTRUCTIONS_OF_DRAW;
+                }
+                (What::Scalar(_), _) => {
+                    made.push(value);
+                    instructions += 1;
+                }
                 _ => return None,
             }
-            if made.len() > INSTRUCTIONS_MAX || tensors > TENSORS_MAX {
+            if instructions > INSTRUCTIONS_MAX || tensors > TENSORS_MAX {
                 return None;
             }
         }
@@ -106,6 +116,7 @@ impl<O: Op> Walk<'_, O> {
             let what = match &of.what {
                 What::Instruction(instruction) => What::Instruction(instruction.reading(to)),
                 What::Scalar(of) => What::Scalar(*of),
+                What::Drawn(task) => What::Drawn(*task),
                 _ => unreachable!("nothing else is made again"),
             };
             known.push((*value, self.push(region, of.dtype, what)));

@@ -222,7 +222,8 @@ impl Builder<'_> {
         }
     }
 
-    /// Writes the instructions of a formula whose operands are known, equal ones once. Returns its scalars and draws.
+    /// Writes the instructions of a formula whose operands are known, equal ones and equal draws once. Returns its
+    /// scalars and draws.
     fn instructions(
         &mut self,
         members: &[u32],
@@ -230,6 +231,7 @@ impl Builder<'_> {
     ) -> (Vec<ScalarOf>, Vec<u32>) {
         let (mut scalars, mut draws): (Vec<ScalarOf>, Vec<u32>) = Default::default();
         let mut slots: FxHashMap<u64, u32> = FxHashMap::default();
+        let mut drawn: FxHashMap<usize, u32> = FxHashMap::default();
         let mut known: FxHashMap<Typed, Register> = FxHashMap::default();
         for &member in members.iter().filter(|member| self.live[**member as usize]) {
             let node = &self.nodes[member as usize];
@@ -242,10 +244,10 @@ impl Builder<'_> {
                 What::Instruction(instruction) => {
                     instruction.reading(|read| self.registers[read as usize])
                 }
-                What::Drawn(task) => {
+                What::Drawn(task) => Instruction::Draw(*drawn.entry(*task).or_insert_with(|| {
                     draws.push(self.draws[task]);
-                    Instruction::Draw(draws.len() as u32 - 1)
-                }
+                    draws.len() as u32 - 1
+                })),
                 // Numbers that are equal by chance are two: the same region has others elsewhere.
                 What::Scalar(of @ ScalarOf::Number(_)) => Instruction::Scalar(scalar(*of)),
                 What::Scalar(of @ ScalarOf::Slot(slot)) => {

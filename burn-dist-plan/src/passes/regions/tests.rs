@@ -493,8 +493,8 @@ fn everything_else_stays_where_it_was() {
     }
 }
 
-/// Random numbers of a region are in memory only where something else reads them; and those that something else reads
-/// first, or that a region sees with other dims, are drawn before.
+/// Random numbers of a region are in memory only where something reads them that draws nothing; and those that something
+/// else reads first, or that a region sees with other dims, are drawn before.
 #[test]
 fn regions_draw_random_numbers() {
     let drawn = |shape: &[usize], write: &dyn Fn(&mut Builder, [TensorIndex; 3]) -> TensorIndex| {
@@ -535,13 +535,25 @@ fn regions_draw_random_numbers() {
         one(b, Kind::Scale(1), &[kept])
     });
     assert_eq!(once, (0, vec![(1, 1)]));
-    // Read by the backward too: drawn once, and kept.
+    // Read by the backward too, which draws them again, once for two operations.
     let twice = drawn(&SHAPE, &|b, [x, random, w]| {
         let kept = mul(b, x, random);
         let y = b.linear(kept, w);
+        let y = mul(b, y, random);
         mul(b, y, random)
     });
-    assert_eq!(twice, (0, vec![(1, 2), (0, 1)]));
+    assert_eq!(twice, (0, vec![(1, 1), (1, 1)]));
+    // What is made of them in few instructions is made again, and kept if that takes more.
+    for (count, outputs) in [(1, 1), (2, 2)] {
+        let made = drawn(&SHAPE, &|b, [x, random, w]| {
+            let scaled = (0..count).fold(random, |made, _| one(b, Kind::Scale(1), &[made]));
+            let kept = mul(b, x, scaled);
+            let y = b.linear(kept, w);
+            mul(b, y, scaled)
+        });
+        let draws = usize::from(outputs == 1);
+        assert_eq!(made, (0, vec![(1, outputs), (draws, 1)]), "{count}");
+    }
     // Made of random numbers alone.
     let alone = drawn(&SHAPE, &|b, [_, random, _]| {
         one(b, Kind::Scale(1), &[random])
