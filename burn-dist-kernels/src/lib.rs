@@ -3,7 +3,7 @@
 //!
 //! [`region`] runs formulas over the elements of tensors and copies in any order, [`attention`] scaled dot-product
 //! attention, with their gradients, [`product`] products of matrices, and [`int8`] packs matrices into 8 bits;
-//! [`float8`], [`philox`] and [`cuda`] say what kernels elsewhere compute.
+//! [`random`] draws numbers by index; [`float8`], [`philox`] and [`cuda`] say what kernels elsewhere compute.
 //!
 //! Kernels in CubeCL's language are those of `burn-dist-cubecl`.
 
@@ -15,4 +15,5 @@ pub mod float8;
 pub mod int8;
 pub mod philox;
 pub mod product;
+pub mod random;
 pub mod region;

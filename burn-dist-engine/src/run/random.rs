@@ -3,27 +3,22 @@
 //! Element `i` of a random tensor (row-major over its *global* shape) is a function of `(seed, stream, i)` only, where
 //! the stream is the number of the tensor in its program. So every rank makes exactly its part, and `fill(region) ==
 //! fill(whole)[region]` holds bit for bit: initial weights and dropout masks do not depend on how a tensor is split.
-//! The arithmetic is IEEE addition, multiplication and square root, so it does not depend on the platform's libm
-//! either. Threads of the rank's pool share large parts.
-//!
-//! # Source
-//! Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11). The seed is the key, the stream
-//! the upper half of the counter, the index the lower half; a counter gives four elements (two of an int tensor).
+//! [`burn_dist_kernels::random`] says which one: a counter gives four elements (two of an int tensor). Threads of the
+//! rank's pool share large parts.
 //!
 //! Left out on purpose: a state. Who numbers the streams keeps the count.
 
 mod draw;
 mod error;
-mod philox;
 mod pieces;
 
 use crate::burn::data::*;
 use burn_backend::{DType, Distribution, Element};
+use burn_dist_kernels::random::Philox;
 use burn_std::{Shape, bf16, f16};
 use core::ops::Range;
-use draw::{Bernoulli, Float, Int, IntUniform, Normal, Samples};
+use draw::{Float, Int, IntUniform};
 pub use error::RandomError;
-use philox::Philox;
 pub(super) use pieces::Pieces;
 use rayon::prelude::*;
 
@@ -205,7 +200,7 @@ impl Part {
     }
 
     fn floats<T: Float>(self, distribution: Distribution) -> Result<TensorData, RandomError> {
-        let samples = Samples::of_floats::<T>(distribution)?;
+        let samples = draw::of_floats::<T>(distribution)?;
         Ok(self.cast(|philox, index, to| samples.fill(philox, index, to), T::of))
     }
 
@@ -215,8 +210,8 @@ impl Part {
             Distribution::Uniform(low, high) => {
                 return Ok(self.uniform_ints::<T>(&IntUniform::new::<T>(low, high)?));
             }
-            Distribution::Normal(mean, std) => Samples::Normal(Normal::new(mean, std)?),
-            Distribution::Bernoulli(p) => Samples::Bernoulli(Bernoulli::new(p)?),
+            Distribution::Normal(mean, std) => draw::normal(mean, std)?,
+            Distribution::Bernoulli(p) => draw::bernoulli(p)?,
         };
         Ok(self.cast(|philox, index, to| samples.fill(philox, index, to), T::of))
     }

@@ -5,10 +5,10 @@ use std::mem::MaybeUninit;
 use burn_backend::DType;
 use burn_std::{Shape, bf16, f16};
 
-use super::draw::Samples;
+use burn_dist_kernels::random::{Philox, Samples};
+
 use super::error::RandomError;
-use super::philox::Philox;
-use super::{Drawing, Part, SAMPLES_OF_A_BLOCK, in_blocks};
+use super::{Drawing, Part, SAMPLES_OF_A_BLOCK, draw, in_blocks};
 
 /// A part of a random tensor of floats, whose elements are those that [`fill_runs`](super::fill_runs) makes.
 pub(in crate::run) struct Pieces {
@@ -24,9 +24,9 @@ impl Drawing<'_> {
     /// As [`fill_runs`](super::fill_runs). Of other types than floats of up to 32 bits there are no pieces.
     pub(in crate::run) fn pieces(self) -> Result<Pieces, RandomError> {
         let samples = match self.dtype {
-            DType::F32 => Samples::of_floats::<f32>(self.distribution),
-            DType::F16 => Samples::of_floats::<f16>(self.distribution),
-            DType::BF16 => Samples::of_floats::<bf16>(self.distribution),
+            DType::F32 => draw::of_floats::<f32>(self.distribution),
+            DType::F16 => draw::of_floats::<f16>(self.distribution),
+            DType::BF16 => draw::of_floats::<bf16>(self.distribution),
             dtype => Err(RandomError::UnsupportedDtype { dtype }),
         };
         let philox = Philox::new(self.seed, self.stream);

@@ -1,20 +1,31 @@
-//! The counter-based generator, and the loop over whole counters.
+//! Random numbers by counter: which ones a tensor's elements are, wherever they are drawn.
+//!
+//! Element `i` is a function of the seed, the stream and `i` alone. The arithmetic is IEEE addition, multiplication and
+//! square root, so that it does not depend on the platform's libm either, and devices can repeat it.
+//!
+//! # Source
+//! Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11). The seed is the key, the stream
+//! the upper half of the counter, the index the lower half; a counter gives four words.
 
-use burn_dist_kernels::philox::philox4x32;
-use burn_dist_kernels::region::{Level, Vectorized};
+mod samples;
+
+pub use samples::{Bernoulli, Normal, Samples, Uniform};
+
+use crate::philox::philox4x32;
+use crate::region::{Level, Vectorized};
 
 /// Counters per batch: enough independent ones to fill vector registers.
 const BATCH: usize = 16;
 
 /// Samples of a distribution, `PER` of them from the four words of one counter.
-pub(super) trait Draw<S, const PER: usize> {
+pub trait Draw<S, const PER: usize> {
     /// Returns the samples of N counters: sample `s` of counter `n` is at `[s][n]`, from the words at `[w][n]`.
     fn draw<const N: usize>(&self, words: &[[u32; N]; 4]) -> [[S; N]; PER];
 }
 
 /// Philox4x32-10 with its key, and the upper half of its counter.
 #[derive(Clone, Copy)]
-pub(super) struct Philox {
+pub struct Philox {
     key: [u32; 2],
     stream: [u32; 2],
     level: Level,
@@ -25,7 +36,8 @@ fn halves(value: u64) -> [u32; 2] {
 }
 
 impl Philox {
-    pub(super) fn new(seed: u64, stream: u64) -> Self {
+    /// Returns the numbers of a seed and a stream.
+    pub fn new(seed: u64, stream: u64) -> Self {
         Self {
             key: halves(seed),
             stream: halves(stream),
@@ -33,9 +45,19 @@ impl Philox {
         }
     }
 
+    /// Returns the halves of the seed, the lower one first.
+    pub fn key(&self) -> [u32; 2] {
+        self.key
+    }
+
+    /// Returns the halves of the stream, the lower one first.
+    pub fn stream(&self) -> [u32; 2] {
+        self.stream
+    }
+
     /// Returns the words of counters `first..first + N`: word `w` of counter `first + n` is at `[w][n]`.
     #[inline(always)]
-    pub(super) fn words<const N: usize>(&self, first: u64) -> [[u32; N]; 4] {
+    pub fn words<const N: usize>(&self, first: u64) -> [[u32; N]; 4] {
         let index: [[u32; 2]; N] = core::array::from_fn(|n| halves(first.wrapping_add(n as u64)));
         let counter = [
             index.map(|[low, _]| low),
@@ -47,7 +69,7 @@ impl Philox {
     }
 
     /// Makes the samples from a flat index on; sample `i` comes from counter `i / PER`.
-    pub(super) fn fill<S: Copy + Default, D: Draw<S, PER>, const PER: usize>(
+    pub fn fill<S: Copy + Default, D: Draw<S, PER>, const PER: usize>(
         &self,
         draw: &D,
         index: usize,
