@@ -31,6 +31,11 @@ fn regions_train_as_on_flex_and_to_the_bits_of_one_operation_after_the_other() {
 }
 
 #[test]
+fn regions_draw_what_flex_does() {
+    devices::regions_draw_what_flex_does(DEVICES);
+}
+
+#[test]
 fn float8_trains_as_on_ranks_of_flex() {
     devices::float8_trains(DEVICES);
 }

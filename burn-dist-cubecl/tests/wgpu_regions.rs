@@ -59,6 +59,16 @@ fn random_regions_are_the_hosts() {
 }
 
 #[test]
+fn random_numbers_are_the_hosts() {
+    suite::random_numbers_are_the_hosts(&client());
+}
+
+#[test]
+fn random_draws_are_the_hosts() {
+    suite::random_draws_are_the_hosts(&client(), 60);
+}
+
+#[test]
 fn one_region_equals_one_for_each_instruction() {
     suite::one_region_equals_one_for_each_instruction(&client(), 30);
 }

@@ -24,7 +24,7 @@ pub trait Draw<S, const PER: usize> {
 }
 
 /// Philox4x32-10 with its key, and the upper half of its counter.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Philox {
     key: [u32; 2],
     stream: [u32; 2],

@@ -18,8 +18,9 @@ pub use burn_dist_plan::pipeline as schedule;
 pub use burn_dist_plan::runs;
 pub use burn_dist_plan::window::{Entry, Input, InputState, Origin, ValueIndex};
 pub use burn_dist_plan::{
-    AxisRedundancy, FewRows, Float, Pipeline, PlanError, PlanOptions, Redundancy, RegionKernels,
-    Regions, ScheduleChoice, ScheduleKind, Stage, Storage, clock, explain, fuzz, memory,
+    AxisRedundancy, Draws, FewRows, Float, Pipeline, PlanError, PlanOptions, Redundancy,
+    RegionKernels, Regions, ScheduleChoice, ScheduleKind, Stage, Storage, clock, explain, fuzz,
+    memory,
 };
 
 /// A part of a program that was recorded, to be planned.

@@ -90,7 +90,7 @@ pub use ir::{
     region, stage, window,
 };
 pub use layout::{LayoutText, Policy, runs};
-pub use options::{PlanOptions, RegionKernels};
+pub use options::{Draws, PlanOptions, RegionKernels};
 pub use passes::redundancy::{AxisRedundancy, FewRows, Redundancy};
 pub use passes::regions::Fused;
 pub use passes::{PASSES, pass_index};

@@ -2,10 +2,11 @@
 //! is the [`Policy`](crate::Policy) of each parameter, which is part of the window.
 
 use std::fmt;
+use std::ops::Range;
 
 use crate::cost::DeviceCosts;
 use crate::ir::Float8Store;
-use crate::ir::region::Formula;
+use crate::ir::region::{Formula, Numbering};
 use crate::mesh::{BoolStore, Links, Rank, Topology};
 use crate::policy::Float;
 use crate::policy::Regions;
@@ -60,8 +61,33 @@ pub struct PlanOptions {
 pub struct RegionKernels {
     /// Their name, for messages.
     pub name: &'static str,
-    /// Returns whether they compute a formula; `None` if they compute every one, those that draw random numbers too.
+    /// Returns whether they compute a formula, which draws nothing; `None` if they compute every one.
     pub compute: Option<fn(&Formula) -> bool>,
+    /// The random numbers that they draw.
+    pub draws: Draws,
+}
+
+/// The random numbers that kernels of regions draw; tasks draw others before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Draws {
+    /// None.
+    None,
+    /// Those of parts that have a [`Numbering`], below 2^32.
+    Numbered,
+    /// All.
+    All,
+}
+
+impl Draws {
+    /// Returns whether the elements of a part of this shape are drawn, whose numbers are in `runs`.
+    pub(crate) fn has(self, shape: &[usize], runs: &[Range<usize>]) -> bool {
+        match self {
+            Self::None => false,
+            Self::Numbered => Numbering::new(shape, runs)
+                .is_some_and(|numbering| u32::try_from(numbering.last(shape)).is_ok()),
+            Self::All => true,
+        }
+    }
 }
 
 impl RegionKernels {
@@ -69,6 +95,7 @@ impl RegionKernels {
     pub const ALL: Self = Self {
         name: "all",
         compute: None,
+        draws: Draws::All,
     };
 }
 
@@ -83,5 +110,25 @@ impl Eq for RegionKernels {}
 impl fmt::Debug for RegionKernels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn draws_by_number_are_of_32_bits() {
+        let has = |shape: &[usize], runs: &[Range<usize>]| {
+            let [none, numbered, all] = [Draws::None, Draws::Numbered, Draws::All];
+            assert!(!none.has(shape, runs) && all.has(shape, runs));
+            numbered.has(shape, runs)
+        };
+        let end = 1 << 32;
+        assert!(has(&[2, 3], std::slice::from_ref(&(end - 6..end))));
+        assert!(!has(&[2, 3], std::slice::from_ref(&(end - 5..end + 1))));
+        // Every other pair, as one dim.
+        assert!(has(&[2, 2], &[0..2, 4..6]));
+        assert!(!has(&[4], &[0..2, 4..6]));
     }
 }

@@ -1,8 +1,9 @@
 //! What ranks on GPUs promise, against plain Flex.
 
 use burn::module::{Module, ModuleMapper, Param};
+use burn::nn::DropoutConfig;
 use burn::optim::{AdamWConfig, GradientsParams};
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Device, Distribution, Tensor, TensorData};
 use burn_dist::nn::{AttentionOptions, attention};
 use burn_dist::{
     DeviceMesh, DeviceMeshBuilder, Float8, Parallelize, ParallelizeWith, Regions, Scaling,
@@ -124,6 +125,49 @@ pub(crate) fn regions_train(of: Devices) {
         assert_eq!(on, off, "{axes}");
         assert_close(&on, &expected, of.tolerance, axes);
         losses(Regions::Flex, false);
+    }
+}
+
+/// Kernels of regions draw what Flex does, in the forward and once more in the backward: no task draws.
+pub(crate) fn regions_draw_what_flex_does(of: Devices) {
+    const SHAPE: [usize; 2] = [37, 24];
+    let run = |device: &Device| {
+        let device = device.clone().autodiff();
+        device.seed(11);
+        let input = |salt: usize| {
+            let value = |i: usize| ((i * 31 + salt * 57) % 89) as f32 / 89.0 - 0.5;
+            let values: Vec<f32> = (0..SHAPE.iter().product()).map(value).collect();
+            Tensor::<2>::from_data(TensorData::new(values, SHAPE), &device)
+        };
+        let [x, weights] = [0, 1].map(input);
+        let x = x.require_grad();
+        let noise = Tensor::<2>::random(SHAPE, Distribution::Normal(0.5, 2.0), &device);
+        let dropped = DropoutConfig::new(0.3).init().forward(x.clone() + noise);
+        let uniform = Tensor::<2>::random(SHAPE, Distribution::Uniform(-1.0, 3.0), &device);
+        let out = dropped * uniform;
+        let gradients = (out.clone() * weights).sum().backward();
+        let gradient = x.grad(&gradients).expect("tracked");
+        [out.inner(), gradient].map(Tensor::into_data)
+    };
+    let flex = DeviceMesh::parse("dp=1").expect("a mesh");
+    let expected = run(&flex.device());
+    for axes in ["dp=1", "dp=2", "tp=3", "fsdp=2,tp=2"] {
+        for regions in [Regions::On, Regions::Off, Regions::Flex] {
+            let builder = (of.on)(DeviceMesh::builder().axes(&axes.parse().expect("axes")));
+            let mesh = builder.regions(regions).build().expect(of.hint);
+            let device = mesh.device();
+            let (found, plans) =
+                burn_dist::explain_after(&device, "regions", || run(&device)).expect("a pass");
+            assert_eq!(found, expected, "{axes}, {regions}");
+            let plans = plans.after.join("\n");
+            assert!(plans.contains("random stream"), "{plans}");
+            let is_task = plans.contains("= random stream");
+            assert_eq!(
+                is_task,
+                regions != Regions::On,
+                "{axes}, {regions}: {plans}"
+            );
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use burn_dist_plan::region::{
     Binary, Extent, Fold, Formula, Instruction, Keep, Number, Region, Typed, Unary,
 };
 
+use super::draws::{Draw, Law, NUMBERS_OF_DRAW};
 use crate::element::Element;
 
 /// The type that a value is computed in: 32 bits each.
@@ -115,6 +116,14 @@ pub(super) enum Source {
         buffer: usize,
         stored: Stored,
     },
+    /// A random number.
+    Drawn {
+        /// The draw among those of the region; in code, its place behind the operands.
+        draw: usize,
+        law: Law,
+        /// The first of the numbers of the draw that kernels are launched with.
+        numbers: usize,
+    },
     Step(Step),
 }
 
@@ -141,7 +150,7 @@ pub(super) struct Store {
 pub(super) struct Places {
     /// Dims that rows are numbered along.
     pub outer: usize,
-    /// Operands.
+    /// Operands, and what is drawn behind them: where each element is, or which number it has.
     pub operands: usize,
 }
 
@@ -276,7 +285,8 @@ burn_dist_mesh::debug_by_message!(Unsupported);
 ///
 /// # Errors
 /// [`Unsupported`] names what there is no kernel for: types of other than 32 bits that are no float of 16 bits and no
-/// bool; quotients, remainders and powers of integers, remainders of floats, and functions that are rarely hot.
+/// bool; quotients, remainders and powers of integers, remainders of floats, numbers that are added at an index, and
+/// functions that are rarely hot.
 pub fn supports(formula: &Formula) -> Result<(), Unsupported> {
     let unsupported = |what: String| Err(Unsupported { what });
     for dtype in &formula.operands {
@@ -344,16 +354,17 @@ fn computes(instruction: Instruction, reads: &[Kind], result: Kind) -> bool {
             reads[0] == Kind::Bool && reads[1] == result && reads[2] == result
         }
         Instruction::Fold(fold, _) => same && (!is_bool || matches!(fold, Fold::Max | Fold::Min)),
+        Instruction::Draw(_) => result.is_float(),
         // A kernel has no way to say that an index is outside of its row.
-        Instruction::AddAt { .. } | Instruction::Draw(_) => false,
+        Instruction::AddAt { .. } => false,
     }
 }
 
 /// A formula as values, which kernels take what they need of.
 pub(super) struct Values {
     pub values: Vec<Value>,
-    /// The constants and scalars, in order.
-    pub numbers: Vec<(Constant, DType)>,
+    /// The constants, scalars and numbers of draws, in order.
+    pub numbers: Vec<Constant>,
     /// The value of each result: elements of a row that are folded with rows are a fold of their own.
     pub results: Vec<usize>,
 }
@@ -361,14 +372,16 @@ pub(super) struct Values {
 /// A number that a kernel is launched with.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Constant {
-    Known(Number),
-    Scalar(usize),
+    Known(Number, DType),
+    Scalar(usize, DType),
+    /// One of the numbers of a draw.
+    OfDraw(usize, usize),
 }
 
 impl Values {
     /// # Panics
-    /// If the region is not [supported](supports).
-    pub(super) fn new(region: &Region) -> Self {
+    /// If the region is not [supported](supports), or has other draws.
+    pub(super) fn new(region: &Region, draws: &[Draw]) -> Self {
         let formula = &region.formula;
         if let Err(error) = supports(formula) {
             panic!("{error}");
@@ -392,28 +405,23 @@ impl Values {
             });
         }
         for Typed { instruction, dtype } in &formula.instructions {
-            let number = match instruction {
-                Instruction::Constant(number) => Some(Constant::Known(*number)),
-                Instruction::Scalar(scalar) => Some(Constant::Scalar(*scalar as usize)),
-                _ => None,
-            };
-            let what = match (number, instruction) {
-                (Some(number), _) => {
-                    made.numbers.push((number, *dtype));
-                    What::Number(made.numbers.len() - 1)
+            let what = match instruction {
+                Instruction::Constant(number) => made.number(Constant::Known(*number, *dtype)),
+                Instruction::Scalar(scalar) => {
+                    made.number(Constant::Scalar(*scalar as usize, *dtype))
                 }
-                (_, Instruction::Cast(_)) => What::Cast,
-                (_, Instruction::Unary(op, _)) => What::Unary(*op),
-                (_, Instruction::Binary(op, ..)) => What::Binary(*op),
-                (_, Instruction::Powi(..)) => What::Powi,
-                (_, Instruction::Select { .. }) => What::Select,
-                (_, Instruction::Fold(fold, _)) => What::Fold(*fold),
-                (None, Instruction::Constant(_) | Instruction::Scalar(_)) => {
-                    unreachable!("they are numbers")
+                Instruction::Draw(draw) => {
+                    let draw = *draw as usize;
+                    made.draw(draw, draws[draw].law(), kind_of(*dtype));
+                    continue;
                 }
-                (_, Instruction::AddAt { .. } | Instruction::Draw(_)) => {
-                    unreachable!("it is not supported")
-                }
+                Instruction::Cast(_) => What::Cast,
+                Instruction::Unary(op, _) => What::Unary(*op),
+                Instruction::Binary(op, ..) => What::Binary(*op),
+                Instruction::Powi(..) => What::Powi,
+                Instruction::Select { .. } => What::Select,
+                Instruction::Fold(fold, _) => What::Fold(*fold),
+                Instruction::AddAt { .. } => unreachable!("it is not supported"),
             };
             let reads = instruction.reads().map(|read| read as usize).collect();
             made.step(what, kind_of(*dtype), reads);
@@ -429,6 +437,23 @@ impl Values {
             made.results.push(value);
         }
         made
+    }
+
+    fn number(&mut self, number: Constant) -> What {
+        self.numbers.push(number);
+        What::Number(self.numbers.len() - 1)
+    }
+
+    fn draw(&mut self, draw: usize, law: Law, kind: Kind) {
+        let numbers = self.numbers.len();
+        let own = (0..NUMBERS_OF_DRAW).map(|number| Constant::OfDraw(draw, number));
+        self.numbers.extend(own);
+        self.values.push(Value {
+            source: Source::Drawn { draw, law, numbers },
+            kind,
+            extent: Extent::Elements,
+            phase: 0,
+        });
     }
 
     fn step(&mut self, what: What, kind: Kind, reads: Vec<usize>) -> usize {
@@ -458,8 +483,9 @@ impl Values {
         self.values[value].phase > 0
     }
 
-    /// Returns the code that stores some of the values, and the operands that it reads, in the order of its buffers.
-    pub(super) fn code(&self, stores: Vec<Store>, outer: usize) -> (Code, Vec<usize>) {
+    /// Returns the code that stores some of the values, the operands that it reads, in the order of its buffers, and the
+    /// draws behind them.
+    pub(super) fn code(&self, stores: Vec<Store>, outer: usize) -> (Code, Vec<usize>, Vec<usize>) {
         let mut needed = vec![false; self.values.len()];
         stores.iter().for_each(|store| needed[store.value] = true);
         let mut values = self.values.clone();
@@ -470,24 +496,31 @@ impl Values {
                 step.reads.iter().for_each(|read| needed[*read] = true);
             }
         }
-        let mut operands = Vec::new();
+        let (mut operands, mut draws) = (Vec::new(), Vec::new());
         for value in &mut values {
             if let Source::Operand { buffer, .. } = &mut value.source {
                 operands.push(*buffer);
                 *buffer = operands.len() - 1;
             }
         }
+        for value in &mut values {
+            if let Source::Drawn { draw, .. } = &mut value.source {
+                draws.push(*draw);
+                *draw = operands.len() + draws.len() - 1;
+            }
+        }
         let places = Places {
             outer,
-            operands: operands.len(),
+            operands: operands.len() + draws.len(),
         };
         for value in &mut values {
-            if let Source::Step(Step {
-                what: What::Number(index),
-                ..
-            }) = &mut value.source
-            {
-                *index += places.numbers();
+            match &mut value.source {
+                Source::Step(Step {
+                    what: What::Number(index),
+                    ..
+                })
+                | Source::Drawn { numbers: index, .. } => *index += places.numbers(),
+                _ => {}
             }
         }
         let per_word = stores.iter().map(|store| store.stored.per_word);
@@ -497,6 +530,6 @@ impl Values {
             places,
             stores,
         };
-        (code, operands)
+        (code, operands, draws)
     }
 }

@@ -9,7 +9,8 @@ use burn_dist_plan::region::{Extent, Fold, LANES_OF_A_SUM, ROWS_OF_A_SUM};
 use cubecl::prelude::*;
 
 use super::code::{Code, Kind, LEN, ROWS, Source, Step, Store, What};
-use super::steps::{element, folded, made, neutral, pair, stored_bits};
+use super::draws::drawn;
+use super::steps::{element, made, neutral, pair, rounded, stored_bits};
 use crate::dialect::{Buffer, Buffers, Shared, read, shared, write};
 
 /// Units that fold a row.
@@ -17,7 +18,7 @@ pub(super) const LANES: usize = LANES_OF_A_SUM;
 /// Rows of a cube.
 pub(super) const ROWS_AT_ONCE: usize = 4;
 
-/// Returns where the rows of each operand begin.
+/// Returns where the rows of each operand begin, and how far their numbers are from the first of each draw.
 #[cube]
 fn begins(numbers: &Sequence<u32>, row: usize, #[comptime] code: &Code) -> Sequence<usize> {
     let mut begins = Sequence::<usize>::new();
@@ -45,7 +46,7 @@ fn begins(numbers: &Sequence<u32>, row: usize, #[comptime] code: &Code) -> Seque
     begins
 }
 
-/// Returns an element of an operand.
+/// Returns an element of an operand, or draws it.
 #[cube]
 fn load(
     inputs: &Buffers,
@@ -67,6 +68,16 @@ fn load(
             };
             let word = read(inputs, buffer, at / comptime!(stored.per_word));
             element(word, at, stored)
+        }
+        Source::Drawn {
+            draw,
+            law,
+            numbers: own,
+        } => {
+            let apart = *numbers.index(comptime!(code.places.last(draw))) as usize;
+            let apart = *begins.index(draw) + column * apart;
+            let bits = drawn(apart, numbers, own, law);
+            rounded(bits, numbers, comptime!(code.values[index].kind))
         }
         _ => panic!("no operand"),
     }
@@ -129,7 +140,7 @@ fn of_element(
     for index in 0..count {
         let is_needed = comptime!(needed[index]);
         match comptime!((code.values[index].source.clone(), is_needed)) {
-            (Source::Operand { .. }, true) => {
+            (Source::Operand { .. } | Source::Drawn { .. }, true) => {
                 values.push(load(inputs, begins, numbers, column, code, index));
             }
             (Source::Step(step), true) => {
@@ -366,7 +377,7 @@ fn fold(
             let first = UNIT_POS as usize - lane;
             let sum = tree(&*lanes, numbers, first, 0usize, 1usize, fold, kind);
             sync_cube();
-            folded(sum, numbers, kind)
+            rounded(sum, numbers, kind)
         }
         _ => panic!("no fold"),
     }
@@ -472,7 +483,7 @@ pub(super) fn columns(
         for block in 0..blocks {
             sum = pair(sum, sums[block * len + ABSOLUTE_POS], numbers, fold, kind);
         }
-        let sum = folded(sum, numbers, kind);
+        let sum = rounded(sum, numbers, kind);
         out[ABSOLUTE_POS] = stored_bits(sum, store.stored);
     }
 }

@@ -16,15 +16,17 @@
 //! the compiler, which would join products and sums, or leave out what is nothing in exact arithmetic.
 //!
 //! # Left out
-//! Types of 8, 16 and 64 bits, quotients, remainders and powers of integers (nothing can say on a device that one was
+//! Types of 8, 16 and 64 bits, numbers that are added at an index, quotients, remainders and powers of integers (nothing can say on a device that one was
 //! divided by zero), remainders of floats, and functions that are rarely hot: [`supports`] says so. Folds of one phase
 //! go through the row one by one.
 
 mod code;
+mod draws;
 mod functions;
 mod kernels;
 mod run;
 mod steps;
 
 pub use code::{Unsupported, supports};
+pub use draws::Draw;
 pub use run::{Operand, run};

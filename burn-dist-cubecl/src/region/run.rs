@@ -6,6 +6,7 @@ use cubecl::prelude::*;
 use cubecl::server::Handle;
 
 use super::code::{Code, Constant, Kind, Source, Store, Stored, Value, Values};
+use super::draws::{Draw, NUMBERS_OF_DRAW};
 use super::kernels::{self, LANES, ROWS_AT_ONCE};
 use crate::dialect::{Client, array, arrays, words};
 use crate::launch::{assert_counted, cubes};
@@ -23,10 +24,10 @@ pub struct Operand {
     pub strides: Vec<usize>,
 }
 
-/// A buffer that kernels read: with how many elements, and how far these are apart in rows of the space.
+/// An operand of a kernel, or what it draws: its buffer with the words of that, and how far elements, or their numbers,
+/// are apart in rows of the space.
 struct Input {
-    handle: Handle,
-    words: usize,
+    buffer: Option<(Handle, usize)>,
     outer: Vec<usize>,
     last: usize,
 }
@@ -39,16 +40,23 @@ struct Geometry {
 }
 
 impl Geometry {
-    /// Returns the space of a kernel, and how its operands pass through it.
-    fn new(region: &Region, operands: &[Operand], of: &[usize]) -> (Self, Vec<Input>) {
+    /// Returns the space of a kernel, and how its operands and draws pass through it.
+    fn new(run: &Run<'_, impl Client>, operands: &[usize], draws: &[usize]) -> (Self, Vec<Input>) {
+        let region = run.region;
         let (len, outer) = region.space.split_last().expect("a space has a dim");
-        let stride = |operand: usize, dim: usize| match region.spans[operand][dim] {
-            true => operands[operand].strides[dim],
-            false => 0,
-        };
+        let of_operands = operands.iter().map(|operand| {
+            let strides = run.operands[*operand].strides.iter();
+            let spans = strides.zip(&region.spans[*operand]);
+            let strides = spans.map(|(stride, spans)| if *spans { *stride } else { 0 });
+            strides.collect::<Vec<usize>>()
+        });
+        let of_draws = draws
+            .iter()
+            .map(|draw| run.draws[*draw].numbering.strides.clone());
+        let strides: Vec<Vec<usize>> = of_operands.chain(of_draws).collect();
         let mut dims: Vec<(usize, Vec<usize>)> = Vec::new();
         for (dim, size) in outer.iter().enumerate() {
-            let own: Vec<usize> = of.iter().map(|operand| stride(*operand, dim)).collect();
+            let own: Vec<usize> = strides.iter().map(|strides| strides[dim]).collect();
             if *size == 1 {
                 continue;
             }
@@ -65,20 +73,20 @@ impl Geometry {
                 _ => dims.push((*size, own)),
             }
         }
-        let last = outer.len();
-        let inputs = of.iter().enumerate().map(|(at, operand)| {
-            let stored = Stored::of(region.formula.operands[*operand]).expect("it is supported");
-            let shape = region.operand_shape(*operand);
-            let sizes = shape.iter().zip(&operands[*operand].strides);
+        let buffer_of = |operand: usize| {
+            let stored = Stored::of(region.formula.operands[operand]).expect("it is supported");
+            let shape = region.operand_shape(operand);
+            let sizes = shape.iter().zip(&run.operands[operand].strides);
             let reach: usize = sizes
                 .map(|(size, stride)| size.saturating_sub(1) * stride)
                 .sum();
-            Input {
-                handle: operands[*operand].handle.clone(),
-                words: (reach + 1).div_ceil(stored.per_word),
-                outer: dims.iter().map(|(_, strides)| strides[at]).collect(),
-                last: stride(*operand, last),
-            }
+            let handle = run.operands[operand].handle.clone();
+            (handle, (reach + 1).div_ceil(stored.per_word))
+        };
+        let inputs = strides.iter().enumerate().map(|(at, strides)| Input {
+            buffer: operands.get(at).map(|operand| buffer_of(*operand)),
+            outer: dims.iter().map(|(_, strides)| strides[at]).collect(),
+            last: strides[outer.len()],
         });
         let inputs = inputs.collect();
         let geometry = Self {
@@ -102,8 +110,7 @@ impl Geometry {
         let last = usize::from(of == Extent::Elements);
         let apart = if last == 1 { self.len } else { 1 };
         Input {
-            handle,
-            words: self.rows * apart,
+            buffer: Some((handle, self.rows * apart)),
             outer: self.outer.iter().map(|_| apart).collect(),
             last,
         }
@@ -115,12 +122,14 @@ struct Run<'a, C> {
     client: &'a C,
     region: &'a Region,
     operands: &'a [Operand],
+    draws: &'a [Draw],
     values: Values,
-    /// The constants and scalars, as bits.
+    /// The constants, scalars and numbers of draws, as bits.
     numbers: Vec<u32>,
 }
 
-/// Runs a region: one operand for each of the region's, in order. Returns its results, which lie without gaps.
+/// Runs a region: one operand and one draw for each of the region's, in order. Returns its results, which lie without
+/// gaps.
 ///
 /// # Panics
 /// If the region is not [supported](super::supports), or has 2^32 elements or more.
@@ -129,20 +138,21 @@ pub fn run<C: Client>(
     region: &Region,
     operands: &[Operand],
     scalars: &[Number],
+    draws: &[Draw],
 ) -> Vec<Handle> {
     assert_counted(region.space.iter().product());
-    let values = Values::new(region);
-    let numbers = values.numbers.iter().map(|(number, dtype)| {
-        let number = match number {
-            Constant::Known(number) => *number,
-            Constant::Scalar(scalar) => scalars[*scalar],
-        };
-        number_bits(number, *dtype)
+    let values = Values::new(region, draws);
+    let of_draws: Vec<[u32; NUMBERS_OF_DRAW]> = draws.iter().map(Draw::numbers).collect();
+    let numbers = values.numbers.iter().map(|number| match *number {
+        Constant::Known(number, dtype) => number_bits(number, dtype),
+        Constant::Scalar(scalar, dtype) => number_bits(scalars[scalar], dtype),
+        Constant::OfDraw(draw, number) => of_draws[draw][number],
     });
     let run = Run {
         client,
         region,
         operands,
+        draws,
         numbers: numbers.collect(),
         values,
     };
@@ -265,17 +275,15 @@ impl<C: Client> Run<'_, C> {
 
     /// Returns the code that stores values, its space and operands.
     fn code(&self, stores: Vec<Store>) -> (Code, Geometry, Vec<Input>) {
-        let (_, operands) = self.values.code(stores.clone(), 0);
-        let (geometry, inputs) = Geometry::new(self.region, self.operands, &operands);
-        let (code, _) = self.values.code(stores, geometry.outer.len());
+        let (_, operands, draws) = self.values.code(stores.clone(), 0);
+        let (geometry, inputs) = Geometry::new(self, &operands, &draws);
+        let (code, ..) = self.values.code(stores, geometry.outer.len());
         (code, geometry, inputs)
     }
 
     fn handles(inputs: &[Input]) -> Vec<(Handle, usize)> {
-        let inputs = inputs.iter();
-        inputs
-            .map(|input| (input.handle.clone(), input.words))
-            .collect()
+        let buffers = inputs.iter().filter_map(|input| input.buffer.clone());
+        buffers.collect()
     }
 
     /// Memory for elements, and its words.
@@ -303,7 +311,7 @@ impl<C: Client> Run<'_, C> {
         if extent == Extent::Elements && code.values.iter().all(spans_rows) {
             join(&mut geometry, &mut inputs);
         }
-        let (code, _) = self.values.code(code.stores, geometry.outer.len());
+        let (code, ..) = self.values.code(code.stores, geometry.outer.len());
         self.launch_elements(code, &geometry, &inputs, &self.numbers)
     }
 

@@ -33,7 +33,7 @@ pub(super) fn stored_bits(value: u32, #[comptime] stored: Stored) -> u32 {
 
 /// Rounds a float to its type, where it stands, and keeps it.
 #[cube]
-fn rounded(bits: u32, numbers: &Sequence<u32>, #[comptime] kind: Kind) -> u32 {
+pub(super) fn rounded(bits: u32, numbers: &Sequence<u32>, #[comptime] kind: Kind) -> u32 {
     let element = comptime!(kind.element());
     let rounded = narrow(bits ^ *numbers.index(ZERO_OF_RESULTS), element);
     widen(rounded, 0u32, element)
@@ -363,10 +363,4 @@ pub(super) fn pair(
         (Fold::Max, false) => select(ordered(x, kind) > ordered(y, kind), x, y),
         (Fold::Min, false) => select(ordered(x, kind) < ordered(y, kind), x, y),
     }
-}
-
-/// Rounds what was folded.
-#[cube]
-pub(super) fn folded(bits: u32, numbers: &Sequence<u32>, #[comptime] kind: Kind) -> u32 {
-    rounded(bits, numbers, kind)
 }

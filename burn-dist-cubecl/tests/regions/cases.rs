@@ -1,7 +1,7 @@
 //! Cases, on the host and on a device.
 
 use burn_dist_cubecl::Client;
-use burn_dist_cubecl::region::{self, Operand};
+use burn_dist_cubecl::region::{self, Draw, Operand};
 use burn_dist_kernels::region::programs::{Array, Case};
 use burn_dist_kernels::region::{Kernel, Memory, Operand as HostOperand, Output};
 use burn_dist_mesh::DType;
@@ -71,6 +71,15 @@ pub(super) fn on_host(case: &Case) -> Vec<Vec<u8>> {
 }
 
 pub(super) fn on_device<C: Client>(client: &C, case: &Case) -> Vec<Vec<u8>> {
+    drawing_on_device(client, case, &[])
+}
+
+/// Runs a case that draws.
+pub(super) fn drawing_on_device<C: Client>(
+    client: &C,
+    case: &Case,
+    draws: &[Draw],
+) -> Vec<Vec<u8>> {
     let operands = case.operands.iter().map(|array| {
         let size = array.dtype.size();
         let mut bytes = array.bytes[array.offset * size..].to_vec();
@@ -82,7 +91,7 @@ pub(super) fn on_device<C: Client>(client: &C, case: &Case) -> Vec<Vec<u8>> {
         }
     });
     let operands: Vec<Operand> = operands.collect();
-    let made = region::run(client, &case.region, &operands, &case.scalars);
+    let made = region::run(client, &case.region, &operands, &case.scalars, draws);
     let made = made.into_iter().zip(sizes(&case.region));
     made.map(|(handle, size)| match size {
         0 => Vec::new(),

@@ -1,17 +1,22 @@
 //! Kernels of regions against those of the host.
 
 use burn_dist_cubecl::Client;
-use burn_dist_cubecl::region::supports;
-use burn_dist_kernels::region::programs::{Case, Language, apart, case_of};
+use burn_dist_cubecl::region::{Draw, supports};
+use burn_dist_kernels::random::{Bernoulli, Normal, Philox, Samples, Uniform};
+use burn_dist_kernels::region::programs::{
+    Array, Case, Chance, Language, apart, case_of, drawing, may_be_drawn,
+};
 use burn_dist_mesh::{BoolStore, DType};
 use burn_dist_plan::region::{
-    Binary, Extent, Fold, Formula, Instruction, Keep, Number, Typed, Unary,
+    Binary, Extent, Fold, Formula, Instruction, Keep, Number, Numbering, Typed, Unary,
 };
 use proptest::prelude::*;
 
 #[path = "cases.rs"]
 mod cases;
-use cases::{EACH, assert_same, f32s, float, on_device, on_host, plain, to_f32s};
+use cases::{
+    EACH, assert_same, drawing_on_device, f32s, float, on_device, on_host, plain, to_f32s,
+};
 
 const DTYPES: [DType; 7] = [
     DType::F32,
@@ -563,6 +568,138 @@ pub(crate) fn random_regions_are_the_hosts<C: Client>(client: &C, cases: u32) {
         let case = case_of(seed, &language);
         prop_assume!(!meets_subnormal(&case));
         assert_same(&case, &on_device(client, &case), &on_host(&case), &format!("seed {seed}"));
+    });
+}
+
+/// Returns the numbers that a draw makes, as an operand over a space.
+fn drawn(draw: &Draw, space: &[usize], dtype: DType) -> Array {
+    let elements: usize = space.iter().product();
+    let numbers = (0..elements).map(|element| {
+        let (mut number, mut rest) = (draw.numbering.first, element);
+        for (size, stride) in space.iter().zip(&draw.numbering.strides).rev() {
+            number += rest % size * stride;
+            rest /= size;
+        }
+        let mut sample = [0.0];
+        draw.samples.fill(&draw.philox, number, &mut sample);
+        sample[0]
+    });
+    let bytes = match dtype {
+        DType::F16 => {
+            let rounded = numbers.map(|x| half::f16::from_f32(x).to_ne_bytes());
+            rounded.flatten().collect()
+        }
+        DType::BF16 => {
+            let rounded = numbers.map(|x| half::bf16::from_f32(x).to_ne_bytes());
+            rounded.flatten().collect()
+        }
+        _ => numbers.flat_map(f32::to_ne_bytes).collect(),
+    };
+    let mut strides = vec![1; space.len()];
+    for dim in (1..space.len()).rev() {
+        strides[dim - 1] = strides[dim] * space[dim] as isize;
+    }
+    Array {
+        dtype,
+        bytes,
+        offset: 0,
+        strides,
+    }
+}
+
+/// A draw over a space: of a part of a larger tensor, or of one in another order.
+fn draw_of(chance: &mut Chance, space: &[usize], samples: Samples) -> Draw {
+    let mut dims: Vec<usize> = (0..space.len()).collect();
+    if chance.once_in(4) {
+        dims.reverse();
+    }
+    let mut strides = vec![0; space.len()];
+    let mut apart = 1 + chance.below(2);
+    for dim in dims.into_iter().rev() {
+        strides[dim] = apart;
+        apart *= space[dim].max(1) + chance.below(3);
+    }
+    Draw {
+        philox: Philox::new(chance.number(), chance.number()),
+        samples,
+        numbering: Numbering {
+            first: chance.below(1 << 30),
+            strides,
+        },
+    }
+}
+
+fn samples() -> [Samples; 7] {
+    let uniform = |low, high: f32| {
+        let (width, last) = (high - low, high.next_down());
+        Samples::Uniform(Uniform { low, width, last })
+    };
+    let bernoulli = |threshold, is_certain| {
+        Samples::Bernoulli(Bernoulli {
+            threshold,
+            is_certain,
+        })
+    };
+    [
+        uniform(0.0, 1.0),
+        uniform(-3.0, 7.5),
+        // What is near the upper bound rounds to it.
+        uniform(1.0, 1.0 + 4.0 * f32::EPSILON),
+        bernoulli(1 << 30, false),
+        bernoulli(0, true),
+        Samples::Normal(Normal {
+            mean: 0.0,
+            std: 1.0,
+        }),
+        Samples::Normal(Normal {
+            mean: -2.5,
+            std: 0.1,
+        }),
+    ]
+}
+
+/// Many numbers of each distribution and type.
+pub(crate) fn random_numbers_are_the_hosts<C: Client>(client: &C) {
+    let mut chance = Chance::new(5);
+    for samples in samples() {
+        for dtype in [DType::F32, DType::F16, DType::BF16] {
+            for space in [vec![70_001], vec![300, 257], vec![7, 33, 5]] {
+                let draw = draw_of(&mut chance, &space, samples);
+                let expected = drawn(&draw, &space, dtype);
+                let case = plain(
+                    &space,
+                    vec![(dtype, expected.bytes.clone())],
+                    vec![unary(Unary::Neg, dtype)],
+                    EACH,
+                );
+                let found =
+                    drawing_on_device(client, &drawing(&case, &[0]), std::slice::from_ref(&draw));
+                assert_same(&case, &found, &on_host(&case), &format!("{draw:?}"));
+            }
+        }
+    }
+}
+
+/// What is drawn is what would be in memory, in any region.
+pub(crate) fn random_draws_are_the_hosts<C: Client>(client: &C, cases: u32) {
+    let language = exact();
+    proptest!(ProptestConfig::with_cases(cases), |(seed: u64)| {
+        let mut case = case_of(seed, &language);
+        let mut chance = Chance::new(seed);
+        let space = case.region.space.clone();
+        let of_case = may_be_drawn(&case);
+        let draws = of_case.iter().map(|_| {
+            let samples = chance.of(&samples());
+            draw_of(&mut chance, &space, samples)
+        });
+        let draws: Vec<Draw> = draws.collect();
+        for (operand, draw) in of_case.iter().zip(&draws) {
+            let dtype = case.operands[*operand].dtype;
+            case.operands[*operand] = drawn(draw, &space, dtype);
+        }
+        prop_assume!(!of_case.is_empty() && !meets_subnormal(&case));
+        let found = drawing_on_device(client, &drawing(&case, &of_case), &draws);
+        assert_same(&case, &found, &on_host(&case), &format!("seed {seed}"));
     });
 }
 

@@ -161,10 +161,10 @@ pub fn region_runs<'a>(
 }
 
 /// The part to make, but for the distribution and the dtype.
-struct Part {
-    philox: Philox,
+pub(super) struct Part {
+    pub(super) philox: Philox,
     shape: Shape,
-    runs: Vec<Range<usize>>,
+    pub(super) runs: Vec<Range<usize>>,
     /// How many elements come before each run.
     starts: Vec<usize>,
 }

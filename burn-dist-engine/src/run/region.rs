@@ -119,7 +119,7 @@ impl Regions {
         let numbers: Vec<Number> = numbers.collect();
         match is_in_memory::<B>() {
             true => self.run_in_memory::<B>(task, operands, &numbers, draws),
-            false => Ok(device::run::<B>(task, operands, &numbers, device)),
+            false => Ok(device::run::<B>(task, operands, &numbers, draws, device)),
         }
     }
 

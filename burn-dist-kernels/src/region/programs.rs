@@ -556,6 +556,60 @@ pub fn case_of(seed: u64, language: &Language) -> Case {
     }
 }
 
+/// Returns the operands that a case may draw instead: floats of up to 32 bits that are there for every element.
+pub fn may_be_drawn(case: &Case) -> Vec<usize> {
+    let is_drawn = |index: &usize| {
+        let is_whole = case.region.spans[*index].iter().all(|spans| *spans);
+        let dtype = case.operands[*index].dtype;
+        is_whole && matches!(dtype, DType::F32 | DType::F16 | DType::BF16)
+    };
+    (0..case.operands.len()).filter(is_drawn).collect()
+}
+
+/// Returns a case that draws some operands, in this order, and has the others in memory as before.
+pub fn drawing(case: &Case, drawn: &[usize]) -> Case {
+    let Case {
+        region,
+        operands,
+        scalars,
+    } = case;
+    let others: Vec<usize> = (0..operands.len())
+        .filter(|index| !drawn.contains(index))
+        .collect();
+    // Operands that are left, draws, and the instructions that there were.
+    let order: Vec<usize> = others.iter().chain(drawn).copied().collect();
+    let register = |register: u32| match order.iter().position(|of| *of == register as usize) {
+        Some(at) => at as u32,
+        None => register,
+    };
+    let draws = drawn.iter().enumerate().map(|(draw, index)| Typed {
+        instruction: Instruction::Draw(draw as u32),
+        dtype: operands[*index].dtype,
+    });
+    let instructions = region.formula.instructions.iter().map(|of| Typed {
+        instruction: of.instruction.reading(register),
+        ..*of
+    });
+    let results = region.formula.results.iter();
+    let left = others.iter();
+    Case {
+        region: Region {
+            spans: left
+                .clone()
+                .map(|index| region.spans[*index].clone())
+                .collect(),
+            formula: Formula {
+                operands: left.clone().map(|index| operands[*index].dtype).collect(),
+                instructions: draws.chain(instructions).collect(),
+                results: results.map(|result| register(*result)).collect(),
+            },
+            ..region.clone()
+        },
+        operands: left.map(|index| operands[*index].clone()).collect(),
+        scalars: scalars.clone(),
+    }
+}
+
 /// Returns whether a register has at most one value for each row.
 pub fn is_of_rows(region: &Region, register: u32) -> bool {
     region.extents()[register as usize] == Extent::Rows

@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 use super::Hardware;
 use super::events::{Action, Call, DEVICE, Lane};
 use super::kernels::{Kernel, Walk};
-use crate::ir::{CollectiveTask, Op, RandomTask, RankPlan, Slot, Task, TransferTask};
+use crate::ir::{CollectiveTask, Op, RankPlan, Slot, Task, TransferTask};
 use crate::mesh::collective::Kind;
 use crate::mesh::{MeshShape, Rank, Split, Topology};
 
@@ -145,11 +145,6 @@ pub(super) fn actions<O: Op>(
         }
     }
     for (index, task) in plan.tasks.iter().enumerate() {
-        if let Task::Region(task) = task {
-            for draw in &task.draws {
-                builder.random(index, &plan.draws[*draw as usize]);
-            }
-        }
         for kernel in walk.task(index) {
             builder.compute(plan, kernel);
         }
@@ -218,7 +213,8 @@ impl Builder<'_, '_> {
             Task::ToHost(task) => self.sync(index, "to_host", &task.shape, task.dtype.size()),
             Task::FromHost(task) => self.upload(index, "from_host", &task.shape, task.dtype.size()),
             Task::Upload(task) => self.upload(index, "upload", &task.shape, task.dtype.size()),
-            Task::Random(task) => self.random(index, task),
+            // Drawn on the host; what regions draw, their kernels compute.
+            Task::Random(task) => self.upload(index, "random", &task.shape, task.dtype.size()),
             Task::Op(..)
             | Task::Region(_)
             | Task::Load { .. }
@@ -324,11 +320,6 @@ impl Builder<'_, '_> {
     }
 
     /// The host copies; what comes next on the device waits for it.
-    /// Adds random numbers, which are drawn on the host.
-    fn random<O>(&mut self, index: usize, task: &RandomTask<O>) {
-        self.upload(index, "random", &task.shape, task.dtype.size());
-    }
-
     fn upload(&mut self, index: usize, name: &'static str, shape: &[usize], size: usize) {
         let host_ns = self.copy_ns(shape, size);
         let action = Action::Compute { host_ns, ns: 0 };

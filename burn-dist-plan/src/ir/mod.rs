@@ -19,6 +19,7 @@ mod cut;
 pub(crate) mod float8;
 pub mod flops;
 pub(crate) mod levels;
+mod numbering;
 pub mod op;
 mod owner;
 pub mod param;

@@ -16,6 +16,7 @@
 
 use std::fmt;
 
+pub use super::numbering::Numbering;
 use crate::mesh::DType;
 
 /// Number of a value in a [`Formula`]: its operands first, then what its instructions make, in order.

@@ -12,8 +12,8 @@ use super::{Drawing, Part, SAMPLES_OF_A_BLOCK, draw, in_blocks};
 
 /// A part of a random tensor of floats, whose elements are those that [`fill_runs`](super::fill_runs) makes.
 pub(in crate::run) struct Pieces {
-    part: Part,
-    samples: Samples,
+    pub(in crate::run) part: Part,
+    pub(in crate::run) samples: Samples,
     dtype: DType,
 }
 

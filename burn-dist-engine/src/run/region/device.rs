@@ -5,16 +5,17 @@ use std::any::TypeId;
 use burn_backend::TensorData;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
-use burn_dist_cubecl::region::{self, Operand};
-use burn_dist_plan::region::{Formula, Number};
+use burn_dist_cubecl::region::{self, Draw, Operand};
+use burn_dist_plan::region::{Formula, Number, Numbering};
 use burn_ir::BackendIr;
 use burn_std::Shape;
 
 use crate::burn::downcast;
 use crate::ops::dtype::to_burn;
 use crate::ops::execute::from_data;
-use crate::plan::RegionKernels;
 use crate::plan::task::RegionTask;
+use crate::plan::{Draws, RegionKernels};
+use crate::run::random::Pieces;
 
 /// Returns what kernels compute on tensors of a backend: nothing if they are not CubeCL's, or have burn-fusion's around
 /// them.
@@ -24,6 +25,7 @@ pub(in crate::run) fn kernels<B: BackendIr>() -> Option<RegionKernels> {
     are_cubes.then_some(RegionKernels {
         name: "CubeCL's",
         compute: Some(compute),
+        draws: Draws::Numbered,
     })
 }
 
@@ -35,6 +37,7 @@ pub(super) fn run<B: BackendIr>(
     task: &RegionTask,
     operands: Vec<B::Handle>,
     scalars: &[Number],
+    draws: &[Pieces],
     device: &B::Device,
 ) -> Vec<B::Handle> {
     let mut operands: Vec<CubeTensor> = operands.into_iter().map(cubes::<B>).collect();
@@ -59,7 +62,9 @@ pub(super) fn run<B: BackendIr>(
         }
     });
     let given: Vec<Operand> = given.collect();
-    let made = region::run(&beside.client, &task.region, &given, scalars);
+    let space = &task.region.space;
+    let draws: Vec<Draw> = draws.iter().map(|pieces| drawn(pieces, space)).collect();
+    let made = region::run(&beside.client, &task.region, &given, scalars, &draws);
     let made = made.into_iter().zip(&task.outputs).map(|(handle, out)| {
         let (client, device) = (beside.client.clone(), beside.device.clone());
         let (shape, dtype) = (Shape::from(out.shape.clone()), to_burn(out.dtype));
@@ -68,6 +73,16 @@ pub(super) fn run<B: BackendIr>(
         made.expect("types were compared")
     });
     made.collect()
+}
+
+/// Returns what draws the same elements on a device.
+fn drawn(pieces: &Pieces, space: &[usize]) -> Draw {
+    let numbering = Numbering::new(space, &pieces.part.runs);
+    Draw {
+        philox: pieces.part.philox,
+        samples: pieces.samples,
+        numbering: numbering.expect("plans have kernels draw what has a numbering"),
+    }
 }
 
 /// Returns the tensor of CubeCL's that a handle is.

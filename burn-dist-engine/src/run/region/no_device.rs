@@ -5,6 +5,7 @@ use burn_ir::BackendIr;
 
 use crate::plan::RegionKernels;
 use crate::plan::task::RegionTask;
+use crate::run::random::Pieces;
 
 /// Returns nothing: regions run on tensors in memory.
 #[allow(
@@ -21,6 +22,7 @@ pub(super) fn run<B: BackendIr>(
     _: &RegionTask,
     _: Vec<B::Handle>,
     _: &[Number],
+    _: &[Pieces],
     _: &B::Device,
 ) -> Vec<B::Handle> {
     unreachable!("regions run on tensors in memory")

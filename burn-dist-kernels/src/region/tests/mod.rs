@@ -10,7 +10,7 @@ use burn_dist_plan::region::{
 };
 use proptest::prelude::*;
 
-use super::programs::{Array, Case, apart, case};
+use super::programs::{Array, Case, apart, case, drawing, may_be_drawn};
 use super::{Draw, Kernel, Level, Memory, Operand, Output, RegionError};
 
 /// Bytes that lie as any element may.
@@ -69,14 +69,13 @@ fn run(
     scalars: &[Number],
     level: Level,
 ) -> Result<Vec<Vec<u8>>, RegionError> {
-    let operands: Vec<&Array> = operands.iter().collect();
-    run_with(region, &operands, scalars, &[], level)
+    run_with(region, operands, scalars, &[], level)
 }
 
 /// The same of one that draws.
 fn run_with(
     region: &Region,
-    operands: &[&Array],
+    operands: &[Array],
     scalars: &[Number],
     draws: &[Draw<'_>],
     level: Level,
@@ -184,51 +183,11 @@ proptest! {
 
 /// Runs a region that draws what the operands have that are there for every element.
 fn run_drawing(case: &Case, level: Level) -> Vec<Vec<u8>> {
-    let Case {
-        region,
-        operands,
-        scalars,
-    } = case;
-    let is_drawn = |index: &usize| {
-        let is_whole = region.spans[*index].iter().all(|spans| *spans);
-        is_whole
-            && matches!(
-                operands[*index].dtype,
-                DType::F32 | DType::F16 | DType::BF16
-            )
-    };
-    let (drawn, others): (Vec<usize>, Vec<usize>) = (0..operands.len()).partition(is_drawn);
+    let drawn = may_be_drawn(case);
     let numbers: Vec<Vec<f32>> = drawn
         .iter()
-        .map(|index| in_order(region, &operands[*index]))
+        .map(|index| in_order(&case.region, &case.operands[*index]))
         .collect();
-    // Operands that are left, draws, and the instructions that there were.
-    let order: Vec<usize> = others.iter().chain(&drawn).copied().collect();
-    let register = |register: u32| match order.iter().position(|of| *of == register as usize) {
-        Some(at) => at as u32,
-        None => register,
-    };
-    let draws = drawn.iter().enumerate().map(|(draw, index)| {
-        let dtype = operands[*index].dtype;
-        typed(Instruction::Draw(draw as u32), dtype)
-    });
-    let instructions = region.formula.instructions.iter().map(|of| Typed {
-        instruction: of.instruction.reading(register),
-        ..*of
-    });
-    let results = region.formula.results.iter();
-    let drawing = Region {
-        spans: others
-            .iter()
-            .map(|index| region.spans[*index].clone())
-            .collect(),
-        formula: Formula {
-            operands: others.iter().map(|index| operands[*index].dtype).collect(),
-            instructions: draws.chain(instructions).collect(),
-            results: results.map(|result| register(*result)).collect(),
-        },
-        ..region.clone()
-    };
     let fills = numbers.iter().map(|numbers| {
         move |first: usize, to: &mut [MaybeUninit<f32>]| {
             for (to, number) in to.iter_mut().zip(&numbers[first..]) {
@@ -238,8 +197,12 @@ fn run_drawing(case: &Case, level: Level) -> Vec<Vec<u8>> {
     });
     let fills: Vec<_> = fills.collect();
     let draws: Vec<Draw<'_>> = fills.iter().map(|fill| fill as Draw<'_>).collect();
-    let operands: Vec<&Array> = others.iter().map(|index| &operands[*index]).collect();
-    run_with(&drawing, &operands, scalars, &draws, level).unwrap()
+    let Case {
+        region,
+        operands,
+        scalars,
+    } = drawing(case, &drawn);
+    run_with(&region, &operands, &scalars, &draws, level).unwrap()
 }
 
 /// Returns the elements of an operand that is there for every element, in order.

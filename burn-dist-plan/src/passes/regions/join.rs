@@ -341,10 +341,11 @@ impl<'a, O: Op> Walk<'a, O> {
             Base::Drawn(at) => {
                 let is_whole = spans.iter().all(|spans| *spans)
                     && size(&over) == size(&self.regions[region as usize].core);
-                if is_whole {
+                let task = self.random(at);
+                let space = &self.regions[region as usize].core;
+                if is_whole && self.kernels.draws.has(space, &task.runs) {
                     return self.draw(region, at);
                 }
-                let task = self.random(at);
                 Operand {
                     slot: task.slot,
                     shape: task.shape.clone(),

@@ -8,7 +8,7 @@ use crate::layout::Layout;
 use crate::planner::Planner;
 use crate::tests::{MESHES, check, random_program, three_layers};
 use crate::toy::{Builder, Kind, Toy, options};
-use crate::{PlanOptions, Policy, RegionKernels, Regions, plan, text_after};
+use crate::{Draws, PlanOptions, Policy, RegionKernels, Regions, plan, text_after};
 
 const SHAPE: [usize; 2] = [6, 4];
 const ROWS: [usize; 2] = [6, 1];
@@ -95,6 +95,7 @@ fn what_kernels_do_not_compute_stays_an_operation() {
             !instructions
                 .any(|typed| matches!(typed.instruction, Instruction::Unary(Unary::Sqrt, _)))
         }),
+        draws: Draws::All,
     };
     for (kernels, regions, roots) in [(RegionKernels::ALL, 1, 0), (without_roots, 2, 1)] {
         let options = PlanOptions {
@@ -505,7 +506,17 @@ fn regions_draw_random_numbers() {
         let random = b.op(Kind::Random, &[], shape);
         let made = write(&mut b, [x, random, w]);
         b.survive(made);
-        let plans = [RegionKernels::ALL, without_draws()].map(|region_kernels| {
+        let drawing = |name, draws| RegionKernels {
+            name,
+            draws,
+            ..RegionKernels::ALL
+        };
+        let kernels = [
+            RegionKernels::ALL,
+            drawing("draws by number", Draws::Numbered),
+            drawing("without draws", Draws::None),
+        ];
+        let plans = kernels.map(|region_kernels| {
             let options = PlanOptions {
                 region_kernels,
                 ..in_regions(&b)
@@ -513,7 +524,7 @@ fn regions_draw_random_numbers() {
             check(&b, &options, region_kernels.name);
             plan(&b.window, &b.mesh, &options).expect("a plan")
         });
-        let [all, without] = plans.map(|plan| {
+        let [all, numbered, without] = plans.map(|plan| {
             let tasks = plan.ranks[0].tasks.iter();
             let draws = tasks.filter(|task| matches!(task, Task::Random(_))).count();
             let regions = plan.ranks[0].tasks.iter().filter_map(|task| match task {
@@ -522,6 +533,7 @@ fn regions_draw_random_numbers() {
             });
             (draws, regions.collect::<Vec<_>>())
         });
+        assert_eq!(numbered, all);
         assert_eq!(without.0, 1, "{without:?}");
         assert!(
             without.1.iter().all(|(draws, _)| *draws == 0),
@@ -594,14 +606,6 @@ fn regions_draw_random_numbers() {
         mul(b, y, kept)
     });
     assert_eq!(shown, (0, vec![(1, 2), (0, 1)]));
-}
-
-/// Kernels for every formula, which draw nothing.
-fn without_draws() -> RegionKernels {
-    RegionKernels {
-        name: "without draws",
-        compute: Some(|_| true),
-    }
 }
 
 /// Equal layers are equal regions.

@@ -7,7 +7,7 @@ use crate::ir::op::Tensor;
 use crate::ir::region::{Instruction, ScalarOf};
 use crate::ir::{Access, Op, RandomTask, Slot, Task};
 use crate::mesh::DType;
-use crate::options::RegionKernels;
+use crate::options::{Draws, RegionKernels};
 use crate::pipeline::Action;
 
 /// A value of a region in the making, by its number among those of all regions: operands of operations first.
@@ -337,10 +337,10 @@ impl<'a, O: Op> Walk<'a, O> {
         self.fates[at] = Fate::Shows { is_read: false };
     }
 
-    /// Returns whether a region may draw what a task draws.
+    /// Returns whether a region may draw what a task draws, if its space is that.
     fn draws(&self, task: &RandomTask<O>) -> bool {
         let is_drawn = matches!(task.dtype, DType::F32 | DType::F16 | DType::BF16);
-        self.joins && self.kernels.compute.is_none() && is_drawn && !task.shape.contains(&0)
+        self.joins && self.kernels.draws != Draws::None && is_drawn && !task.shape.contains(&0)
     }
 
     /// Returns the task that draws, if a task does.
