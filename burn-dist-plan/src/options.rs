@@ -72,7 +72,7 @@ pub struct RegionKernels {
 pub enum Draws {
     /// None.
     None,
-    /// Those of parts that have a [`Numbering`], below 2^32.
+    /// Numbers of parts that have a [`Numbering`], below 2^32.
     Numbered,
     /// All.
     All,

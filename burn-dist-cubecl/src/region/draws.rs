@@ -2,56 +2,10 @@
 //!
 //! Every element computes the four words of its counter and uses one or two: memory is slower.
 
-use burn_dist_kernels::random::{Philox, Samples};
-use burn_dist_plan::region::Numbering;
 use cubecl::prelude::*;
 
+use super::code::Law;
 use super::functions::{ONE_BITS, SIGN, kept};
-
-/// Random numbers that a region draws: the elements of a part of a tensor, which is as large as the region's space.
-#[derive(Clone, Debug)]
-pub struct Draw {
-    /// Their seed and stream.
-    pub philox: Philox,
-    /// What is made of random words.
-    pub samples: Samples,
-    /// The numbers of the elements, all below 2^32, in the shape of the space.
-    pub numbering: Numbering,
-}
-
-/// A distribution, but for its parameters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Law {
-    Uniform,
-    Normal,
-    Bernoulli,
-}
-
-/// The numbers of a draw that kernels are launched with: the halves of seed and stream, the number of the first element,
-/// and three parameters of the distribution.
-pub(super) const NUMBERS_OF_DRAW: usize = 8;
-
-impl Draw {
-    pub(super) fn law(&self) -> Law {
-        match self.samples {
-            Samples::Uniform(_) => Law::Uniform,
-            Samples::Normal(_) => Law::Normal,
-            Samples::Bernoulli(_) => Law::Bernoulli,
-        }
-    }
-
-    pub(super) fn numbers(&self) -> [u32; NUMBERS_OF_DRAW] {
-        let [key, stream] = [self.philox.key(), self.philox.stream()];
-        let parameters = match self.samples {
-            Samples::Uniform(of) => [of.low, of.width, of.last].map(f32::to_bits),
-            Samples::Normal(of) => [of.mean.to_bits(), of.std.to_bits(), 0],
-            Samples::Bernoulli(of) => [of.threshold, u32::from(of.is_certain), 0],
-        };
-        let first = u32::try_from(self.numbering.first).expect("numbers are below 2^32");
-        let [x, y, z] = parameters;
-        [key[0], key[1], stream[0], stream[1], first, x, y, z]
-    }
-}
 
 /// Returns the bits of an element, by how far its number is from that of the first, before it is rounded to its type.
 /// The numbers of the draw begin at `of`.

@@ -27,6 +27,5 @@ mod kernels;
 mod run;
 mod steps;
 
-pub use code::{Unsupported, supports};
-pub use draws::Draw;
+pub use code::{Draw, Unsupported, supports};
 pub use run::{Operand, run};

@@ -5,8 +5,9 @@ use burn_dist_plan::region::{Extent, Fold, Keep, Number, ROWS_OF_A_SUM, Region};
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 
-use super::code::{Code, Constant, Kind, Source, Store, Stored, Value, Values};
-use super::draws::{Draw, NUMBERS_OF_DRAW};
+use super::code::{
+    Code, Constant, Draw, Kind, NUMBERS_OF_DRAW, Source, Store, Stored, Value, Values,
+};
 use super::kernels::{self, LANES, ROWS_AT_ONCE};
 use crate::dialect::{Client, array, arrays, words};
 use crate::launch::{assert_counted, cubes};
