@@ -7,6 +7,7 @@
 use std::mem::MaybeUninit;
 use std::time::Instant;
 
+use burn_dist_kernels::random::{Bernoulli, Normal, Philox, Samples, Uniform};
 use burn_dist_kernels::region::{self, Array, Kernel, Memory, Operand, Output};
 use burn_dist_mesh::DType;
 use burn_dist_plan::region::{
@@ -421,6 +422,22 @@ fn small(side: usize) -> f64 {
     best * 1e9
 }
 
+/// Nanoseconds of 16 random numbers.
+fn drawn(samples: &Samples) -> f64 {
+    let philox = Philox::new(7, 9);
+    let mut to = vec![0f32; 512];
+    let mut best = f64::INFINITY;
+    for _ in 0..20 {
+        let start = Instant::now();
+        for block in 0..2000 {
+            samples.fill(&philox, block * to.len(), &mut to);
+            std::hint::black_box(&mut to);
+        }
+        best = best.min(start.elapsed().as_secs_f64() / (2000 * to.len()) as f64);
+    }
+    best * 16.0 * 1e9
+}
+
 fn main() {
     // Cargo's test runs benches too.
     if !std::env::args().any(|argument| argument == "--bench") {
@@ -437,6 +454,26 @@ fn main() {
         let nanoseconds = small(side);
         println!("small: a sum of {side}x{side} takes {nanoseconds:.0} ns");
         lines.push(format!("\"small {side}\": {nanoseconds:.0}"));
+    }
+    let (low, width, last) = (0.0, 1.0, 1f32.next_down());
+    let (threshold, is_certain) = (1 << 30, false);
+    let (mean, std) = (0.0, 1.0);
+    for (name, samples) in [
+        ("uniform", Samples::Uniform(Uniform { low, width, last })),
+        (
+            "bernoulli",
+            Samples::Bernoulli(Bernoulli {
+                threshold,
+                is_certain,
+            }),
+        ),
+        ("normal", Samples::Normal(Normal { mean, std })),
+    ] {
+        if is_asked(&format!("{name} drawn")) {
+            let nanoseconds = drawn(&samples);
+            println!("drawn: {name:<17} {nanoseconds:.2} ns for 16 numbers");
+            lines.push(format!("\"{name} drawn\": {nanoseconds:.2}"));
+        }
     }
     // What arithmetic alone takes: all of it is in the second cache.
     let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build();

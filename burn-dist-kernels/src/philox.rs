@@ -16,18 +16,24 @@ pub fn philox4x32<const N: usize>(counter: [[u32; N]; 4], key: [u32; 2]) -> [[u3
     let [mut x0, mut x1, mut x2, mut x3] = counter;
     let [mut k0, mut k1] = key;
     for _ in 0..10 {
+        // The halves of a product apart: vectors have instructions for each, and none for both.
         for n in 0..N {
-            let a = u64::from(MULTIPLIERS[0]) * u64::from(x0[n]);
-            let b = u64::from(MULTIPLIERS[1]) * u64::from(x2[n]);
-            x0[n] = (b >> 32) as u32 ^ x1[n] ^ k0;
-            x1[n] = b as u32;
-            x2[n] = (a >> 32) as u32 ^ x3[n] ^ k1;
-            x3[n] = a as u32;
+            let (a, b) = (x0[n], x2[n]);
+            x0[n] = upper(b, MULTIPLIERS[1]) ^ x1[n] ^ k0;
+            x1[n] = b.wrapping_mul(MULTIPLIERS[1]);
+            x2[n] = upper(a, MULTIPLIERS[0]) ^ x3[n] ^ k1;
+            x3[n] = a.wrapping_mul(MULTIPLIERS[0]);
         }
         k0 = k0.wrapping_add(WEYL[0]);
         k1 = k1.wrapping_add(WEYL[1]);
     }
     [x0, x1, x2, x3]
+}
+
+/// Returns the upper half of a product.
+#[inline(always)]
+fn upper(x: u32, y: u32) -> u32 {
+    ((u64::from(x) * u64::from(y)) >> 32) as u32
 }
 
 #[cfg(test)]

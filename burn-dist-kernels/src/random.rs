@@ -14,8 +14,11 @@ pub use samples::{Bernoulli, Normal, Samples, Uniform};
 use crate::philox::philox4x32;
 use crate::region::{Level, Vectorized};
 
-/// Counters per batch: enough independent ones to fill vector registers.
-const BATCH: usize = 16;
+/// Counters per batch: several vectors of each word, which do not wait for each other.
+const BATCH: usize = 64;
+
+/// Counters of a batch where there is little to draw: one vector.
+const SMALL_BATCH: usize = 16;
 
 /// Samples of a distribution, `PER` of them from the four words of one counter.
 pub trait Draw<S, const PER: usize> {
@@ -58,18 +61,17 @@ impl Philox {
     /// Returns the words of counters `first..first + N`: word `w` of counter `first + n` is at `[w][n]`.
     #[inline(always)]
     pub fn words<const N: usize>(&self, first: u64) -> [[u32; N]; 4] {
-        let index: [[u32; 2]; N] = core::array::from_fn(|n| halves(first.wrapping_add(n as u64)));
-        let counter = [
-            index.map(|[low, _]| low),
-            index.map(|[_, high]| high),
-            [self.stream[0]; N],
-            [self.stream[1]; N],
-        ];
-        philox4x32(counter, self.key)
+        // By a loop: the standard library's `map` is not compiled for the vectors of its caller.
+        let (mut low, mut high) = ([0; N], [0; N]);
+        for n in 0..N {
+            [low[n], high[n]] = halves(first.wrapping_add(n as u64));
+        }
+        let [below, above] = self.stream;
+        philox4x32([low, high, [below; N], [above; N]], self.key)
     }
 
     /// Makes the samples from a flat index on; sample `i` comes from counter `i / PER`.
-    pub fn fill<S: Copy + Default, D: Draw<S, PER>, const PER: usize>(
+    pub fn fill<S: Sample, D: Draw<S, PER>, const PER: usize>(
         &self,
         draw: &D,
         index: usize,
@@ -93,25 +95,102 @@ struct Fill<'a, S, D, const PER: usize> {
     samples: &'a mut [S],
 }
 
-impl<S: Copy + Default, D: Draw<S, PER>, const PER: usize> Vectorized for Fill<'_, S, D, PER> {
+impl<S: Sample, D: Draw<S, PER>, const PER: usize> Vectorized for Fill<'_, S, D, PER> {
     #[inline(always)]
     fn call(self) {
         let (mut index, mut samples) = (self.index, self.samples);
         while !samples.is_empty() {
-            let lanes = self
-                .draw
-                .draw(&self.philox.words::<BATCH>((index / PER) as u64));
-            let mut batch = [[S::default(); PER]; BATCH];
-            for (n, of_counter) in batch.iter_mut().enumerate() {
-                for (sample, lane) in of_counter.iter_mut().zip(&lanes) {
-                    *sample = lane[n];
-                }
+            let counters = (index % PER + samples.len()).div_ceil(PER);
+            let count = match counters > SMALL_BATCH {
+                true => some::<BATCH, _, _, PER>(self.philox, self.draw, index, samples),
+                false => some::<SMALL_BATCH, _, _, PER>(self.philox, self.draw, index, samples),
+            };
+            (index, samples) = (index + count, &mut samples[count..]);
+        }
+    }
+}
+
+/// Makes the samples of some counters, from a flat index on. Returns their number.
+#[inline(always)]
+fn some<const N: usize, S: Sample, D: Draw<S, PER>, const PER: usize>(
+    philox: &Philox,
+    draw: &D,
+    index: usize,
+    samples: &mut [S],
+) -> usize {
+    let lanes = draw.draw(&philox.words::<N>((index / PER) as u64));
+    if index.is_multiple_of(PER) && samples.len() >= N * PER {
+        interleave(&lanes, &mut samples.as_chunks_mut().0[..N]);
+        return N * PER;
+    }
+    let mut all = [[S::default(); PER]; N];
+    interleave(&lanes, &mut all);
+    let made = &all.as_flattened()[index % PER..];
+    let count = made.len().min(samples.len());
+    samples[..count].copy_from_slice(&made[..count]);
+    count
+}
+
+/// Writes the samples of each counter, one after the other.
+#[inline(always)]
+fn interleave<S: Sample, const N: usize, const PER: usize>(
+    lanes: &[[S; N]; PER],
+    to: &mut [[S; PER]],
+) {
+    const {
+        assert!(
+            PER <= 4 && N.is_multiple_of(4),
+            "counters are turned four at a time"
+        )
+    };
+    for (part, to) in to.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+        let mut square = [[S::default(); 4]; 4];
+        for (row, lane) in square.iter_mut().zip(lanes) {
+            row.copy_from_slice(&lane[4 * part..4 * part + 4]);
+        }
+        for (of_counter, turned) in to.iter_mut().zip(S::turned(square)) {
+            of_counter.copy_from_slice(&turned[..PER]);
+        }
+    }
+}
+
+/// A sample.
+pub trait Sample: Copy + Default {
+    /// Returns the columns of a square.
+    #[inline(always)]
+    fn turned(square: [[Self; 4]; 4]) -> [[Self; 4]; 4] {
+        let mut turned = square;
+        for row in 0..4 {
+            for column in 0..4 {
+                turned[column][row] = square[row][column];
             }
-            let made = &batch.as_flattened()[index % PER..];
-            let count = made.len().min(samples.len());
-            let (now, rest) = samples.split_at_mut(count);
-            now.copy_from_slice(&made[..count]);
-            (index, samples) = (index + count, rest);
+        }
+        turned
+    }
+}
+
+impl Sample for u32 {}
+impl Sample for u64 {}
+
+impl Sample for f32 {
+    /// By shuffles that every x86-64 has: of loops, compilers make moves of single numbers.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn turned(square: [[Self; 4]; 4]) -> [[Self; 4]; 4] {
+        use std::arch::x86_64::{
+            __m128, _mm_movehl_ps, _mm_movelh_ps, _mm_unpackhi_ps, _mm_unpacklo_ps,
+        };
+        let [a, b, c, d]: [__m128; 4] = bytemuck::cast(square);
+        // SAFETY: every x86-64 has SSE.
+        unsafe {
+            let (low, high) = (_mm_unpacklo_ps(a, b), _mm_unpackhi_ps(a, b));
+            let (low_after, high_after) = (_mm_unpacklo_ps(c, d), _mm_unpackhi_ps(c, d));
+            bytemuck::cast([
+                _mm_movelh_ps(low, low_after),
+                _mm_movehl_ps(low_after, low),
+                _mm_movelh_ps(high, high_after),
+                _mm_movehl_ps(high_after, high),
+            ])
         }
     }
 }
@@ -147,7 +226,15 @@ mod tests {
                 level,
                 ..Philox::new(42, 7)
             };
-            for (first, count) in [(0, 200), (1, 5), (63, 2), (66, 130), (4, 64), (7, 0)] {
+            for (first, count) in [
+                (0, 900),
+                (1, 5),
+                (63, 2),
+                (66, 130),
+                (4, 256),
+                (7, 0),
+                (9, 257),
+            ] {
                 let mut found = vec![0; count];
                 philox.fill(&Words, first, &mut found);
                 let of = |index: usize| philox.words::<1>((index / 4) as u64)[index % 4][0];

@@ -24,6 +24,17 @@ impl Samples {
     }
 }
 
+/// Makes a sample of each value.
+#[inline(always)]
+fn each<T: Copy, const N: usize>(values: &[[T; N]; 4], of: impl Fn(T) -> f32) -> [[f32; N]; 4] {
+    let mut samples = [[0.0; N]; 4];
+    let all = samples.as_flattened_mut().iter_mut();
+    for (sample, value) in all.zip(values.as_flattened()) {
+        *sample = of(*value);
+    }
+    samples
+}
+
 /// A uniform number in `[0, 1)`, a multiple of 2^-24.
 #[inline(always)]
 fn unit(word: u32) -> f32 {
@@ -44,7 +55,9 @@ pub struct Uniform {
 impl Draw<f32, 4> for Uniform {
     #[inline(always)]
     fn draw<const N: usize>(&self, words: &[[u32; N]; 4]) -> [[f32; N]; 4] {
-        words.map(|word| word.map(|word| (self.low + self.width * unit(word)).min(self.last)))
+        each(words, |word| {
+            (self.low + self.width * unit(word)).min(self.last)
+        })
     }
 }
 
@@ -60,11 +73,11 @@ pub struct Bernoulli {
 impl Draw<f32, 4> for Bernoulli {
     #[inline(always)]
     fn draw<const N: usize>(&self, words: &[[u32; N]; 4]) -> [[f32; N]; 4] {
-        words.map(|word| {
-            word.map(|word| match (word < self.threshold) | self.is_certain {
+        each(words, |word| {
+            match (word < self.threshold) | self.is_certain {
                 true => 1.0,
                 false => 0.0,
-            })
+            }
         })
     }
 }
@@ -81,7 +94,7 @@ pub struct Normal {
 impl Draw<f32, 4> for Normal {
     #[inline(always)]
     fn draw<const N: usize>(&self, words: &[[u32; N]; 4]) -> [[f32; N]; 4] {
-        standard_normals(words).map(|lane| lane.map(|z| self.mean + self.std * z))
+        each(&standard_normals(words), |z| self.mean + self.std * z)
     }
 }
 

@@ -178,17 +178,19 @@ impl Draw<u64, 2> for IntUniform {
     /// Takes 64 bits per sample, so that the bias of scaling them down to `count` values is below `count / 2^64`.
     #[inline(always)]
     fn draw<const N: usize>(&self, words: &[[u32; N]; 4]) -> [[u64; N]; 2] {
-        core::array::from_fn(|sample| {
-            core::array::from_fn(|n| {
+        let mut samples = [[0; N]; 2];
+        for (sample, samples) in samples.iter_mut().enumerate() {
+            for (n, to) in samples.iter_mut().enumerate() {
                 let (low, high) = (words[2 * sample][n], words[2 * sample + 1][n]);
                 let word = u64::from(low) | u64::from(high) << 32;
                 // Modular: so are the lower bits of the sum.
-                self.low.wrapping_add(match self.count {
+                *to = self.low.wrapping_add(match self.count {
                     0 => word,
                     count => ((u128::from(word) * u128::from(count)) >> 64) as u64,
-                })
-            })
-        })
+                });
+            }
+        }
+        samples
     }
 }
 
