@@ -461,7 +461,21 @@ pub(crate) fn random_program(mesh: &str, picks: &[u8]) -> Builder {
             (3, Some(c), _) => b.pair(Kind::Mul, a, c),
             (14, Some(c), _) => b.pair(Kind::Like, a, c),
             (4 | 5, _, Some(c)) => b.linear(a, c),
-            (6, ..) => b.transpose(a),
+            (6, ..) => {
+                let is_wider = |other: &[usize]| {
+                    let mut sizes = other.iter().zip(&shape);
+                    other.len() == shape.len()
+                        && other != shape
+                        && sizes.all(|(wide, size)| wide == size || *size == 1)
+                };
+                match fits(&b, &is_wider, 0) {
+                    Some(wider) => {
+                        let wide = b.shape(wider);
+                        b.op(Kind::Expand, &[a], &wide)
+                    }
+                    None => b.transpose(a),
+                }
+            }
             (7, ..) => b.sum_dim(a, pick(2)),
             (8, ..) if shape[0] > 2 => b.op(Kind::Slice(0, 1..3), &[a], &[2, shape[1]]),
             (13, _, _) => {

@@ -32,6 +32,7 @@
 
 mod again;
 mod build;
+mod draws;
 mod join;
 mod look;
 mod report;

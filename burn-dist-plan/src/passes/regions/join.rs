@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use super::look::{Base, Computes, Folds, Look, Seen, core, refined, see, size};
-use super::walk::{Drawn, Fate, Making, Node, Operand, Walk, What};
+use super::walk::{Fate, Making, Node, Operand, Walk, What};
 use crate::ir::op::Tensor;
 use crate::ir::region::{Formula, Instruction, Register, ScalarOf, Typed};
 use crate::ir::{Op, Task};
@@ -341,11 +341,10 @@ impl<'a, O: Op> Walk<'a, O> {
             Base::Drawn(at) => {
                 let is_whole = spans.iter().all(|spans| *spans)
                     && size(&over) == size(&self.regions[region as usize].core);
-                let task = self.random(at);
-                let space = &self.regions[region as usize].core;
-                if is_whole && self.kernels.draws.has(space, &task.runs) {
+                if is_whole {
                     return self.draw(region, at);
                 }
+                let task = self.random(at);
                 Operand {
                     slot: task.slot,
                     shape: task.shape.clone(),
@@ -366,24 +365,6 @@ impl<'a, O: Op> Walk<'a, O> {
             }
         };
         self.slot(region, input.dtype, operand)
-    }
-
-    /// Has a region draw what a task draws, and returns that value.
-    fn draw(&mut self, region: u32, at: usize) -> u32 {
-        let task = self.random(at);
-        let out = task.output();
-        let node = self.push(region, out.dtype, What::Drawn(at));
-        let of = &mut self.nodes[node as usize];
-        of.size = out.numel();
-        of.slot = Some((out.id, out.shape.to_vec()));
-        self.drawn.insert(at, Drawn::InRegion(node));
-        self.fates[at] = Fate::Joins;
-        let making = &mut self.regions[region as usize];
-        making.operations += 1;
-        making.instructions += 1;
-        making.tensors += 1;
-        making.bytes_apart += (out.numel() * out.dtype.size()) as u64;
-        node
     }
 
     /// Returns the value of a region that a slot is.

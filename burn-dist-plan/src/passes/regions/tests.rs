@@ -1,5 +1,7 @@
 //! Regions of the layers that models are made of, however they are spelled.
 
+use proptest::prelude::*;
+
 use super::look::refined;
 use crate::account::account;
 use crate::ir::region::{Binary, Instruction, Typed, Unary};
@@ -598,6 +600,16 @@ fn regions_draw_random_numbers() {
         mul(b, x, random)
     });
     assert_eq!(rows, (1, vec![(0, 1)]));
+    // The same, of a region that is of the rows at first.
+    let scaled = drawn(&ROWS, &|b, [x, random, _]| {
+        let random = one(b, Kind::Scale(1), &[random]);
+        let random = wide(b, random);
+        mul(b, x, random)
+    });
+    assert_eq!(scaled, (1, vec![(0, 1)]));
+    // All rows of one number are added up.
+    let sum = drawn(&ROWS, &|b, [_, random, _]| b.sum(random));
+    assert_eq!(sum, (1, vec![(0, 1)]));
     // What shows it to others waits for the region.
     let shown = drawn(&[6, 1, 4], &|b, [x, random, w]| {
         let random = b.reshape(random, &SHAPE);
@@ -606,6 +618,51 @@ fn regions_draw_random_numbers() {
         mul(b, y, kept)
     });
     assert_eq!(shown, (0, vec![(1, 2), (0, 1)]));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// Elementwise operations, sums, products and random numbers, of all elements, rows, columns or one, in any order.
+    #[test]
+    fn regions_compute_what_their_operations_do(
+        mesh in proptest::sample::select(&["", "dp=2"][..]),
+        picks in proptest::collection::vec(any::<u8>(), 8..120),
+    ) {
+        let mut b = Builder::new(mesh);
+        let mut picks = picks.iter().map(|pick| usize::from(*pick));
+        let w = weight(&mut b, &[4, 4]);
+        let x = b.data(&SHAPE);
+        let mut values = vec![b.linear(x, w)];
+        while let Some(kind) = picks.next() {
+            let mut pick = |bound: usize| picks.next().unwrap_or(0) % bound;
+            let a = values[values.len() - 1 - pick(values.len().min(4))];
+            let made = match kind % 9 {
+                0 | 1 => b.op(Kind::Random, &[], &[SHAPE, ROWS, [1, 4], [1, 1]][pick(4)]),
+                2 => one(&mut b, Kind::Scale(1), &[a]),
+                3 => b.exp(a),
+                4 => b.sum_dim(a, pick(2)),
+                5 => b.sum(a),
+                6 if b.shape(a) == SHAPE => b.linear(a, w),
+                _ => {
+                    let other = values[pick(values.len())];
+                    let sizes = b.shape(a).into_iter().zip(b.shape(other));
+                    let shape: Vec<usize> = sizes.map(|(one, other)| one.max(other)).collect();
+                    let [a, other] = [a, other].map(|of| match b.shape(of) == shape {
+                        true => of,
+                        false => b.op(Kind::Expand, &[of], &shape),
+                    });
+                    mul(&mut b, a, other)
+                }
+            };
+            if pick(5) == 0 {
+                b.survive(made);
+            }
+            values.push(made);
+        }
+        b.survive(values[values.len() - 1]);
+        check(&b, &in_regions(&b), mesh);
+    }
 }
 
 /// Equal layers are equal regions.

@@ -5,9 +5,9 @@ use rustc_hash::FxHashMap;
 use super::look::{Base, Folds, Look, Seen, see};
 use crate::ir::op::Tensor;
 use crate::ir::region::{Instruction, ScalarOf};
-use crate::ir::{Access, Op, RandomTask, Slot, Task};
+use crate::ir::{Access, Op, Slot, Task};
 use crate::mesh::DType;
-use crate::options::{Draws, RegionKernels};
+use crate::options::RegionKernels;
 use crate::pipeline::Action;
 
 /// A value of a region in the making, by its number among those of all regions: operands of operations first.
@@ -220,6 +220,7 @@ impl<'a, O: Op> Walk<'a, O> {
                 task => self.outside(task),
             }
         }
+        self.settle_draws();
         let region_of: Vec<u32> = (0..self.nodes.len() as u32)
             .map(|node| self.region_of(node))
             .collect();
@@ -335,21 +336,6 @@ impl<'a, O: Op> Walk<'a, O> {
     fn shows(&mut self, at: usize, out: Tensor<'_>, look: Look) {
         self.looks.insert(out.id, (at, look));
         self.fates[at] = Fate::Shows { is_read: false };
-    }
-
-    /// Returns whether a region may draw what a task draws, if its space is that.
-    fn draws(&self, task: &RandomTask<O>) -> bool {
-        let is_drawn = matches!(task.dtype, DType::F32 | DType::F16 | DType::BF16);
-        self.joins && self.kernels.draws != Draws::None && is_drawn && !task.shape.contains(&0)
-    }
-
-    /// Returns the task that draws, if a task does.
-    pub(super) fn random(&self, at: usize) -> &'a RandomTask<O> {
-        let tasks = self.tasks;
-        match &tasks[at] {
-            Task::Random(task) => task,
-            _ => unreachable!("it draws"),
-        }
     }
 
     /// Returns whether all elements that a look has are in memory: no region makes them that operations may join.
