@@ -278,7 +278,8 @@ fn every_policy_trains_to_the_bit_like_none() {
         let [full, every, selective, bytes] = activations[..] else {
             panic!("four policies");
         };
-        assert!(full * 3 < most, "`{text}`: {full} of {most}");
+        // Masks of dropouts are kept without it no more than with it.
+        assert!(full * 5 < most * 2, "`{text}`: {full} of {most}");
         assert!(
             full < selective && selective < most,
             "`{text}`: {selective}"

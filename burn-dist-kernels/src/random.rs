@@ -102,17 +102,17 @@ impl<S: Sample, D: Draw<S, PER>, const PER: usize> Vectorized for Fill<'_, S, D,
         while !samples.is_empty() {
             let counters = (index % PER + samples.len()).div_ceil(PER);
             let count = match counters > SMALL_BATCH {
-                true => some::<BATCH, _, _, PER>(self.philox, self.draw, index, samples),
-                false => some::<SMALL_BATCH, _, _, PER>(self.philox, self.draw, index, samples),
+                true => batch::<BATCH, _, _, PER>(self.philox, self.draw, index, samples),
+                false => batch::<SMALL_BATCH, _, _, PER>(self.philox, self.draw, index, samples),
             };
             (index, samples) = (index + count, &mut samples[count..]);
         }
     }
 }
 
-/// Makes the samples of some counters, from a flat index on. Returns their number.
+/// Makes as many of the samples, from a flat index on, as a batch of counters has. Returns their number.
 #[inline(always)]
-fn some<const N: usize, S: Sample, D: Draw<S, PER>, const PER: usize>(
+fn batch<const N: usize, S: Sample, D: Draw<S, PER>, const PER: usize>(
     philox: &Philox,
     draw: &D,
     index: usize,

@@ -26,9 +26,11 @@
 //! A value in another shape is the same value: the space is then one whose dims both shapes are products of, and where
 //! rows matter to someone, they end where they did.
 //!
+//! Random numbers are drawn by the regions that read them, in the place of a task and by each anew, if in all of them
+//! they are elements: as rows, or if kernels do not draw them, the task draws them before.
+//!
 //! No operation of another action of a schedule joins a region, and none that the [kernels](crate::RegionKernels) of
-//! ranks do not compute. Not here: random numbers of ranks whose tensors are not in
-//! memory, which are drawn before.
+//! ranks do not compute.
 
 mod again;
 mod build;
