@@ -145,6 +145,8 @@ struct Setup<'a> {
     microbatches: usize,
     order: Order,
     steps: usize,
+    /// How elementwise work runs; as everywhere else where nothing is said.
+    regions: Option<Regions>,
 }
 
 impl<'a> Setup<'a> {
@@ -155,20 +157,24 @@ impl<'a> Setup<'a> {
             microbatches: 1,
             order: Order::Once,
             steps: 6,
+            regions: None,
         }
     }
 }
 
-fn mesh(text: &str) -> DeviceMesh {
-    DeviceMesh::builder()
+fn mesh(text: &str, regions: Option<Regions>) -> DeviceMesh {
+    let builder = DeviceMesh::builder()
         .axes(&text.parse().expect("a mesh"))
-        .scatter_bytes_min(0)
-        .build()
-        .expect("a mesh")
+        .scatter_bytes_min(0);
+    let builder = match regions {
+        Some(regions) => builder.regions(regions),
+        None => builder,
+    };
+    builder.build().expect("a mesh")
 }
 
 fn run(setup: Setup<'_>, plan: Plan) -> (Outcome, Explanation) {
-    let mesh = mesh(setup.mesh);
+    let mesh = mesh(setup.mesh, setup.regions);
     let device = mesh.device().autodiff();
     device.seed(7);
     let net = Net::new(&device)
@@ -278,8 +284,21 @@ fn every_policy_trains_to_the_bit_like_none() {
         let [full, every, selective, bytes] = activations[..] else {
             panic!("four policies");
         };
-        // Masks of dropouts are kept without it no more than with it.
-        assert!(full * 5 < most * 2, "`{text}`: {full} of {most}");
+        // What a policy saves alone: regions make masks again without any.
+        let alone = |policy| Setup {
+            regions: Some(Regions::Flex),
+            ..Setup::new(text, policy)
+        };
+        let [most_alone, full_alone] = [ActivationCheckpoint::None, ActivationCheckpoint::Full]
+            .map(|policy| run(alone(policy), plan()).1.activation_bytes());
+        assert!(
+            full_alone * 3 < most_alone,
+            "`{text}`: {full_alone} of {most_alone}"
+        );
+        assert!(
+            full <= full_alone && most < most_alone,
+            "`{text}`: {full} and {most}"
+        );
         assert!(
             full < selective && selective < most,
             "`{text}`: {selective}"

@@ -64,6 +64,13 @@ impl ModuleMapper for Fill {
     }
 }
 
+/// Returns values between -1/2 and 1/2.
+fn input<const D: usize>(salt: usize, shape: [usize; D], device: &Device) -> Tensor<D> {
+    let value = |i: usize| ((i * 31 + salt * 57) % 89) as f32 / 89.0 - 0.5;
+    let values: Vec<f32> = (0..shape.iter().product()).map(value).collect();
+    Tensor::from_data(TensorData::new(values, shape), device)
+}
+
 /// Returns the losses of some steps.
 fn train(device: &Device, prepare: impl FnOnce(Decoder) -> Decoder) -> Vec<f32> {
     let device = device.clone().autodiff();
@@ -134,12 +141,7 @@ pub(crate) fn regions_draw_what_flex_does(of: Devices) {
     let run = |device: &Device| {
         let device = device.clone().autodiff();
         device.seed(11);
-        let input = |salt: usize| {
-            let value = |i: usize| ((i * 31 + salt * 57) % 89) as f32 / 89.0 - 0.5;
-            let values: Vec<f32> = (0..SHAPE.iter().product()).map(value).collect();
-            Tensor::<2>::from_data(TensorData::new(values, SHAPE), &device)
-        };
-        let [x, weights] = [0, 1].map(input);
+        let [x, weights] = [0, 1].map(|salt| input(salt, SHAPE, &device));
         let x = x.require_grad();
         let noise = Tensor::<2>::random(SHAPE, Distribution::Normal(0.5, 2.0), &device);
         let dropped = DropoutConfig::new(0.3).init().forward(x.clone() + noise);
@@ -198,11 +200,7 @@ pub(crate) fn attention_is_that_of_flex(of: Devices) {
     const SHAPE: [usize; 4] = [2, 4, 8, 16];
     let run = |device: &Device| {
         let device = device.clone().autodiff();
-        let input = |salt: usize| {
-            let value = |i: usize| ((i * 31 + salt * 57) % 89) as f32 / 89.0 - 0.5;
-            let values: Vec<f32> = (0..SHAPE.iter().product()).map(value).collect();
-            Tensor::<4>::from_data(TensorData::new(values, SHAPE), &device).require_grad()
-        };
+        let input = |salt: usize| input(salt, SHAPE, &device).require_grad();
         let inputs = [0, 1, 2].map(input);
         let [q, k, v] = inputs.clone();
         let out = attention(q, k, v, AttentionOptions::causal());

@@ -99,8 +99,14 @@ pub(super) enum Law {
 }
 
 /// The numbers of a draw that kernels are launched with: the halves of seed and stream, the number of the first element,
-/// and three parameters of the distribution.
+/// and three parameters of the distribution. The seed is first.
 pub(super) const NUMBERS_OF_DRAW: usize = 8;
+/// The stream among them.
+pub(super) const STREAM: usize = 2;
+/// The number of the first element.
+pub(super) const FIRST: usize = 4;
+/// The parameters of the distribution.
+pub(super) const PARAMETERS: usize = 5;
 
 impl Draw {
     pub(super) fn law(&self) -> Law {

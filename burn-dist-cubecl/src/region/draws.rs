@@ -4,7 +4,7 @@
 
 use cubecl::prelude::*;
 
-use super::code::Law;
+use super::code::{FIRST, Law, PARAMETERS, STREAM};
 use super::functions::{ONE_BITS, SIGN, kept};
 
 /// Returns the bits of an element, by how far its number is from that of the first, before it is rounded to its type.
@@ -16,7 +16,7 @@ pub(super) fn drawn(
     #[comptime] of: usize,
     #[comptime] law: Law,
 ) -> u32 {
-    let index = *numbers.index(comptime!(of + 4)) + apart as u32;
+    let index = *numbers.index(comptime!(of + FIRST)) + apart as u32;
     let words = words(index / 4u32, numbers, of);
     let place = index % 4u32;
     let is_late = place >= 2u32;
@@ -24,11 +24,11 @@ pub(super) fn drawn(
     let odd = select(is_late, *words.index(3usize), *words.index(1usize));
     let is_odd = place % 2u32 == 1u32;
     let word = select(is_odd, odd, even);
-    let x = *numbers.index(comptime!(of + 5));
-    let y = *numbers.index(comptime!(of + 6));
+    let x = *numbers.index(comptime!(of + PARAMETERS));
+    let y = *numbers.index(comptime!(of + PARAMETERS + 1));
     match comptime!(law) {
         Law::Uniform => {
-            let last = *numbers.index(comptime!(of + 7));
+            let last = *numbers.index(comptime!(of + PARAMETERS + 2));
             let unit = f32::cast_from(word >> 8u32) * comptime!(1.0 / (1 << 24) as f32);
             let product = kept(f32::reinterpret(y) * unit, numbers);
             let sum = kept(f32::reinterpret(x) + product, numbers);
@@ -52,8 +52,8 @@ pub(super) fn drawn(
 fn words(counter: u32, numbers: &Sequence<u32>, #[comptime] of: usize) -> Sequence<u32> {
     let mut x0 = counter;
     let mut x1 = 0u32.runtime();
-    let mut x2 = *numbers.index(comptime!(of + 2));
-    let mut x3 = *numbers.index(comptime!(of + 3));
+    let mut x2 = *numbers.index(comptime!(of + STREAM));
+    let mut x3 = *numbers.index(comptime!(of + STREAM + 1));
     let mut k0 = *numbers.index(of);
     let mut k1 = *numbers.index(comptime!(of + 1));
     #[unroll]

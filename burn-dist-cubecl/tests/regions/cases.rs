@@ -139,10 +139,6 @@ pub(super) fn plain(
     typed: Vec<Typed>,
     keep: Keep,
 ) -> Case {
-    let mut strides = vec![1isize; space.len()];
-    for dim in (0..space.len() - 1).rev() {
-        strides[dim] = strides[dim + 1] * space[dim + 1] as isize;
-    }
     let last = operands.len() + typed.len() - 1;
     Case {
         region: Region {
@@ -158,18 +154,27 @@ pub(super) fn plain(
         },
         operands: operands
             .into_iter()
-            .map(|(dtype, bytes)| Array {
-                dtype,
-                bytes,
-                offset: 0,
-                strides: strides.clone(),
-            })
+            .map(|(dtype, bytes)| in_order(space, dtype, bytes))
             .collect(),
         scalars: Vec::new(),
     }
 }
 
 pub(super) const EACH: Keep = Keep::Each(Extent::Elements);
+
+/// An operand whose elements lie one after the other.
+pub(super) fn in_order(space: &[usize], dtype: DType, bytes: Vec<u8>) -> Array {
+    let mut strides = vec![1; space.len()];
+    for dim in (1..space.len()).rev() {
+        strides[dim - 1] = strides[dim] * space[dim] as isize;
+    }
+    Array {
+        dtype,
+        bytes,
+        offset: 0,
+        strides,
+    }
+}
 
 pub(super) fn f32s(values: impl IntoIterator<Item = f32>) -> (DType, Vec<u8>) {
     let bytes = values.into_iter().flat_map(f32::to_ne_bytes).collect();

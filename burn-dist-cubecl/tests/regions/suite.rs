@@ -15,7 +15,7 @@ use proptest::prelude::*;
 #[path = "cases.rs"]
 mod cases;
 use cases::{
-    EACH, assert_same, drawing_on_device, f32s, float, on_device, on_host, plain, to_f32s,
+    EACH, assert_same, drawing_on_device, f32s, float, in_order, on_device, on_host, plain, to_f32s,
 };
 
 const DTYPES: [DType; 7] = [
@@ -309,7 +309,7 @@ pub(crate) fn nothing_is_simplified<C: Client>(client: &C) {
             binary(Binary::Add, 3, x),
         ],
     ];
-    // Bools that are known without their operands: no and yes.
+    // A bool that is known without its operands.
     let no = binary(Binary::Less, x, x);
     let is_bool =
         |instruction: &Instruction| matches!(instruction, Instruction::Binary(Binary::Less, ..));
@@ -575,11 +575,7 @@ pub(crate) fn random_regions_are_the_hosts<C: Client>(client: &C, cases: u32) {
 fn drawn(draw: &Draw, space: &[usize], dtype: DType) -> Array {
     let elements: usize = space.iter().product();
     let numbers = (0..elements).map(|element| {
-        let (mut number, mut rest) = (draw.numbering.first, element);
-        for (size, stride) in space.iter().zip(&draw.numbering.strides).rev() {
-            number += rest % size * stride;
-            rest /= size;
-        }
+        let number = draw.numbering.number(space, element);
         let mut sample = [0.0];
         draw.samples.fill(&draw.philox, number, &mut sample);
         sample[0]
@@ -595,16 +591,7 @@ fn drawn(draw: &Draw, space: &[usize], dtype: DType) -> Array {
         }
         _ => numbers.flat_map(f32::to_ne_bytes).collect(),
     };
-    let mut strides = vec![1; space.len()];
-    for dim in (1..space.len()).rev() {
-        strides[dim - 1] = strides[dim] * space[dim] as isize;
-    }
-    Array {
-        dtype,
-        bytes,
-        offset: 0,
-        strides,
-    }
+    in_order(space, dtype, bytes)
 }
 
 /// A draw over a space: of a part of a larger tensor, or of one in another order.

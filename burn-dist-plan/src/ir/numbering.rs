@@ -24,6 +24,7 @@ impl Numbering {
     /// // The last two columns of [3, 4].
     /// let found = Numbering::new(&[3, 2], &[2..4, 6..8, 10..12]);
     /// assert_eq!(found, Some(Numbering { first: 2, strides: vec![4, 1] }));
+    /// assert_eq!(found.unwrap().number(&[3, 2], 3), 7);
     /// assert_eq!(Numbering::new(&[3, 2], &[2..4, 6..8, 9..11]), None);
     /// ```
     pub fn new(shape: &[usize], runs: &[Range<usize>]) -> Option<Self> {
@@ -55,6 +56,16 @@ impl Numbering {
         numbering.is_of(shape, runs).then_some(numbering)
     }
 
+    /// Returns the number of an element of a part of this shape.
+    pub fn number(&self, shape: &[usize], element: usize) -> usize {
+        let (mut number, mut rest) = (self.first, element);
+        for (stride, size) in self.strides.iter().zip(shape).rev() {
+            number += rest % size * stride;
+            rest /= size;
+        }
+        number
+    }
+
     /// Returns the largest number of a part of this shape.
     pub fn last(&self, shape: &[usize]) -> usize {
         let dims = self.strides.iter().zip(shape);
@@ -76,12 +87,7 @@ impl Numbering {
         let mut run = 0..0;
         let blocks: usize = shape[..inner].iter().product();
         (0..blocks).all(|block| {
-            let mut at = self.first;
-            let mut rest = block;
-            for (stride, size) in self.strides[..inner].iter().zip(shape).rev() {
-                at += rest % size * stride;
-                rest /= size;
-            }
+            let mut at = self.number(shape, block * len);
             let end = at + len;
             while at < end {
                 while run.is_empty() {
@@ -120,16 +126,10 @@ mod tests {
 
     /// The numbers of a part.
     fn numbers(numbering: &Numbering, shape: &[usize]) -> Vec<usize> {
-        let count = shape.iter().product();
-        let of = |element: usize| {
-            let (mut number, mut rest) = (numbering.first, element);
-            for (stride, size) in numbering.strides.iter().zip(shape).rev() {
-                number += rest % size * stride;
-                rest /= size;
-            }
-            number
-        };
-        (0..count).map(of).collect()
+        let elements = 0..shape.iter().product();
+        elements
+            .map(|element| numbering.number(shape, element))
+            .collect()
     }
 
     proptest! {

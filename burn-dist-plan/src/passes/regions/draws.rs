@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashSet;
 
-use super::look::core;
+use super::look::{core, size};
 use super::walk::{Drawn, Fate, Operand, Walk, What};
 use crate::ir::{Op, RandomTask, Task};
 use crate::mesh::DType;
@@ -49,10 +49,8 @@ impl<'a, O: Op> Walk<'a, O> {
             let region = self.region_of(node);
             let space = &self.regions[region as usize].core;
             let task = self.random(at);
-            let elements: usize = task.shape.iter().product();
             // In rows of one, a value is one of a row.
-            let are_elements =
-                space.iter().product::<usize>() == elements && space.last() != Some(&1);
+            let are_elements = size(space) == size(&task.shape) && space.last() != Some(&1);
             if !are_elements || !self.kernels.draws.has(space, &task.runs) {
                 by_tasks.insert(at);
             }
